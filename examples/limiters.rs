@@ -1,6 +1,7 @@
 //! Each limiter as an API node would use it: `cargo run --example limiters -- redis://127.0.0.1:6379`.
 //!
-//! Leaves nothing behind: every key has an end, the longest here of 24 minutes. Which one to take is told in docs/limiters.md.
+//! Leaves nothing behind: every key has an end, the longest here of 24 minutes. Which one to take is told in
+//! docs/limiters.md.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Builds every part, spawns the long-lived tasks, drains.
 //!
-//! The only place that spawns tasks which live as long as the daemon; each is tracked and ends with it. A task that fails for a reason
-//! that only an operator can mend (a key of another type, say) is started again and again, and says so. So counting goes on where it
-//! can, and everything goes on once the reason is mended. Read next: `parts`, what the configuration makes; [`start`], how Redis is
-//! reached and judged; `workers`, the tasks that count and deliver.
+//! The only place that spawns tasks which live as long as the daemon; each is tracked and ends with it. A task that
+//! fails for a reason that only an operator can mend (a key of another type, say) is started again and again, and says
+//! so. So counting goes on where it can, and everything goes on once the reason is mended. Read next: `parts`, what the
+//! configuration makes; [`start`], how Redis is reached and judged; `workers`, the tasks that count and deliver.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub struct EndedEarly;
 ///
 /// # Errors
 ///
-/// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user. [`EndedEarly`]
-/// after a second signal.
+/// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
+/// [`EndedEarly`] after a second signal.
 pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     // Before anything is bound or connected, so that a mistake in a setting is reported as one.

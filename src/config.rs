@@ -1,8 +1,9 @@
 //! The configuration: gathers each part's settings, layers their sources, checks relations between them.
 //!
-//! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file named with
-//! `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`], where it exists), and variables `QUOTABELL__SECTION__KEY`. Every mistake
-//! is told, each with its key, the place where it was written and what is allowed. Connects nowhere. Read next: `layers`, `read`.
+//! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file
+//! named with `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`], where it exists), and variables
+//! `QUOTABELL__SECTION__KEY`. Every mistake is told, each with its key, the place where it was written and what is
+//! allowed. Connects nowhere. Read next: `layers`, `read`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,8 @@ pub const DEFAULTS: &str = include_str!("../config/default.toml");
 /// The file that is read where none is named, if it is there.
 pub const DEFAULT_FILE: &str = "/etc/quotabell/quotabell.toml";
 
-/// The file to read: the named one, else `default` where that exists. One that can't be looked at is taken to exist, so that whoever
-/// may not read the daemon's configuration hears of it, and does not work with the defaults.
+/// The file to read: the named one, else `default` where that exists. One that can't be looked at is taken to exist, so
+/// that whoever may not read the daemon's configuration hears of it, and does not work with the defaults.
 #[must_use]
 pub fn file_in_effect(named: Option<PathBuf>, default: &Path) -> Option<PathBuf> {
     named.or_else(|| default.try_exists().unwrap_or(true).then(|| default.to_owned()))

@@ -9,8 +9,8 @@ use clap::error::ErrorKind;
 use quotabell::cli::{Cli, RuntimeKind};
 use quotabell::terminal::hint::{self, Exit, ExitReport};
 
-/// A delivery is some hundred small pieces of memory, taken in one thread and given back in another, which the C library's allocator does
-/// at a fifth of the daemon's time.
+/// A delivery is some hundred small pieces of memory, taken in one thread and given back in another, which the C
+/// library's allocator does at a fifth of the daemon's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,5 @@
-//! The demonstration itself: the real binary, everything that it starts, and everything that it must leave behind (nothing).
+//! The demonstration itself: the real binary, everything that it starts, and everything that it must leave behind
+//! (nothing).
 
 mod support;
 
@@ -68,7 +69,8 @@ fn every_number_is_as_expected_and_nothing_is_left() {
     assert_eq!(left_in(&place), Vec::<PathBuf>::new());
 }
 
-/// Programs read the summary as JSON, and whoever asks for the folder gets the logs in it. Every number holds with partitions too.
+/// Programs read the summary as JSON, and whoever asks for the folder gets the logs in it. Every number holds with
+/// partitions too.
 #[test]
 fn the_summary_is_json_and_the_folder_is_kept_on_request() {
     let place = tempfile::tempdir().expect("a folder");

@@ -16,7 +16,8 @@ fi
 
 "$cargo" deny --locked check licenses bans sources
 
-# The database is a git repository on GitHub, which not every machine reaches. That is said and is no failure; an advisory is one.
+# The database is a git repository on GitHub, which not every machine reaches. That is said and is no failure; an
+# advisory is one.
 if timeout 120 "$cargo" deny fetch db >target/deny-fetch.log 2>&1; then
   "$cargo" deny --locked check advisories
 else

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Fetches programs of others that ours are compared with, once, into target/peers; nothing is installed on the machine.
 #
-# `peers.sh python` fetches the limiter `limits` from PyPI, `peers.sh node` the limiter `rate-limiter-flexible` from npm, each with the
-# client of Redis that it needs. `peers.sh messages` fetches from both the libraries with which others receive what we send, `peers.sh
-# mail-server` the mail server `aiosmtpd` from PyPI, and `peers.sh debian` Postfix and promtool. Without an argument all of them.
+# `peers.sh python` fetches the limiter `limits` from PyPI, `peers.sh node` the limiter `rate-limiter-flexible` from
+# npm, each with the client of Redis that it needs. `peers.sh messages` fetches from both the libraries with which
+# others receive what we send, `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, and `peers.sh debian`
+# Postfix and promtool. Without an argument all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -64,8 +65,8 @@ mail_server() {
   touch "$folder/.complete"
 }
 
-# Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Nothing of them is installed,
-# no service is started.
+# Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Nothing of
+# them is installed, no service is started.
 debian() {
   local folder=$peers/debian
   [[ -e $folder/.complete ]] && return

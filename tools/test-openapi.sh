@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs schemathesis (PyPI) against the OpenAPI document and a daemon of its own: thousands of requests, legal and illegal, none of
-# which may be answered otherwise than the document says, and none with a server error.
+# Runs schemathesis (PyPI) against the OpenAPI document and a daemon of its own: thousands of requests, legal and
+# illegal, none of which may be answered otherwise than the document says, and none with a server error.
 #
-# The daemon runs with an embedded Redis on free ports and a temporary folder, and is stopped by its process id. schemathesis is
-# installed once, into target/openapi. Arguments go to `st run`.
+# The daemon runs with an embedded Redis on free ports and a temporary folder, and is stopped by its process id.
+# schemathesis is installed once, into target/openapi. Arguments go to `st run`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,7 +63,8 @@ checks=(--max-examples 1000 --checks all --exclude-checks positive_data_acceptan
 run() { # run TITLE [ARGUMENT ...]
   printf '\n== %s\n' "$1"
   shift
-  # The document, but with one URL for all webhooks, which is never called: made-up ones would be looked up and called for real.
+  # The document, but with one URL for all webhooks, which is never called: made-up ones would be looked up and called
+  # for real.
   "$python" - "http://127.0.0.1:$http/openapi.json" "$folder/openapi.json" <<'PYTHON'
 import json, sys, urllib.request
 document = json.load(urllib.request.urlopen(sys.argv[1]))

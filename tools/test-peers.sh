@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Compares what we do with what programs of others do, and has them judge what we send:
-# - the same schedules of calls through our limiters and through the Python package `limits`, on one Redis server: every decision;
+# - the same schedules of calls through our limiters and through the Python package `limits`, on one Redis server: every
+#   decision;
 # - webhooks through the libraries with which others receive them;
-# - alert mails through `aiosmtpd` and Postfix with STARTTLS and AUTH, read by Python's `email` and verified by `dkimpy`;
+# - alert mails through `aiosmtpd` and Postfix with STARTTLS and AUTH, read by Python's `email` and verified by
+#   `dkimpy`;
 # - the rules of packaging/alerts.yaml through `promtool`.
-# Needs PyPI, npm and Debian's packages once, which tools/peers.sh unpacks into target/peers and does not install, and root for Postfix.
-# So it is no part of `make test`. Arguments go to the test binary.
+# Needs PyPI, npm and Debian's packages once, which tools/peers.sh unpacks into target/peers and does not install, and
+# root for Postfix. So it is no part of `make test`. Arguments go to the test binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

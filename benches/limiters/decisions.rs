@@ -1,4 +1,5 @@
-//! How many decisions a second, how long each takes, and how long each holds the server: all contenders in turn, several rounds.
+//! How many decisions a second, how long each takes, and how long each holds the server: all contenders in turn,
+//! several rounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! `POST /v1/check` of the real daemon: how long an answer takes at a steady rate, and how many a second it gives at most.
+//! `POST /v1/check` of the real daemon: how long an answer takes at a steady rate, and how many a second it gives at
+//! most.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +26,8 @@ const RATE: &str = "90000/1h";
 /// What the nodes saw.
 #[derive(Debug, Default)]
 struct Seen {
-    /// From the moment at which the check was due to its answer, milliseconds: waiting for a node that is behind counts too.
+    /// From the moment at which the check was due to its answer, milliseconds: waiting for a node that is behind counts
+    /// too.
     took_ms: Series,
     seconds: f64,
     checks: usize,
@@ -58,7 +60,8 @@ pub fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has every node check for so long at its part of the rate; without a time, a fixed number of checks as fast as they are answered.
+/// Has every node check for so long at its part of the rate; without a time, a fixed number of checks as fast as they
+/// are answered.
 fn all_nodes(address: SocketAddr, steady: Option<Duration>) -> anyhow::Result<Seen> {
     let began = Instant::now();
     let nodes: Vec<_> =

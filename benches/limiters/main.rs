@@ -1,10 +1,10 @@
-//! Measures the limiters on a real server: `make bench-limiters`, or `cargo bench --bench limiters -- --quick` for a look that only
-//! shows that everything runs.
+//! Measures the limiters on a real server: `make bench-limiters`, or `cargo bench --bench limiters -- --quick` for a
+//! look that only shows that everything runs.
 //!
-//! Three parts, on one redis-server that it starts itself on a free port, without persistence: [`decisions`], how many a second and how
-//! long each takes, beside plain commands and the limiters of others; [`http`], the same question asked of a daemon by API nodes;
-//! [`memory`], what a key costs. Every contender's admitted calls are compared with what they must be; a wrong count ends the run
-//! with exit code 1.
+//! Three parts, on one redis-server that it starts itself on a free port, without persistence: [`decisions`], how many
+//! a second and how long each takes, beside plain commands and the limiters of others; [`http`], the same question
+//! asked of a daemon by API nodes; [`memory`], what a key costs. Every contender's admitted calls are compared with
+//! what they must be; a wrong count ends the run with exit code 1.
 
 mod contenders;
 #[path = "../pipeline/daemon.rs"]

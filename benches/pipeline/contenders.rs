@@ -1,5 +1,5 @@
-//! The four ways to work off a stream. Each runs as a process of its own, so that it can be placed on a core and its processor
-//! time read without the bench's.
+//! The four ways to work off a stream. Each runs as a process of its own, so that it can be placed on a core and its
+//! processor time read without the bench's.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

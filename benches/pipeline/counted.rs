@@ -1,5 +1,5 @@
-//! How a contender sees that the worker is through: a recorder of metrics that waits for a number of counted events. So nobody
-//! has to ask Redis again and again while it is measured.
+//! How a contender sees that the worker is through: a recorder of metrics that waits for a number of counted events. So
+//! nobody has to ask Redis again and again while it is measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

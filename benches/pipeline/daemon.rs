@@ -17,7 +17,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it against the server on this port, with further settings as environment variables, and waits until it is ready.
+    /// Starts it against the server on this port, with further settings as environment variables, and waits until it is
+    /// ready.
     pub fn start(port: u16, settings: &[(&str, String)]) -> anyhow::Result<Self> {
         let child = Command::new(env!("CARGO_BIN_EXE_quotabell"))
             .arg("run")

@@ -1,5 +1,5 @@
-//! What sending costs: alerts through the daemon to receivers on this machine, beside a loop that makes the same requests and nothing
-//! else; and a storm of alerts to many receivers at once.
+//! What sending costs: alerts through the daemon to receivers on this machine, beside a loop that makes the same
+//! requests and nothing else; and a storm of alerts to many receivers at once.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

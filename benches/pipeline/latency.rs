@@ -1,4 +1,5 @@
-//! How long an alert takes: from XADD, before its first byte is sent, to the arrival of its webhook, while events come steadily.
+//! How long an alert takes: from XADD, before its first byte is sent, to the arrival of its webhook, while events come
+//! steadily.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

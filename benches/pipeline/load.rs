@@ -1,5 +1,5 @@
-//! The load: a million events over ten thousand subjects, a few of them busy and most of them not (Zipf, s = 1), with limits that
-//! make a known set of alerts due. The same at every run.
+//! The load: a million events over ten thousand subjects, a few of them busy and most of them not (Zipf, s = 1), with
+//! limits that make a known set of alerts due. The same at every run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,7 +34,8 @@ struct Event {
 pub struct Shape {
     /// Over so many subjects.
     pub subjects: usize,
-    /// Whether each is limited by the hour, the day and the month; else by the day alone. Only the day's limit is ever reached.
+    /// Whether each is limited by the hour, the day and the month; else by the day alone. Only the day's limit is ever
+    /// reached.
     pub three_windows: bool,
     /// Whether each event has an id.
     pub ids: bool,
@@ -175,7 +176,8 @@ pub fn limit_field() -> String {
     format!("limit:{}", Metric::default())
 }
 
-/// Of twenty subjects one ends at 111 % of its limit, one at 87 %, one passes both thresholds early, the others stay at 25 %.
+/// Of twenty subjects one ends at 111 % of its limit, one at 87 %, one passes both thresholds early, the others stay at
+/// 25 %.
 fn limit_of(at: usize, count: u64) -> u64 {
     let count = count.max(10);
     match at % 20 {

@@ -82,7 +82,8 @@ pub fn process_cpu_us(process: u32) -> anyhow::Result<f64> {
     const TICKS_S: f64 = 100.0;
     let path = format!("/proc/{process}/stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    // The name of the program stands in parentheses and may hold spaces. User and system time are fields 14 and 15 of all.
+    // The name of the program stands in parentheses and may hold spaces. User and system time are fields 14 and 15 of
+    // all.
     let (_, fields) = stat.rsplit_once(')').with_context(|| format!("find the program in {path}"))?;
     let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
     Ok(ticks.sum::<Result<f64, _>>()? / TICKS_S * 1e6)

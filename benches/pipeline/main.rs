@@ -1,9 +1,11 @@
-//! Measures the whole path on real parts: `make bench`, or `cargo bench --bench pipeline -- --quick` for a look that only shows
-//! that everything runs.
+//! Measures the whole path on real parts: `make bench`, or `cargo bench --bench pipeline -- --quick` for a look that
+//! only shows that everything runs.
 //!
-//! Its parts run against redis-servers that it starts itself on free ports, without persistence unless said: [`drains`], how fast a
-//! backlog is worked off, four ways in turn; [`shapes`], what other loads change; [`latency`], how long an alert takes from XADD to the
-//! webhook; [`deliveries`], what sending costs; [`backlog`], ten million events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the run with exit code 1.
+//! Its parts run against redis-servers that it starts itself on free ports, without persistence unless said:
+//! [`drains`], how fast a backlog is worked off, four ways in turn; [`shapes`], what other loads change; [`latency`],
+//! how long an alert takes from XADD to the webhook; [`deliveries`], what sending costs; [`backlog`], ten million
+//! events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and
+//! alerts are compared with what they must be; a wrong one ends the run with exit code 1.
 
 mod arena;
 mod backlog;

@@ -1,4 +1,5 @@
-//! What many subjects cost: the daemon's peak, with its default cache and with a small one, and Redis' memory a subject.
+//! What many subjects cost: the daemon's peak, with its default cache and with a small one, and Redis' memory a
+//! subject.
 
 use std::time::{Duration, Instant};
 

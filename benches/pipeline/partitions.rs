@@ -1,5 +1,5 @@
-//! Partitions: one daemon on one server, and three daemons on a cluster of three primaries, with 1 to 8 of them; and how long the
-//! partitions of a daemon that died wait for another one.
+//! Partitions: one daemon on one server, and three daemons on a cluster of three primaries, with 1 to 8 of them; and
+//! how long the partitions of a daemon that died wait for another one.
 
 use std::time::{Duration, Instant};
 
@@ -165,7 +165,8 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Starts three daemons under steady traffic, kills one, and says how long it was until every partition was read again.
+    /// Starts three daemons under steady traffic, kills one, and says how long it was until every partition was read
+    /// again.
     async fn death(&self) -> anyhow::Result<Duration> {
         let mut daemons = self.start(DAEMONS).await?;
         let settled = Instant::now() + SETTLES_IN;

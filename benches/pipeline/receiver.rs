@@ -72,7 +72,8 @@ impl Drop for Receiver {
     }
 }
 
-/// The receiver's side of [`Receiver`]: prints its port, and after each line that it is sent how many messages have arrived.
+/// The receiver's side of [`Receiver`]: prints its port, and after each line that it is sent how many messages have
+/// arrived.
 pub fn serve(protocol: &str) -> anyhow::Result<()> {
     let protocol: Protocol = serde_json::from_str(protocol)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

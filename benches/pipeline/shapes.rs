@@ -1,5 +1,5 @@
-//! What the shape of a load changes: more subjects, more windows, event ids, an append-only file. The worker beside the ceiling of the
-//! same load, in turn.
+//! What the shape of a load changes: more subjects, more windows, event ids, an append-only file. The worker beside the
+//! ceiling of the same load, in turn.
 
 use anyhow::Context as _;
 use redis::Connection;

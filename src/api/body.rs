@@ -1,7 +1,7 @@
 //! Bodies of requests: JSON objects of bounded size.
 //!
-//! [`Json`] reads a body into a struct whose fields are judged while they are read, so that an error names its field and what is
-//! allowed. [`text`] is for `#[serde(deserialize_with)]`.
+//! [`Json`] reads a body into a struct whose fields are judged while they are read, so that an error names its field
+//! and what is allowed. [`text`] is for `#[serde(deserialize_with)]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -114,8 +114,8 @@ where
     text(deserializer).map(Some)
 }
 
-/// Reads units. To JSON Schema `1.0` is as good an integer as `1`, and some languages know no other, so a whole number may be written
-/// with a point or an exponent. From 2^53 on it could be another than the one that was meant.
+/// Reads units. To JSON Schema `1.0` is as good an integer as `1`, and some languages know no other, so a whole number
+/// may be written with a point or an exponent. From 2^53 on it could be another than the one that was meant.
 ///
 /// # Errors
 ///

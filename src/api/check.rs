@@ -1,7 +1,7 @@
 //! `POST /v1/check`: may this request proceed?
 //!
-//! Reads the request, has it decided, and writes the response with the header fields that HTTP has for it. Decides nothing itself.
-//! Read next: [`super::check_service`].
+//! Reads the request, has it decided, and writes the response with the header fields that HTTP has for it. Decides
+//! nothing itself. Read next: [`super::check_service`].
 
 use std::sync::Arc;
 

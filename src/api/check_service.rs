@@ -1,7 +1,8 @@
 //! Answers `/v1/check` within a timeout, whatever Redis does.
 //!
-//! Has a connection of its own, so that a check never queues behind a commit. A connection that hangs is noticed by asking for the
-//! server's clock several times a second, not by the checks that wait on it. Read next: [`crate::ledger::check`], the script.
+//! Has a connection of its own, so that a check never queues behind a commit. A connection that hangs is noticed by
+//! asking for the server's clock several times a second, not by the checks that wait on it. Read next:
+//! [`crate::ledger::check`], the script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,8 @@ use super::config::{CheckConfig, OnError};
 
 /// How often the connection is checked.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(300);
-/// How long the server may take to tell its time before its connection is given up. Longer than any script holds the server.
+/// How long the server may take to tell its time before its connection is given up. Longer than any script holds the
+/// server.
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// Failures are logged this often at most: under load there are thousands a second, all for one reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -170,8 +172,8 @@ impl CheckService {
         }
     }
 
-    /// Asks each server for its time: connects before the first check needs it, sets the clock that the script guesses by, and drops a
-    /// connection that hangs.
+    /// Asks each server for its time: connects before the first check needs it, sets the clock that the script guesses
+    /// by, and drops a connection that hangs.
     pub async fn check_connection(&self) {
         let ask = |(at, checks): (usize, &PartitionChecks)| {
             let client = Arc::clone(&checks.client);

@@ -23,8 +23,8 @@ pub struct HttpConfig {
 }
 
 impl HttpConfig {
-    /// What confirm links begin with: `public_url` as a URL that another path can follow. `None` where it is not set, or is not one:
-    /// an http or https URL of a host, without user, query and fragment.
+    /// What confirm links begin with: `public_url` as a URL that another path can follow. `None` where it is not set,
+    /// or is not one: an http or https URL of a host, without user, query and fragment.
     #[must_use]
     pub fn confirm_links_below(&self) -> Option<Url> {
         let url = Url::parse(self.public_url.as_deref()?).ok()?;
@@ -34,7 +34,8 @@ impl HttpConfig {
     }
 }
 
-/// The section `[check]`: how questions of API nodes are answered when Redis is away, or the subject's settings can't be read.
+/// The section `[check]`: how questions of API nodes are answered when Redis is away, or the subject's settings can't
+/// be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {

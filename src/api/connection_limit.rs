@@ -1,7 +1,8 @@
-//! How many connections there are at once, and which one gives way to a new one: the one that has been idle for longest.
+//! How many connections there are at once, and which one gives way to a new one: the one that has been idle for
+//! longest.
 //!
-//! Without that, callers who connect and say nothing keep everybody else out until their timeouts. A connection is idle while it waits
-//! for a request of its caller, or for the rest of one. Read next: [`super::server`].
+//! Without that, callers who connect and say nothing keep everybody else out until their timeouts. A connection is idle
+//! while it waits for a request of its caller, or for the rest of one. Read next: [`super::server`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +41,8 @@ impl ConnectionLimit {
         Self { permits: Arc::new(Semaphore::new(connections_max)), idle: Arc::default() }
     }
 
-    /// A permit, where one is free or an idle connection gives way. `None` where every connection is being answered. Cancel-safe, but a
-    /// connection that gave way stays closed.
+    /// A permit, where one is free or an idle connection gives way. `None` where every connection is being answered.
+    /// Cancel-safe, but a connection that gave way stays closed.
     pub async fn take(&self) -> Option<ConnectionPermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Some(self.permit(permit));

@@ -1,4 +1,5 @@
-//! The pages that people see: of confirm links and of unsubscribe links. They load nothing, are not cached, and send no referrer.
+//! The pages that people see: of confirm links and of unsubscribe links. They load nothing, are not cached, and send no
+//! referrer.
 
 use std::sync::LazyLock;
 
@@ -82,7 +83,8 @@ impl HtmlState {
     }
 }
 
-/// The page of a state, with whose alerts it is about where that may be told, in the language that the headers of the request ask for.
+/// The page of a state, with whose alerts it is about where that may be told, in the language that the headers of the
+/// request ask for.
 pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMap) -> Response {
     let nonce = nonce();
     let policy = format!(

@@ -1,7 +1,8 @@
 //! `/confirm/{token}` and `/unsubscribe/{token}`: the links in mails, and what mail providers post there (RFC 8058).
 //!
-//! Mail software opens links by itself, so opening shows a page and changes nothing: the same page for every token, so that it tells
-//! nothing about tokens. Its button posts. The token is the only secret that is needed; one that can't be read is as good as none.
+//! Mail software opens links by itself, so opening shows a page and changes nothing: the same page for every token, so
+//! that it tells nothing about tokens. Its button posts. The token is the only secret that is needed; one that can't be
+//! read is as good as none.
 
 use std::error::Error as _;
 use std::sync::Arc;

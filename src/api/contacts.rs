@@ -1,7 +1,7 @@
 //! `/v1/subjects/{id}/contacts`: list, add and remove contacts, and verify them.
 //!
-//! Judges what was sent and writes the response; [`VerificationService`] does the rest. The callers have the platform's token, so
-//! they may know which contacts there are: 404 and 409 are answered plainly.
+//! Judges what was sent and writes the response; [`VerificationService`] does the rest. The callers have the platform's
+//! token, so they may know which contacts there are: 404 and 409 are answered plainly.
 //!
 //! [`VerificationService`]: crate::verification::VerificationService
 

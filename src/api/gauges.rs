@@ -29,7 +29,8 @@ impl Gauges {
         Self { partitions }
     }
 
-    /// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is 0.
+    /// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is
+    /// 0.
     pub async fn refresh(&self, readiness: &Readiness) {
         let ready = readiness.check().await.is_ok();
         gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });

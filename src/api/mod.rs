@@ -1,9 +1,9 @@
 //! HTTP: health, readiness, metrics, `/v1/check`, subjects with their usage, history and alerts,
 //! rankings, deliveries, and contacts with their verification.
 //!
-//! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects`, `verification` and `views`.
-//! Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them; [`server`], the limits on connections;
-//! [`ready`], what readiness means.
+//! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects`,
+//! `verification` and `views`. Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them;
+//! [`server`], the limits on connections; [`ready`], what readiness means.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! What stands in the URL of a request: the subject in its path, its contact or delivery, and the query.
 //!
-//! Each is an extractor, so that a handler begins with what was asked for, and every wrong URL is a 400 that says what is allowed.
+//! Each is an extractor, so that a handler begins with what was asked for, and every wrong URL is a 400 that says what
+//! is allowed.
 
 use std::fmt::Display;
 use std::str::FromStr;

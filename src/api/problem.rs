@@ -1,6 +1,7 @@
 //! Errors of the API: problems of RFC 9457.
 //!
-//! A problem is built where the error is found and turned into a response here alone, so that all of them look the same.
+//! A problem is built where the error is found and turned into a response here alone, so that all of them look the
+//! same.
 
 use std::error::Error;
 use std::time::Duration;
@@ -49,7 +50,8 @@ struct Body {
 }
 
 impl Problem {
-    /// A problem without a kind of its own: its title is that of the status. The detail says what is wrong and what is allowed.
+    /// A problem without a kind of its own: its title is that of the status. The detail says what is wrong and what is
+    /// allowed.
     #[must_use]
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");

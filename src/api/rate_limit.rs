@@ -5,7 +5,8 @@ use axum::http::HeaderValue;
 use crate::ledger::CheckDecision;
 use crate::ledger::decision::{LimitStatus, whole_seconds};
 
-/// The largest integer of a structured field (RFC 9651: 15 digits). A limit may be larger; nobody will wait for the difference.
+/// The largest integer of a structured field (RFC 9651: 15 digits). A limit may be larger; nobody will wait for the
+/// difference.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
 /// The name of the rate's policy. That of a limit is the name of its window.

@@ -10,7 +10,8 @@ use super::check_service::CheckOutcome;
 
 /// Upper bounds of a commit's round trip, seconds: from an idle server to one at its limit (10 ms) and beyond.
 const COMMIT_BUCKETS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
-/// Upper bounds of the time from crossing to delivered, seconds: from the first attempt to the end of the default retries.
+/// Upper bounds of the time from crossing to delivered, seconds: from the first attempt to the end of the default
+/// retries.
 const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 600.0, 3_600.0, 21_600.0, 259_200.0];
 
 /// Upper bounds of a check, seconds: from a round trip on one machine to the longest deadline.

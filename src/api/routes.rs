@@ -103,8 +103,8 @@ pub const ROUTES: &[Route] = &[
     route("POST", "/unsubscribe/{token}", Open, || post(consent_links::unsubscribe)),
 ];
 
-/// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not lose sight
-/// of it then.
+/// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not
+/// lose sight of it then.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Everything that is served, and what of it is served to probes alone.

@@ -1,7 +1,8 @@
 //! Accepts connections, a bounded number at once, and serves the routes on them. HTTP/1.1 only.
 //!
-//! `axum::serve` has neither a connection limit nor timeouts: callers that send half a request would take every file descriptor of
-//! the process, those for Redis too. Knows no route. Read next: [`super::connection_limit`], [`super::timeouts`].
+//! `axum::serve` has neither a connection limit nor timeouts: callers that send half a request would take every file
+//! descriptor of the process, those for Redis too. Knows no route. Read next: [`super::connection_limit`],
+//! [`super::timeouts`].
 
 use std::io;
 use std::pin::pin;
@@ -21,10 +22,11 @@ use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::timeouts::{RequestPhase, TimeoutStream, Timeouts};
 use crate::types::{LOG_INTERVAL, LogLimiter};
 
-/// Buffer of one connection for requests and responses. hyper's default of 400 KiB would be 400 MiB for all connections. hyper treats
-/// it as a guide, and answers 431 to a head that is far longer.
+/// Buffer of one connection for requests and responses. hyper's default of 400 KiB would be 400 MiB for all
+/// connections. hyper treats it as a guide, and answers 431 to a head that is far longer.
 const BUFFER_BYTES_MAX: usize = 32 * 1024;
-/// How long to wait after accepting failed: no descriptor is free, and trying again at once would only burn the processor.
+/// How long to wait after accepting failed: no descriptor is free, and trying again at once would only burn the
+/// processor.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Limits of the server.
@@ -39,8 +41,8 @@ pub struct ServerLimits {
 }
 
 impl ServerLimits {
-    /// The daemon's limits. The idle timeout is longer than the minute for which usual proxies keep a connection, so that the proxy
-    /// closes it and sends no request into a connection that is just being closed.
+    /// The daemon's limits. The idle timeout is longer than the minute for which usual proxies keep a connection, so
+    /// that the proxy closes it and sends no request into a connection that is just being closed.
     pub const DAEMON: Self = Self {
         connections_max: 1024,
         probes_max: 16,
@@ -57,8 +59,8 @@ pub struct Routes {
     pub probes: Router,
 }
 
-/// Serves the routes until stopped. Then accepts no more connections, closes idle ones, and returns when the requests that are being
-/// served have been answered.
+/// Serves the routes until stopped. Then accepts no more connections, closes idle ones, and returns when the requests
+/// that are being served have been answered.
 pub async fn serve(routes: Routes, listener: TcpListener, limits: ServerLimits, stop: CancellationToken) {
     let mut acceptor = Acceptor::new(listener, limits);
     let connections = TaskTracker::new();
@@ -111,7 +113,8 @@ impl Acceptor {
         Self { listener, connections_max, everything, probes, logs: LogLimiter::new(LOG_INTERVAL) }
     }
 
-    /// The next connection, once there is a permit for it. Whoever calls it no more closes a connection that still waits for one.
+    /// The next connection, once there is a permit for it. Whoever calls it no more closes a connection that still
+    /// waits for one.
     async fn next(&mut self) -> Connection {
         let stream = self.accept().await;
         let (permit, purpose) = self.permit().await;

@@ -1,4 +1,5 @@
-//! The body of `PUT /v1/subjects/{id}`: the settings as `GET` shows them, without the contacts, which have routes of their own.
+//! The body of `PUT /v1/subjects/{id}`: the settings as `GET` shows them, without the contacts, which have routes of
+//! their own.
 
 use std::collections::BTreeMap;
 

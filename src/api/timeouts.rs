@@ -1,8 +1,8 @@
 //! Timeouts of a caller's connection.
 //!
-//! hyper has one timeout for a request's head, which runs while a connection is idle too. Here these are two: API nodes should keep
-//! idle connections open, and half a head should not be. How long a body may take is decided in [`super::body`]. Read next:
-//! [`super::server`].
+//! hyper has one timeout for a request's head, which runs while a connection is idle too. Here these are two: API nodes
+//! should keep idle connections open, and half a head should not be. How long a body may take is decided in
+//! [`super::body`]. Read next: [`super::server`].
 
 use std::io;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use tokio::time::{Instant, Sleep};
 /// How long a connection may wait for its caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// How long a request's head may take, from its first byte; the first head of a connection, from its opening. Also how long a
-    /// response may wait for a caller that does not read.
+    /// How long a request's head may take, from its first byte; the first head of a connection, from its opening. Also
+    /// how long a response may wait for a caller that does not read.
     pub head: Duration,
     /// How long a connection may be idle after a response.
     pub idle: Duration,
@@ -110,7 +110,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         if read.is_pending() {
-            // While a request is served, a read only finds out whether the caller is still there, or belongs to the body.
+            // While a request is served, a read only finds out whether the caller is still there, or belongs to the
+            // body.
             if this.phase.is_serving() {
                 return Poll::Pending;
             }
@@ -146,7 +147,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // A response is being written. hyper need not read again before the caller says something, so the deadline must wake it.
+        // A response is being written. hyper need not read again before the caller says something, so the deadline must
+        // wake it.
         if this.phase.begin_reading() {
             this.wait_for(Awaited::Request);
             let _ = this.read_until.as_mut().poll(cx);

@@ -1,6 +1,7 @@
 //! The bearer token of the API (RFC 6750), configured in `[http]`.
 //!
-//! Only a digest is kept. Digests are compared in constant time, so that the time of an answer tells nothing about the token.
+//! Only a digest is kept. Digests are compared in constant time, so that the time of an answer tells nothing about the
+//! token.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Rankings that were read lately: each reads every counter of a period, so it is kept for a while and shared by callers, and there
-//! is one at a time.
+//! Rankings that were read lately: each reads every counter of a period, so it is kept for a while and shared by
+//! callers, and there is one at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -19,8 +19,8 @@ pub fn install(config: &LogConfig) {
     };
 }
 
-/// Escapes what would end a line or turn its direction on a screen, and that the subscriber lets pass: it knows the controls of ASCII
-/// and of Latin-1 alone. `\u2028` is an escape of JSON too.
+/// Escapes what would end a line or turn its direction on a screen, and that the subscriber lets pass: it knows the
+/// controls of ASCII and of Latin-1 alone. `\u2028` is an escape of JSON too.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {

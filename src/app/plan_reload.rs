@@ -1,7 +1,7 @@
 //! Reading the plans again while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
 //!
-//! The configuration is judged whole, as at a start, and refused whole. Of a good one the plans come into effect with the next batch and
-//! the next check; everything else waits for the next start.
+//! The configuration is judged whole, as at a start, and refused whole. Of a good one the plans come into effect with
+//! the next batch and the next check; everything else waits for the next start.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -112,7 +112,8 @@ impl Start<'_> {
         }
     }
 
-    /// Gives all of several partitions the same instance: they are one deployment. The only one gets its name from its reader.
+    /// Gives all of several partitions the same instance: they are one deployment. The only one gets its name from its
+    /// reader.
     async fn share_instance(&self) -> redis::RedisResult<()> {
         if self.partitions.count() == 1 {
             return Ok(());
@@ -212,8 +213,8 @@ pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(),
 ///
 /// # Errors
 ///
-/// [`CannotStart`] where it counts others: an event that is appended would be refused or read by nobody, and a count be looked for
-/// where it is not.
+/// [`CannotStart`] where it counts others: an event that is appended would be refused or read by nobody, and a count be
+/// looked for where it is not.
 pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), CannotStart> {
     let count = partitions.count();
     let own = partitions.iter().zip(&stored.checkpoints);

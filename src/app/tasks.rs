@@ -12,7 +12,8 @@ use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// A loop that ran for this long has recovered from the error that stopped it before.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// How long open connections may take to close at the end: to the mail server, and of HTTP requests that are being answered.
+/// How long open connections may take to close at the end: to the mail server, and of HTTP requests that are being
+/// answered.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Tasks that live as long as the daemon.
@@ -41,7 +42,8 @@ impl Tasks {
         });
     }
 
-    /// Waits for a task that ends although the daemon was not told to stop, and returns its name. A panic has been printed by its thread.
+    /// Waits for a task that ends although the daemon was not told to stop, and returns its name. A panic has been
+    /// printed by its thread.
     pub(super) async fn one_failed(&mut self) -> &'static str {
         match self.set.join_next().await {
             Some(Ok(name)) => {
@@ -104,8 +106,8 @@ where
     }
 }
 
-/// Waits until every task has ended, the HTTP server last, so that `/readyz` says 503 meanwhile. What is still running at the
-/// deadline is dropped: leases run out and commits have been made or not.
+/// Waits until every task has ended, the HTTP server last, so that `/readyz` says 503 meanwhile. What is still running
+/// at the deadline is dropped: leases run out and commits have been made or not.
 pub(super) async fn drain(tasks: &mut Tasks, serving: &CancellationToken, deadline: Duration) {
     if tokio::time::timeout(deadline, tasks.work_ended()).await.is_err() {
         tracing::warn!("the drain's deadline passed; what was under way is taken up at the next start");

@@ -9,9 +9,11 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::error::ChannelError;
 
-/// The configuration of TLS for a client that trusts the system's authorities and those of `ca_file`, which `setting` names.
+/// The configuration of TLS for a client that trusts the system's authorities and those of `ca_file`, which `setting`
+/// names.
 ///
-/// A system without any authority is no error: plain text still works, and a TLS attempt says that the certificate is not trusted.
+/// A system without any authority is no error: plain text still works, and a TLS attempt says that the certificate is
+/// not trusted.
 ///
 /// # Errors
 ///

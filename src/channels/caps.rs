@@ -1,8 +1,8 @@
 //! Caps: whether a message may leave now, and when to ask again where it may not.
 //!
-//! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of [`crate::throttle`] keep their counts in
-//! Redis, so that a cap holds for all daemons together. Never sends and never waits. A cap is a promise: where Redis can't be asked,
-//! nothing leaves. Read next: [`super::retry_spacing`].
+//! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of [`crate::throttle`]
+//! keep their counts in Redis, so that a cap holds for all daemons together. Never sends and never waits. A cap is a
+//! promise: where Redis can't be asked, nothing leaves. Read next: [`super::retry_spacing`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,8 @@ use crate::types::{Channel, Keys, LogLimiter, Rate, Units, duration, meters};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
-/// The same thing is logged at most this often: a cap that is full and a key that is broken concern every delivery they hold back.
+/// The same thing is logged at most this often: a cap that is full and a key that is broken concern every delivery they
+/// hold back.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Asks the limiters.
@@ -58,8 +59,8 @@ impl Caps {
         Self { client, keys, spacing: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
     }
 
-    /// Counts one message to this contact, if its cap has room; always, if it has no cap. A message that was counted stays counted,
-    /// whatever becomes of it. Not repeatable: a second call counts another.
+    /// Counts one message to this contact, if its cap has room; always, if it has no cap. A message that was counted
+    /// stays counted, whatever becomes of it. Not repeatable: a second call counts another.
     pub async fn take(&self, channels: &Channels, contact: &Contact) -> CapDecision {
         let channel = contact.channel();
         let rate = channels.get(channel).and_then(NotificationChannel::cap);

@@ -14,8 +14,8 @@ use crate::types::{
     Alert, Channel, Class, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, Rate, Secret, Subject, UnixMs,
 };
 
-/// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel picks its own by
-/// its type.
+/// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel
+/// picks its own by its type.
 #[derive(Debug, Clone)]
 pub struct ChannelSettings<'a> {
     sections: Vec<&'a dyn Any>,
@@ -48,9 +48,11 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
     /// The deadline of one attempt; [`Self::send`] keeps it.
     fn timeout(&self) -> Duration;
 
-    /// Renders one message, sends it and says how it ended. Leaves the machine; repeating it sends again, with the same id.
+    /// Renders one message, sends it and says how it ended. Leaves the machine; repeating it sends again, with the same
+    /// id.
     ///
-    /// A question that is answered by the receiver itself ([`ConsentMethod::Challenge`]) is delivered only when the answer was right.
+    /// A question that is answered by the receiver itself ([`ConsentMethod::Challenge`]) is delivered only when the
+    /// answer was right.
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome>;
 
     /// How many messages may leave, counted as [`ChannelDefinition::cap`] says; `None` where nothing is capped.
@@ -61,8 +63,8 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// The locale in which a subject of this one is told because there are no texts in its own; `None` where there are, and where a
-    /// channel has one language.
+    /// The locale in which a subject of this one is told because there are no texts in its own; `None` where there are,
+    /// and where a channel has one language.
     fn instead_of(&self, _locale: &Locale) -> Option<Locale> {
         None
     }
@@ -72,8 +74,8 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one contact, or for none in
-    /// particular. `None` where there is nothing to try.
+    /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one
+    /// contact, or for none in particular. `None` where there is nothing to try.
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>>;
 
     /// Closes idle connections; for the end of the process. Later messages make new ones.
@@ -121,8 +123,8 @@ pub struct ChannelDefinition {
     pub server: Option<SharedServer>,
     /// How its cap is counted.
     pub cap: CapKind,
-    /// The origin that an address names, where each has a server of its own; `None` where all messages go through one server, and for
-    /// an address that names none. Deliveries to one origin share a destination.
+    /// The origin that an address names, where each has a server of its own; `None` where all messages go through one
+    /// server, and for an address that names none. Deliveries to one origin share a destination.
     pub origin: fn(&str) -> Option<String>,
     /// Sets it up. Reads files, connects nowhere.
     pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
@@ -145,8 +147,8 @@ pub struct SecretDefinition {
     pub flag_help: &'static str,
     /// What one looks like.
     pub text: &'static str,
-    /// Makes one for a contact of this format that was named without; `None` where a format needs none, or one that the receiver
-    /// gives.
+    /// Makes one for a contact of this format that was named without; `None` where a format needs none, or one that the
+    /// receiver gives.
     pub generate: fn(&MessageFormat) -> Option<Secret>,
 }
 
@@ -338,7 +340,8 @@ impl Content<'_> {
 /// A question whether alerts about a subject are wanted at an address.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsentQuestion<'a> {
-    /// The id of this message, another for each attempt, without a dot: what software keeps apart by an id must see each code.
+    /// The id of this message, another for each attempt, without a dot: what software keeps apart by an id must see
+    /// each code.
     pub id: &'a str,
     /// Whose alerts.
     pub subject: &'a Subject,

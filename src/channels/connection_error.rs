@@ -1,7 +1,7 @@
 //! What went wrong, in a few words: from error chains to the text of the attempt log.
 //!
-//! The chains themselves hold addresses, URLs and what the other side wrote, so none of their text is passed on: only what is
-//! recognised here is said.
+//! The chains themselves hold addresses, URLs and what the other side wrote, so none of their text is passed on: only
+//! what is recognised here is said.
 
 use std::error::Error;
 use std::io;
@@ -82,8 +82,8 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Errors arrive wrapped several times, and the cause at the bottom is what an operator needs. What the other side wrote must not
-    /// reach a log.
+    /// Errors arrive wrapped several times, and the cause at the bottom is what an operator needs. What the other side
+    /// wrote must not reach a log.
     #[test]
     fn the_innermost_known_cause_is_named_and_no_other_text() {
         let words = |error: io::Error| find(&error, "failed");

@@ -1,7 +1,9 @@
-//! From names to addresses, without a thread: a name that nobody answers for holds up neither other names nor the end of the process.
+//! From names to addresses, without a thread: a name that nobody answers for holds up neither other names nor the end
+//! of the process.
 //!
-//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. Both files are read again when they change.
-//! The system's own resolver is not used: it blocks a thread for each name, for up to half a minute, and can't be cancelled.
+//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. Both files are read again when
+//! they change. The system's own resolver is not used: it blocks a thread for each name, for up to half a minute, and
+//! can't be cancelled.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +22,8 @@ use serde::{Deserialize, Serialize};
 
 /// The files that say what the system knows.
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
-/// The longest time for which an answer is used again, whatever its name server says: a receiver that moves is found by then.
+/// The longest time for which an answer is used again, whatever its name server says: a receiver that moves is found by
+/// then.
 const ANSWER_KEPT_MAX: Duration = Duration::from_secs(60);
 /// The most answers that are kept.
 const ANSWERS_MAX: u64 = 1024;
@@ -67,7 +70,8 @@ impl Resolver {
         Self { servers: config.servers.clone(), current: Mutex::new(None) }
     }
 
-    /// All addresses of a name, or of an address its own. Knows no deadline but those of the name servers: the caller's comes first.
+    /// All addresses of a name, or of an address its own. Knows no deadline but those of the name servers: the caller's
+    /// comes first.
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);

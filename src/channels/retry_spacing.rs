@@ -1,8 +1,8 @@
 //! When deliveries that a cap refused ask again: one after the other, at about the rate of the cap.
 //!
-//! Without this a thousand deliveries to one destination would all ask again at the same moment, for one free place. Holds one instant
-//! a destination, in memory: what is forgotten at a restart, or not known to a second daemon, costs questions and no promise, since
-//! only the limiter decides. Pure: `now` is an argument.
+//! Without this a thousand deliveries to one destination would all ask again at the same moment, for one free place.
+//! Holds one instant a destination, in memory: what is forgotten at a restart, or not known to a second daemon, costs
+//! questions and no promise, since only the limiter decides. Pure: `now` is an argument.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use crate::types::Rate;
 
-/// So many deliveries ask for each place. With one alone, a delivery that asks an instant too early would leave its place unused
-/// until the next one asks.
+/// So many deliveries ask for each place. With one alone, a delivery that asks an instant too early would leave its
+/// place unused until the next one asks.
 const QUESTIONS_PER_PLACE: u32 = 4;
 /// The shortest wait: a server's clock and ours may differ by a tick.
 const WAIT_MIN: Duration = Duration::from_millis(10);
-/// The longest wait of the first in the queue, and how much longer the last one waits. So a cap that was raised takes effect within
-/// twice this, and a queue that is longer asks in several rounds at once.
+/// The longest wait of the first in the queue, and how much longer the last one waits. So a cap that was raised takes
+/// effect within twice this, and a queue that is longer asks in several rounds at once.
 const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// The most destinations with a queue of their own; those beyond it ask together.
 const DESTINATIONS_MAX: usize = 10_000;
@@ -47,8 +47,8 @@ pub struct RefusedByCap<'a> {
 }
 
 impl RetrySpacing {
-    /// Puts the delivery at the end of its queue: how long until it asks again. Never before there can be room, unless that is more
-    /// than five minutes away; never after more than ten.
+    /// Puts the delivery at the end of its queue: how long until it asks again. Never before there can be room, unless
+    /// that is more than five minutes away; never after more than ten.
     pub fn wait(&mut self, refused: RefusedByCap<'_>) -> Duration {
         let RefusedByCap { key, rate, retry_after, now } = refused;
         let first = now + retry_after.clamp(WAIT_MIN, WAIT_MAX);
@@ -142,7 +142,8 @@ mod tests {
         worked
     }
 
-    /// A thousand deliveries at one destination must neither keep the dispatcher busy with asking nor leave places unused.
+    /// A thousand deliveries at one destination must neither keep the dispatcher busy with asking nor leave places
+    /// unused.
     #[test]
     fn a_crowd_asks_a_few_times_each_and_uses_the_room() {
         for (text, crowd) in [("30/1m", 1000), ("2/10s", 100), ("1/1m", 50), ("1000/1s", 5000), ("5/1h", 100)] {
@@ -176,7 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked when, no wait is shorter than the limiter's word (up to five minutes) nor longer than ten minutes.
+        /// Whatever is asked when, no wait is shorter than the limiter's word (up to five minutes) nor longer than ten
+        /// minutes.
         #[test]
         fn waits_are_bounded(limit in 1_u64..100_000, window_ms in 1_u64..100_000_000, asks in proptest::collection::vec((0_u64..1_000_000, 0_u64..1_000_000), 1..200)) {
             let rate: Rate = format!("{limit}/{window_ms}ms").parse().expect("a rate");

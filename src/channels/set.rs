@@ -69,11 +69,11 @@ impl Channels {
         self.of(message.contact).send(message).await
     }
 
-    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and not repeated,
-    /// and no cap holds it back or counts it.
+    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and
+    /// not repeated, and no cap holds it back or counts it.
     ///
-    /// Each test has an id of its own, `test_` and the time in milliseconds: a receiver that drops what it has seen would otherwise take
-    /// only the first.
+    /// Each test has an id of its own, `test_` and the time in milliseconds: a receiver that drops what it has seen
+    /// would otherwise take only the first.
     pub async fn send_test(&self, contact: &Contact, sample: &Sample, now: UnixMs) -> Outcome {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };

@@ -1,5 +1,5 @@
-//! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that check them, and
-//! what is said of a mistake. Pure.
+//! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that
+//! check them, and what is said of a mistake. Pure.
 
 use chrono::format::StrftimeItems;
 use chrono::{DateTime, SecondsFormat};
@@ -10,13 +10,14 @@ use super::channel::AlertPurpose;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
 
-/// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other delivery.
+/// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other
+/// delivery.
 const FUEL: u64 = 200_000;
 /// What a reader of an error is told, beside minijinja's own filters.
 const FILTERS: &str = "thousands, clock";
 
-/// An environment without templates: strict, with a bound on what one template may spend. A `.html` template escapes its values for HTML,
-/// and a `.json` one writes each as JSON.
+/// An environment without templates: strict, with a bound on what one template may spend. A `.html` template escapes
+/// its values for HTML, and a `.json` one writes each as JSON.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -44,7 +45,8 @@ fn grouped(number: u64, separator: &str) -> String {
     grouped.collect::<Vec<_>>().join(separator)
 }
 
-/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the form that is named: the time of day that a clock on the wall there shows.
+/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the form that is named: the time of day that a clock on the
+/// wall there shows.
 fn clock(time: &str, form: Option<&str>) -> Result<String, Error> {
     let wrong = |takes| Error::new(ErrorKind::InvalidOperation, takes);
     let at = DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time, as resets_at or raised_at"))?;
@@ -78,7 +80,8 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
     }
 }
 
-/// An alert of each kind that a template can tell apart: every window, below, at and above the limit, and each as a test.
+/// An alert of each kind that a template can tell apart: every window, below, at and above the limit, and each as a
+/// test.
 pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
     let sample = Sample::made_up();
     Window::ALL.into_iter().flat_map(move |window| {
@@ -91,7 +94,8 @@ pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
     })
 }
 
-/// What is wrong with a template, in which line, and what could have stood there. `templates` are those that it may include.
+/// What is wrong with a template, in which line, and what could have stood there. `templates` are those that it may
+/// include.
 pub(super) fn explain(error: &Error, templates: &str, variables: &Value) -> String {
     let line = error.line().unwrap_or(1);
     let shown = error.template_source().zip(error.range()).and_then(|(source, range)| source.get(range));

@@ -62,7 +62,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
     subject_settings::warn(&subject, &unreadable);
     if !profile.is_judged() {
-        // The daemon may still have good values, or follows check.on_error; a guess of ours would be taken for its answer.
+        // The daemon may still have good values, or follows check.on_error; a guess of ours would be taken for its
+        // answer.
         return Err(failed(
             format_args!("nothing is judged: settings of subject {:?} can't be read", subject.as_str()),
             "mend the field (subject set, or whoever writes it); the daemon follows its last good value, or check.on_error",

@@ -29,8 +29,9 @@ pub struct Redis {
     embedded: bool,
 }
 
-/// The connection that the configuration names, made as the daemon makes its own, to what is stored with as many partitions. Warns
-/// where its plans are not those that the daemon counts with. That Redis is away is said by the first call.
+/// The connection that the configuration names, made as the daemon makes its own, to what is stored with as many
+/// partitions. Warns where its plans are not those that the daemon counts with. That Redis is away is said by the first
+/// call.
 ///
 /// # Errors
 ///
@@ -73,8 +74,8 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
     Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded }, count))
 }
 
-/// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where none are stored,
-/// or where they can't be used: whoever uses them says why.
+/// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
+/// none are stored, or where they can't be used: whoever uses them says why.
 fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
     if let (Some(stored), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
         && *stored != *plans.fingerprint()
@@ -86,7 +87,8 @@ fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
     }
 }
 
-/// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to be.
+/// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to
+/// be.
 fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     let written = config.url.trim();
     if config.url_file.is_some() || written == EMBEDDED {

@@ -1,4 +1,5 @@
-//! What an operator is told of named contacts that are legal by their form: what the configuration does not allow, and what is unwise.
+//! What an operator is told of named contacts that are legal by their form: what the configuration does not allow, and
+//! what is unwise.
 
 use std::cell::OnceCell;
 
@@ -7,8 +8,8 @@ use crate::config::{Config, ConfigError};
 use crate::contacts::merge::NamedContact;
 use crate::contacts::{Contact, masked_contact};
 
-/// What an operator should know about contacts that are legal: those that no attempt will reach as things are configured, or that
-/// not every mail server takes.
+/// What an operator should know about contacts that are legal: those that no attempt will reach as things are
+/// configured, or that not every mail server takes.
 #[must_use]
 pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
@@ -18,8 +19,8 @@ pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     contacts.iter().filter_map(|named| warning(&named.contact)).collect()
 }
 
-/// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only for contacts
-/// that name a template, and once.
+/// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only
+/// for contacts that name a template, and once.
 #[derive(Debug)]
 pub struct TemplateCheck<'a> {
     config: &'a Config,

@@ -17,7 +17,8 @@ impl CliContext {
     /// The context of a call with this `--config`.
     #[must_use]
     pub fn new(option: Option<PathBuf>) -> Self {
-        // Read here and not by the parser of arguments, whose usage lines would then show the option as one that must be given.
+        // Read here and not by the parser of arguments, whose usage lines would then show the option as one that must
+        // be given.
         let named = option.or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
         // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
         let named = named.filter(|path| !path.as_os_str().is_empty());

@@ -1,7 +1,7 @@
 //! `listen`: a mail server and a webhook receiver on this machine, which print what they receive.
 //!
-//! For trying alerts out before there is a real receiver. Verifies signatures with the public crate, as a receiver would. Sends
-//! nothing, and reads nothing from Redis. Read next: [`crate::demo::receivers`], the two servers.
+//! For trying alerts out before there is a real receiver. Verifies signatures with the public crate, as a receiver
+//! would. Sends nothing, and reads nothing from Redis. Read next: [`crate::demo::receivers`], the two servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

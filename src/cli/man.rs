@@ -35,8 +35,8 @@ pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     output.finish()
 }
 
-/// The page of a verb. The text behind the options is parted into sections of its own: the renderer would fill the lines of the
-/// examples into running text.
+/// The page of a verb. The text behind the options is parted into sections of its own: the renderer would fill the
+/// lines of the examples into running text.
 fn manual_page(command: Command) -> std::io::Result<Vec<u8>> {
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut prose = command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -60,7 +60,8 @@ fn manual_page(command: Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A line as roff takes it literally: no escape, no request, no hyphen in place of a minus, no quote in place of an apostrophe.
+/// A line as roff takes it literally: no escape, no request, no hyphen in place of a minus, no quote in place of an
+/// apostrophe.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\*(Aq").replace('`', "\\(ga");
     if text.starts_with(['.', '\\']) { format!("\\&{text}") } else { text }

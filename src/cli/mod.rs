@@ -1,8 +1,9 @@
 //! The command line: a file per verb.
 //!
-//! Each verb's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a verb fails is in `hint`,
-//! how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything that lives on. Each `run` ends
-//! with an error for a configuration or a value that is wrong, for what Redis says, and when stdout is closed.
+//! Each verb's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a verb fails is in
+//! `hint`, how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything that
+//! lives on. Each `run` ends with an error for a configuration or a value that is wrong, for what Redis says, and when
+//! stdout is closed.
 
 use std::path::PathBuf;
 
@@ -57,8 +58,8 @@ pub mod usage;
 Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
 )]
 pub struct Cli {
-    /// The configuration file (TOML), laid over the defaults; serves every verb, before or after it. Without it the one of
-    /// QUOTABELL_CONFIG, else /etc/quotabell/quotabell.toml where that exists
+    /// The configuration file (TOML), laid over the defaults; serves every verb, before or after it. Without it the one
+    /// of QUOTABELL_CONFIG, else /etc/quotabell/quotabell.toml where that exists
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

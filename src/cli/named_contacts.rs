@@ -1,8 +1,8 @@
-//! Contacts as a command line or a line of a file names them: for each channel of the registry its addresses, and their secrets,
-//! formats and headers, and which alerts they hear.
+//! Contacts as a command line or a line of a file names them: for each channel of the registry its addresses, and their
+//! secrets, formats and headers, and which alerts they hear.
 //!
-//! A channel's flag and column bear its name; those of the others are its own. The nth secret belongs to the nth address, and so does
-//! the nth format.
+//! A channel's flag and column bear its name; those of the others are its own. The nth secret belongs to the nth
+//! address, and so does the nth format.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use crate::types::{Channel, Secret};
 
-/// What was named, channel by channel. As arguments of a verb: a flag for each channel, and those of its secrets, formats and headers.
+/// What was named, channel by channel. As arguments of a verb: a flag for each channel, and those of its secrets,
+/// formats and headers.
 #[derive(Debug, Clone)]
 pub struct NamedAddresses(Vec<ChannelAddresses>);
 
@@ -235,8 +236,8 @@ impl NamedAddresses {
     ///
     /// # Errors
     ///
-    /// A sentence: a broken address, secret, format or header, one of them without an address, or a contact that is named twice. Shows
-    /// no secret.
+    /// A sentence: a broken address, secret, format or header, one of them without an address, or a contact that is
+    /// named twice. Shows no secret.
     pub fn into_contacts(self) -> Result<NamedContacts, String> {
         let mut named = NamedContacts::default();
         for ChannelAddresses { definition, addresses, secrets, formats, headers, thresholds, metrics } in self.0 {

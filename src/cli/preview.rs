@@ -28,8 +28,8 @@ Examples:
   quotabell preview verify-text"
 )]
 pub struct PreviewArgs {
-    /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that asks to confirm
-    /// an address, and with disabled- before the first two, of the one that tells of a disabled contact
+    /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that
+    /// asks to confirm an address, and with disabled- before the first two, of the one that tells of a disabled contact
     #[arg(value_parser = parts(), hide_possible_values = true, required_unless_present = "format")]
     pub part: Option<String>,
     /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
@@ -90,8 +90,8 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
     }
 }
 
-/// The sample that templates are checked with, with the named values: just reached, and raised at the same time every time, so that
-/// two versions of a template can be compared.
+/// The sample that templates are checked with, with the named values: just reached, and raised at the same time every
+/// time, so that two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
     let PreviewArgs { part: _, format: _, locale: _, subject, metric, threshold, limit, billing_day } = args;
     Sample { metric, limit, billing_day, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)

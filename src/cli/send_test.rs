@@ -21,8 +21,8 @@ use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
 use crate::views::SubjectSettings;
 
-/// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken back, and a
-/// verb in a loop is written quickly.
+/// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken
+/// back, and a verb in a loop is written quickly.
 const COOLDOWN: Duration = Duration::from_secs(10);
 
 /// Arguments of `send-test`.
@@ -163,8 +163,8 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
     Ok(Addressee { contact, secret: None, sample, now, redis: Some(redis) })
 }
 
-/// Lets one message to a contact through in [`COOLDOWN`], however many runs ask at once. The contact is known by its address: two
-/// subjects may share one mailbox, or the ids of two.
+/// Lets one message to a contact through in [`COOLDOWN`], however many runs ask at once. The contact is known by its
+/// address: two subjects may share one mailbox, or the ids of two.
 async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
     let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
@@ -183,8 +183,8 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
     }
 }
 
-/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first metric, that of the day
-/// where it has one. One
+/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first
+/// metric, that of the day where it has one. One
 /// without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
     let fields = subject_settings::read_fields(redis, subject).await?;

@@ -1,4 +1,5 @@
-//! What each key takes, in one line: the hint under an error. What settings of channels take is told by the registry of channels.
+//! What each key takes, in one line: the hint under an error. What settings of channels take is told by the registry of
+//! channels.
 
 use crate::channels::REGISTRY;
 
@@ -128,8 +129,9 @@ pub(super) fn variable<S: AsRef<str>>(path: &[S]) -> String {
     path.iter().fold(PREFIX.to_owned(), |name, segment| name + SEPARATOR + &segment.as_ref().to_uppercase())
 }
 
-/// The variable that was meant by a name with one underscore where there are two: `QUOTABELL_EMAIL__FROM`. `None` where the name is
-/// not one of ours: orchestrators set others for a service that is called quotabell, as `QUOTABELL_SERVICE_HOST`.
+/// The variable that was meant by a name with one underscore where there are two: `QUOTABELL_EMAIL__FROM`. `None` where
+/// the name is not one of ours: orchestrators set others for a service that is called quotabell, as
+/// `QUOTABELL_SERVICE_HOST`.
 pub(super) fn variable_meant_by(name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?.trim_start_matches('_');
     let own = ALLOWED.iter().filter(|(pattern, _)| !pattern.contains(&"*")).map(|(pattern, _)| variable(pattern));
@@ -165,7 +167,8 @@ mod tests {
         }
     }
 
-    /// A variable that sets nothing leaves the default in force without a word; one of an orchestrator must not stop a start.
+    /// A variable that sets nothing leaves the default in force without a word; one of an orchestrator must not stop a
+    /// start.
     #[test]
     fn only_variables_that_nobody_else_sets_are_taken_for_misspelt() {
         for (name, meant) in [

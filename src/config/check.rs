@@ -28,7 +28,8 @@ const STREAM_KEY_BYTES_MAX: usize = 128;
 const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
-/// Fewer than an ordinary batch may have are forgotten before they are stored; more are beyond the memory of any machine.
+/// Fewer than an ordinary batch may have are forgotten before they are stored; more are beyond the memory of any
+/// machine.
 const EVENT_IDS_RANGE: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
 /// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
@@ -146,7 +147,8 @@ fn history(config: &Config, violations: &mut Violations) {
     violations.unless(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
 }
 
-/// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no others.
+/// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no
+/// others.
 fn subjects(config: &Config, violations: &mut Violations) {
     let prefix = config.subjects.prefix.as_str();
     let path = ["subjects", "prefix"];

@@ -68,7 +68,8 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The display of one mistake is its own text, so the chain goes on below it; several tell their causes themselves.
+        // The display of one mistake is its own text, so the chain goes on below it; several tell their causes
+        // themselves.
         if let [mistake] = self.mistakes.as_slice() { mistake.source() } else { None }
     }
 }

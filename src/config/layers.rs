@@ -1,7 +1,7 @@
 //! The sources laid over each other: the embedded defaults, the file, the variables.
 //!
-//! Of a setting and the one that names a file with it, the one from the later layer counts. Read next: [`read`](super::read), which
-//! turns the tree into the settings.
+//! Of a setting and the one that names a file with it, the one from the later layer counts. Read next:
+//! [`read`](super::read), which turns the tree into the settings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -17,7 +17,8 @@ use crate::contacts::config::{FALLBACK_KEYS, OPERATOR_KEYS};
 
 /// What the environment says: our variables by the path of their setting, `section.key`, and what is wrong with others.
 ///
-/// The `config` crate knows how a name becomes a path; its guessing of types stays off, since it would turn a token `007` into 7.
+/// The `config` crate knows how a name becomes a path; its guessing of types stays off, since it would turn a token
+/// `007` into 7.
 fn variables(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     mistakes: &mut Vec<Mistake>,
@@ -39,8 +40,8 @@ fn variables(
 }
 
 impl Node {
-    /// Lays another source over this one: section by section, and in it key by key. What stands below that, as the limits of a
-    /// plan, is replaced whole.
+    /// Lays another source over this one: section by section, and in it key by key. What stands below that, as the
+    /// limits of a plan, is replaced whole.
     pub(super) fn lay_over(&mut self, over: Self) {
         let (Value::Table(sections), Value::Table(over)) = (&mut self.value, over.value) else { return };
         for (name, section) in over {
@@ -88,8 +89,8 @@ impl Node {
         Ok(())
     }
 
-    /// The entries of this table. A variable's text becomes the table that it writes; anything else becomes an empty one, whose
-    /// place is the variable that took it for a table, so that the reader of the tree refuses it there.
+    /// The entries of this table. A variable's text becomes the table that it writes; anything else becomes an empty
+    /// one, whose place is the variable that took it for a table, so that the reader of the tree refuses it there.
     fn table_mut(&mut self, place: &Place) -> Result<&mut BTreeMap<String, Self>, NotJson> {
         if matches!(self.value, Value::Untyped(_)) {
             *self = self.clone().into_parsed()?;
@@ -104,8 +105,8 @@ impl Node {
     }
 }
 
-/// Takes keys that are none out of the contacts of the configuration. In those of subjects they are notes of the platform's; here they
-/// are mistakes, because nobody else writes into the file.
+/// Takes keys that are none out of the contacts of the configuration. In those of subjects they are notes of the
+/// platform's; here they are mistakes, because nobody else writes into the file.
 pub(super) fn refuse_unknown_contact_keys(tree: &mut Node, mistakes: &mut Vec<Mistake>) {
     for (section, allowed) in [("fallback", FALLBACK_KEYS), ("operator", OPERATOR_KEYS)] {
         let path = [section, "contacts"].map(str::to_owned);
@@ -138,8 +139,9 @@ const VALUES_OR_FILES: [ValueOrFile; 2] = [
     ValueOrFile { section: "http", value: "token", file: "token_file" },
 ];
 
-/// Leaves of a value and the key of its file only the one from the later layer, so that what an operator sets last is what counts.
-/// Where one layer sets both, nobody can tell which was meant: a mistake, and the default stands in their place.
+/// Leaves of a value and the key of its file only the one from the later layer, so that what an operator sets last is
+/// what counts. Where one layer sets both, nobody can tell which was meant: a mistake, and the default stands in their
+/// place.
 pub(super) fn drop_earlier(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) {
     let of_channels = REGISTRY.into_iter().flat_map(|definition| {
         let section = definition.channel.as_str();

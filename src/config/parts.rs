@@ -1,7 +1,8 @@
-//! Parts that judge their own settings when they are built: where one refuses a setting, the error says where that was written.
+//! Parts that judge their own settings when they are built: where one refuses a setting, the error says where that was
+//! written.
 //!
-//! Whoever wants a part asks here and not the part itself. Reads the files that settings name; connects nowhere. Read next:
-//! `error`, which shows what was refused.
+//! Whoever wants a part asks here and not the part itself. Reads the files that settings name; connects nowhere. Read
+//! next: `error`, which shows what was refused.
 
 use std::error::Error;
 
@@ -35,7 +36,8 @@ impl Config {
         self.fallback.contacts.iter().cloned().chain(operator).collect()
     }
 
-    /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels name.
+    /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels
+    /// name.
     pub fn channels(&self) -> Result<Channels, ConfigError> {
         let channels = Channels::new(&self.channel_settings()).map_err(|error| self.refused_by_channel(error))?;
         let judged = self.fallback.contacts.iter().try_for_each(|contact| channels.check(contact));

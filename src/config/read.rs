@@ -1,7 +1,7 @@
 //! From the tree of sources to the settings' own types, by serde; `serde_path_to_error` says at which key it failed.
 //!
-//! The type of a setting decides what a variable's text means: text where it takes text, else JSON, as `5`, `true` or `[80,100]`.
-//! Read next: [`words`](super::words), which words what serde says.
+//! The type of a setting decides what a variable's text means: text where it takes text, else JSON, as `5`, `true` or
+//! `[80,100]`. Read next: [`words`](super::words), which words what serde says.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor};
@@ -15,8 +15,8 @@ use super::words::ValueError;
 /// A bound on the mistakes of one configuration; each of them takes something out of the tree, so it ends before that.
 const MISTAKES_MAX: usize = 100;
 
-/// Reads settings from the whole tree. What is wrong is noted, and the defaults stand in its place, so that the rest is judged too.
-/// `None` only where that does not help.
+/// Reads settings from the whole tree. What is wrong is noted, and the defaults stand in its place, so that the rest is
+/// judged too. `None` only where that does not help.
 pub(super) fn read<T: DeserializeOwned>(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) -> Option<T> {
     for _ in 0..MISTAKES_MAX {
         let (path, error) = match serde_path_to_error::deserialize(&*tree) {

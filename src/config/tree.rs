@@ -164,7 +164,8 @@ impl Node {
         (node, path)
     }
 
-    /// Where the value at this path was written; for a path that is not there (a field left out), where its nearest table was.
+    /// Where the value at this path was written; for a path that is not there (a field left out), where its nearest
+    /// table was.
     pub(super) fn place_of(&self, path: &[String]) -> Place {
         self.deepest(path).0.place.clone()
     }

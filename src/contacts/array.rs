@@ -1,7 +1,7 @@
 //! The stored form of a subject's contacts: a JSON array in the field `contacts` of `quota_subject:<subject>`. Pure.
 //!
-//! [`ContactArray`] keeps each element as text, so that what is not ours stays as the platform wrote it. Every reader and every writer of
-//! the field goes through it. Read next: [`super::edit`], what may be changed.
+//! [`ContactArray`] keeps each element as text, so that what is not ours stays as the platform wrote it. Every reader
+//! and every writer of the field goes through it. Read next: [`super::edit`], what may be changed.
 
 use serde::Serialize;
 use serde_json::error::Category;
@@ -15,8 +15,8 @@ use crate::types::{ConsentId, ContactId, Secret, UnixMs};
 pub const CONTACTS: &str = "contacts";
 /// The field that says whether somebody at the address has agreed. An element without it was written by the operator.
 pub(super) const VERIFIED: &str = "verified";
-/// The field that tells an unverified contact from one of the same address that was removed before: a code that was sent for that
-/// one does not verify this one. The field stays once the contact is verified.
+/// The field that tells an unverified contact from one of the same address that was removed before: a code that was
+/// sent for that one does not verify this one. The field stays once the contact is verified.
 pub(super) const NONCE: &str = "nonce";
 /// The field that says until when an unverified contact stays.
 pub(super) const UNVERIFIED_UNTIL: &str = "unverified_until";
@@ -106,7 +106,8 @@ impl ContactArray {
         self.elements.iter().enumerate().map(|(position, element)| read(position, element))
     }
 
-    /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent refers to.
+    /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent
+    /// refers to.
     ///
     /// # Errors
     ///
@@ -121,7 +122,8 @@ impl ContactArray {
         self.read().filter_map(Result::ok).collect()
     }
 
-    /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id, the unverified one.
+    /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id,
+    /// the unverified one.
     #[must_use]
     pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
         self.contacts()

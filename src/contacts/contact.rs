@@ -18,14 +18,15 @@ pub enum Endpoint {
     Webhook {
         /// An absolute URL, as given; the channel checks it at each attempt.
         url: String,
-        /// Secret, format and headers. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list separated by spaces
-        /// while it is being rotated.
+        /// Secret, format and headers. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list separated
+        /// by spaces while it is being rotated.
         options: ContactOptions,
     },
 }
 
 impl Endpoint {
-    /// The field of the stored form that holds an address of this channel; `None` for a channel that nothing is sent through.
+    /// The field of the stored form that holds an address of this channel; `None` for a channel that nothing is sent
+    /// through.
     pub(super) const fn address_field(channel: Channel) -> Option<&'static str> {
         match channel {
             Channel::Email => Some("address"),
@@ -76,14 +77,15 @@ pub struct Contact {
     pub endpoint: Endpoint,
     /// A muted contact gets no alerts: its deliveries end `muted`. The mute may have ended.
     pub mute: Option<Mute>,
-    /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What an operator
-    /// writes down, and anything that does not say otherwise, is verified.
+    /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What
+    /// an operator writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
     /// Which alerts it gets.
     pub filter: ContactFilter,
     /// Why it counts as not there, where its receiver or mailbox has gone.
     pub disabled: Option<DisabledState>,
-    /// The language in which its subject is told; `None` for the default one. It stands beside the contacts, and not with them.
+    /// The language in which its subject is told; `None` for the default one. It stands beside the contacts, and not
+    /// with them.
     pub locale: Option<Locale>,
 }
 
@@ -121,8 +123,9 @@ impl Contact {
         }
     }
 
-    /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it belongs to,
-    /// while ids that a platform gives may be the same for two subjects' contacts. The domain of a mailbox counts in lower case.
+    /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it
+    /// belongs to, while ids that a platform gives may be the same for two subjects' contacts. The domain of a mailbox
+    /// counts in lower case.
     #[must_use]
     pub fn derived_id(&self) -> ContactId {
         derived_id(self.channel(), self.address())
@@ -167,7 +170,8 @@ impl Contact {
         (self.channel(), self.place()) == (other.channel(), other.place())
     }
 
-    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent through.
+    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
+    /// through.
     #[must_use]
     pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         match channel {
@@ -190,7 +194,8 @@ impl Contact {
         self
     }
 
-    /// The same contact at another address, and with this text in the place of each secret: for output, never to be stored.
+    /// The same contact at another address, and with this text in the place of each secret: for output, never to be
+    /// stored.
     #[must_use]
     pub fn shown_as(mut self, address: &str, secret_text: &str) -> Self {
         match &mut self.endpoint {
@@ -204,8 +209,8 @@ impl Contact {
         self
     }
 
-    /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to case, as nearly
-    /// every mail server treats them: a change of case asks the same person.
+    /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to
+    /// case, as nearly every mail server treats them: a change of case asks the same person.
     #[must_use]
     pub fn counted_address(&self) -> String {
         match &self.endpoint {
@@ -214,8 +219,9 @@ impl Contact {
         }
     }
 
-    /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox is the same in
-    /// upper and lower case and in its ASCII form; who is meant by what stands before it is for its own mail server to say.
+    /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox
+    /// is the same in upper and lower case and in its ASCII form; who is meant by what stands before it is for its own
+    /// mail server to say.
     #[must_use]
     pub fn place(&self) -> Cow<'_, str> {
         match &self.endpoint {
@@ -225,7 +231,8 @@ impl Contact {
     }
 }
 
-/// Not of the place: ids of contacts whose domain is written beyond ASCII were made before there was one, and must stay.
+/// Not of the place: ids of contacts whose domain is written beyond ASCII were made before there was one, and must
+/// stay.
 fn derived_id(channel: Channel, address: &str) -> ContactId {
     let address = match channel {
         Channel::Email => with_domain(address, |domain| Some(domain.to_lowercase())),
@@ -249,7 +256,8 @@ mod tests {
         assert_eq!(contacts[1].id.as_str(), "c_1");
     }
 
-    /// One mailbox must not be two contacts that get every alert twice; nor may an id change under deliveries that are on their way.
+    /// One mailbox must not be two contacts that get every alert twice; nor may an id change under deliveries that are
+    /// on their way.
     #[test]
     fn a_domain_is_the_same_in_either_case_and_the_local_part_is_not() {
         let id = |address: &str| Contact::email(address).id.to_string();
@@ -270,7 +278,8 @@ mod tests {
         assert_eq!((hook.place().as_ref(), hook.derived_id().as_str()), ("https://X.test/@A", "c_c962a2abce4c2d8f"));
     }
 
-    /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright `false` stops them.
+    /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright
+    /// `false` stops them.
     #[test]
     fn a_contact_is_verified_unless_it_says_otherwise() {
         let of = |field: &str| format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test"{field}}}"#);

@@ -82,8 +82,8 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 }
 
 impl Contact {
-    /// Reads an element of an array of contacts. Its other fields may hold what is no value (a number beyond all bounds, a text that is
-    /// no Unicode), and of a field that is there twice the last one counts.
+    /// Reads an element of an array of contacts. Its other fields may hold what is no value (a number beyond all
+    /// bounds, a text that is no Unicode), and of a field that is there twice the last one counts.
     ///
     /// # Errors
     ///

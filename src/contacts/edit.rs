@@ -1,8 +1,9 @@
 //! What an edit of one of a subject's stored contacts may do. Pure.
 //!
-//! An edit writes only the fields that it changes: the platform may keep notes of its own beside them, and an element that can't be read
-//! stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
-//! [`super::store::edit_contacts`]. Read next: [`merge`](super::merge), which takes all that an operator names at once.
+//! An edit writes only the fields that it changes: the platform may keep notes of its own beside them, and an element
+//! that can't be read stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file
+//! and stores the result with [`super::store::edit_contacts`]. Read next: [`merge`](super::merge), which takes all that
+//! an operator names at once.
 
 use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact};
@@ -49,11 +50,12 @@ pub enum RemoveOutcome {
 }
 
 impl ContactArray {
-    /// Adds a contact, unverified whatever it says, and returns it as it is stored. The nonce is a new one for each call.
+    /// Adds a contact, unverified whatever it says, and returns it as it is stored. The nonce is a new one for each
+    /// call.
     ///
-    /// A webhook whose URL is there with another secret, format or headers needs a consent for them: an unverified one takes them at
-    /// once, beside a verified one they stand as a second element until its receiver has confirmed it, so that no alert is lost
-    /// meanwhile.
+    /// A webhook whose URL is there with another secret, format or headers needs a consent for them: an unverified one
+    /// takes them at once, beside a verified one they stand as a second element until its receiver has confirmed it, so
+    /// that no alert is lost meanwhile.
     ///
     /// # Errors
     ///
@@ -83,8 +85,8 @@ impl ContactArray {
         written.expect("a contact that was just written can be read")
     }
 
-    /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified webhook of the same
-    /// URL takes the new secret, format and headers instead, so that it stays one contact.
+    /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified
+    /// webhook of the same URL takes the new secret, format and headers instead, so that it stays one contact.
     pub fn verify(&mut self, consent: &ConsentId) -> VerifyOutcome {
         let contacts = self.contacts();
         let Some(asked) = contacts.iter().find(|stored| !stored.contact.verified && stored.consent == *consent) else {
@@ -105,8 +107,8 @@ impl ContactArray {
         VerifyOutcome::Verified
     }
 
-    /// Removes a contact and every other of its address, so that nothing more is sent there. The subject's side may not remove what
-    /// the operator wrote.
+    /// Removes a contact and every other of its address, so that nothing more is sent there. The subject's side may not
+    /// remove what the operator wrote.
     pub fn remove(&mut self, id: &ContactId, by: ContactOrigin) -> RemoveOutcome {
         let contacts = self.contacts();
         let may_remove = |stored: &StoredContact| by == ContactOrigin::Operator || stored.origin == by;
@@ -329,7 +331,8 @@ mod tests {
         assert!(existing(&stored, &email("0@b.test")).is_some());
     }
 
-    /// One mailbox is one contact, however its domain was spelled by whoever came first; it would get every alert twice.
+    /// One mailbox is one contact, however its domain was spelled by whoever came first; it would get every alert
+    /// twice.
     #[test]
     fn an_address_that_is_there_with_another_spelling_of_its_domain_is_not_added_again() {
         for stored in ["a@B.Test", "a@b.test"] {

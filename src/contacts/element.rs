@@ -1,7 +1,7 @@
 //! The fields of one element of the stored array of contacts, each as it was written. Pure.
 //!
-//! Fields of the platform's own are kept as text and never read as values: the order of the fields, numbers beyond any range and
-//! text that is not Unicode stay as they are.
+//! Fields of the platform's own are kept as text and never read as values: the order of the fields, numbers beyond any
+//! range and text that is not Unicode stay as they are.
 
 use std::fmt;
 

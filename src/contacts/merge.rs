@@ -1,7 +1,7 @@
 //! How the contacts that an operator names are merged into those that are stored. Pure.
 //!
-//! What is known of a stored contact outlives that it is named again: its id, its mute, its consent, the platform's own fields. Read
-//! next: [`edit`](super::edit), what else may be done to stored contacts.
+//! What is known of a stored contact outlives that it is named again: its id, its mute, its consent, the platform's own
+//! fields. Read next: [`edit`](super::edit), what else may be done to stored contacts.
 
 use super::array::{ContactArray, ContactOrigin, StoredContact};
 use super::state::FilterChange;
@@ -34,7 +34,8 @@ pub struct NamedOptions {
 pub enum UnnamedContacts {
     /// All of them stay.
     KeepAll,
-    /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be read.
+    /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be
+    /// read.
     RemoveOperators,
     /// All of them are removed.
     RemoveAll,
@@ -52,10 +53,10 @@ pub struct MergeReport {
 }
 
 impl ContactArray {
-    /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps its id, mute,
-    /// consent and further fields, and its secret, format and headers unless others were named; one that waits for a consent becomes
-    /// verified, since the operator vouches for it, and a disabled one is enabled. `is_sound` says whether a contact can be sent to with
-    /// the secret that it has.
+    /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps
+    /// its id, mute, consent and further fields, and its secret, format and headers unless others were named; one that
+    /// waits for a consent becomes verified, since the operator vouches for it, and a disabled one is enabled.
+    /// `is_sound` says whether a contact can be sent to with the secret that it has.
     pub fn merge(
         &mut self,
         named: &[NamedContact],

@@ -1,7 +1,7 @@
 //! Who is reached: the model of a contact, its stored form, and what an edit may do.
 //!
-//! Read next: [`contact`], the model; [`mod@array`], its stored form; [`resolver`], which finds the contacts of a subject; [`edit`], what may be
-//! changed.
+//! Read next: [`contact`], the model; [`mod@array`], its stored form; [`resolver`], which finds the contacts of a
+//! subject; [`edit`], what may be changed.
 
 pub mod array;
 pub mod config;

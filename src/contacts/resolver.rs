@@ -1,8 +1,10 @@
-//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration; and the operator's.
+//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration; and the
+//! operator's.
 //!
-//! Read at every attempt and never cached, so that an address that was corrected or a contact that was removed counts at once. A contact
-//! that nobody has confirmed or that is disabled counts as not there, so a subject with no others has the fallback contacts. Never decides what happens
-//! to a delivery. Logs what is unreadable by subject, without addresses.
+//! Read at every attempt and never cached, so that an address that was corrected or a contact that was removed counts
+//! at once. A contact that nobody has confirmed or that is disabled counts as not there, so a subject with no others
+//! has the fallback contacts. Never decides what happens to a delivery. Logs what is unreadable by subject, without
+//! addresses.
 
 use std::sync::Arc;
 
@@ -106,13 +108,14 @@ impl ContactResolver {
         &self.operator
     }
 
-    /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but unreadable is not
-    /// "none": the alert waits until it is repaired, because the fallback was not meant for it. Warns about each unreadable contact.
+    /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but
+    /// unreadable is not "none": the alert waits until it is repaired, because the fallback was not meant for it. Warns
+    /// about each unreadable contact.
     ///
     /// # Errors
     ///
-    /// [`ResolveContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it concerns this
-    /// subject alone.
+    /// [`ResolveContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it
+    /// concerns this subject alone.
     pub async fn contacts_of(
         &self,
         client: &RedisClient,
@@ -124,7 +127,8 @@ impl ContactResolver {
         self.resolve(subject, reply.map(|values| StoredFields::take(&mut values.into_iter())))
     }
 
-    /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is none, and is told.
+    /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is none, and is
+    /// told.
     pub async fn recipients_of(
         &self,
         client: &RedisClient,
@@ -169,7 +173,8 @@ impl ContactResolver {
         Ok((self.resolve(&alert.subject, stored)?, mutes))
     }
 
-    /// The same of many subjects, in one write to each server, in their order, for whoever does not write to them: without the locale.
+    /// The same of many subjects, in one write to each server, in their order, for whoever does not write to them:
+    /// without the locale.
     ///
     /// # Errors
     ///
@@ -277,7 +282,8 @@ fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
 }
 
 impl ResolvedContacts {
-    /// The same, told in the subject's language. Who is named in the configuration is the operator, and has the default one.
+    /// The same, told in the subject's language. Who is named in the configuration is the operator, and has the default
+    /// one.
     fn told_in(mut self, locale: Option<Locale>) -> Self {
         if self.source == ContactsSource::Own {
             let own = self.readable.iter_mut().chain(&mut self.disabled);

@@ -20,7 +20,8 @@ pub enum SelectContactError {
     },
 }
 
-/// The ids of the contacts that `text` names: the one with this id, else those of this address, else the one whose id begins with it.
+/// The ids of the contacts that `text` names: the one with this id, else those of this address, else the one whose id
+/// begins with it.
 pub fn select(contacts: &[StoredContact], text: &str) -> Result<Vec<ContactId>, SelectContactError> {
     let with_id = ids(contacts, |contact| contact.id.as_str() == text);
     if !with_id.is_empty() {

@@ -1,4 +1,5 @@
-//! What an edit changes about a stored contact beside its endpoint: whether it is disabled, and which alerts it hears. Pure.
+//! What an edit changes about a stored contact beside its endpoint: whether it is disabled, and which alerts it hears.
+//! Pure.
 
 use super::array::{ContactArray, StoredContact};
 use super::contact::Contact;
@@ -27,8 +28,9 @@ impl FilterChange {
 }
 
 impl ContactArray {
-    /// Marks a contact as disabled, if it is still there at the same address; returns the mark as it is stored. One that is disabled
-    /// already keeps its first mark, so this may be repeated. `None`: it was removed or has another address.
+    /// Marks a contact as disabled, if it is still there at the same address; returns the mark as it is stored. One
+    /// that is disabled already keeps its first mark, so this may be repeated. `None`: it was removed or has another
+    /// address.
     pub fn disable(&mut self, failed: &Contact, state: &DisabledState) -> Option<DisabledState> {
         let is_meant = |stored: &StoredContact| {
             let StoredContact { contact, .. } = stored;
@@ -99,7 +101,8 @@ mod tests {
         DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(at) }
     }
 
-    /// Whoever corrects an address while its attempt runs must not find the new one disabled; and the first reason must stay.
+    /// Whoever corrects an address while its attempt runs must not find the new one disabled; and the first reason must
+    /// stay.
     #[test]
     fn the_contact_is_disabled_once_and_only_at_the_address_that_failed() {
         let mut stored = array(STORED);

@@ -8,10 +8,11 @@
 --
 -- Returns 'written'
 --         'changed'   another client changed the contacts since: nothing written; read them again
---         an error    a key of another type, or a command that the user may not run: nothing written. Refused whole when memory is
---                     full
+--         an error    a key of another type, or a command that the user may not run: nothing written. Refused whole
+--                     when memory is full
 --
--- Safe to run twice: the second call finds the contacts that the first wrote and answers 'changed', or writes the same again.
+-- Safe to run twice: the second call finds the contacts that the first wrote and answers 'changed', or writes the same
+-- again.
 
 if (redis.call('HGET', KEYS[1], 'contacts') or '') ~= ARGV[1] then return 'changed' end
 

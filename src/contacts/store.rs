@@ -1,7 +1,7 @@
 //! The wrapper of `store.lua`: fields of a subject are written only if its contacts are still those that were read.
 //!
-//! For every change that depends on what is stored, so that two writers at once lose nothing of each other's. Knows nothing of what
-//! a contact means.
+//! For every change that depends on what is stored, so that two writers at once lose nothing of each other's. Knows
+//! nothing of what a contact means.
 
 use std::sync::LazyLock;
 
@@ -15,8 +15,8 @@ use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("store.lua")));
 
-/// How often a change is tried whose contacts others change at the same moment. One lost race is bad luck; ten are a program that
-/// writes without end.
+/// How often a change is tried whose contacts others change at the same moment. One lost race is bad luck; ten are a
+/// program that writes without end.
 pub const TRIES_MAX: u32 = 10;
 
 /// The fields of a subject's hash that a change writes.
@@ -47,8 +47,8 @@ pub fn load(pipeline: &mut Pipeline) {
     pipeline.cmd("SCRIPT").arg("LOAD").arg(SCRIPT.source()).ignore();
 }
 
-/// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers `written` or
-/// `changed`.
+/// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers
+/// `written` or `changed`.
 pub fn write_if(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, read: &[u8], fields: &FieldChanges) {
     let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys.subject(subject));
     command.arg(read).arg(fields.set.len());
@@ -67,8 +67,8 @@ pub async fn read_contacts(
     Ok(ContactArray::parse(&read_field(client, keys, subject).await?)?)
 }
 
-/// Reads the contacts of a subject, lets `edit` change them, and writes them if nobody else changed them meanwhile; otherwise reads
-/// them again. Nothing is written when `edit` changes nothing or fails.
+/// Reads the contacts of a subject, lets `edit` change them, and writes them if nobody else changed them meanwhile;
+/// otherwise reads them again. Nothing is written when `edit` changes nothing or fails.
 ///
 /// # Errors
 ///
@@ -100,7 +100,8 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
     Err(EditContactsError::Contended.into())
 }
 
-/// Replaces the settings of a subject beside its contacts: what the record does not have is removed. Fields that are not ours stay.
+/// Replaces the settings of a subject beside its contacts: what the record does not have is removed. Fields that are
+/// not ours stay.
 pub async fn replace_settings(
     client: &RedisClient,
     keys: &Keys,

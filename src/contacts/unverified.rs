@@ -1,7 +1,7 @@
 //! How long a contact stays that nobody has confirmed. Pure.
 //!
-//! The time stands in the stored contact itself, so whoever removes it judges what one conditional write replaces: a contact that is
-//! confirmed or asked again at that very moment stays.
+//! The time stands in the stored contact itself, so whoever removes it judges what one conditional write replaces: a
+//! contact that is confirmed or asked again at that very moment stays.
 
 use super::array::{ContactArray, StoredContact, UNVERIFIED_UNTIL, VERIFIED};
 use super::contact::Contact;

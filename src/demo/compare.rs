@@ -248,8 +248,8 @@ mod tests {
         assert_eq!(wrong(strange), ["alice 80 % of 5000/day, email", "any other"]);
     }
 
-    /// A lost delivery to one of two contacts is wrong; what the killed daemon had sent and could not settle may come twice, nothing
-    /// else may.
+    /// A lost delivery to one of two contacts is wrong; what the killed daemon had sent and could not settle may come
+    /// twice, nothing else may.
     #[test]
     fn a_delivery_comes_once_or_twice_across_the_kill() {
         let scenario = sample();

@@ -28,8 +28,8 @@ const LAST_LINES: usize = 3;
 /// The configuration in the folder.
 const CONFIGURATION: &str = "demo.toml";
 
-/// Writes the configuration into the folder. Deadlines are short, because a delivery whose daemon was killed waits until its lease
-/// (deadline + 5 s) has run out.
+/// Writes the configuration into the folder. Deadlines are short, because a delivery whose daemon was killed waits
+/// until its lease (deadline + 5 s) has run out.
 pub(super) fn configure(folder: &Path, redis_port: u16, partitions: u32, smtp_url: &str) -> anyhow::Result<()> {
     let text = format!(
         r#"default_plan = "free"
@@ -58,8 +58,8 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `quotabell run` of this very binary; its log goes to `log` in the folder. One that follows another listens where that
-    /// one did, which is how it knows that it need not wait for its lease to run out.
+    /// Starts `quotabell run` of this very binary; its log goes to `log` in the folder. One that follows another
+    /// listens where that one did, which is how it knows that it need not wait for its lease to run out.
     pub(super) fn start(folder: &Path, log: &str, follows: Option<SocketAddr>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let log = folder.join(log);

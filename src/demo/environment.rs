@@ -24,7 +24,8 @@ pub(super) struct DemoEnvironment {
     pub(super) daemon: Option<Daemon>,
 }
 
-/// Where everything is written, for its owner only. Removed when dropped, so that no error leaves it behind, unless it is to be kept.
+/// Where everything is written, for its owner only. Removed when dropped, so that no error leaves it behind, unless it
+/// is to be kept.
 pub(super) struct TempFolder {
     pub(super) path: PathBuf,
     /// It stays, to be looked at.

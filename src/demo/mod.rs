@@ -1,9 +1,9 @@
 //! `demo`: the whole job on one machine, in under a minute.
 //!
-//! Starts a Redis, receivers for mail and webhooks and the real daemon as a child process, sends traffic, kills the daemon in the
-//! middle of it, and compares what is expected with what is seen. Whatever it starts it stops by its process id, however it ends.
-//! Reads no configuration. Read next: `scenario.toml`, the subjects and what they use; `run`, what happens; `compare`, which finds what
-//! is wrong.
+//! Starts a Redis, receivers for mail and webhooks and the real daemon as a child process, sends traffic, kills the
+//! daemon in the middle of it, and compares what is expected with what is seen. Whatever it starts it stops by its
+//! process id, however it ends. Reads no configuration. Read next: `scenario.toml`, the subjects and what they use;
+//! `run`, what happens; `compare`, which finds what is wrong.
 
 use std::future::Future;
 use std::time::Duration;
@@ -97,8 +97,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens from now on to the signals that end the demonstration early, and ends with the first. Their default, to die at once and
-/// leave everything running, is off.
+/// Listens from now on to the signals that end the demonstration early, and ends with the first. Their default, to die
+/// at once and leave everything running, is off.
 fn interrupted() -> anyhow::Result<impl Future<Output = ()>> {
     let listen = |kind| signal(kind).context("listen to signals");
     let mut interrupt = listen(SignalKind::interrupt())?;

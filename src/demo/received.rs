@@ -1,6 +1,7 @@
 //! The receiving side: a mailbox and two webhook receivers, which read and check everything that arrives.
 //!
-//! Acts as the customer does: it checks signatures with the public crate and reads nothing that the daemon wrote in Redis.
+//! Acts as the customer does: it checks signatures with the public crate and reads nothing that the daemon wrote in
+//! Redis.
 
 use std::time::Instant;
 

@@ -136,8 +136,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Tells what happens, kills the daemon and starts another in the middle of the traffic, and ends when everything was sent, read,
-    /// counted and delivered. The caller bounds it.
+    /// Tells what happens, kills the daemon and starts another in the middle of the traffic, and ends when everything
+    /// was sent, read, counted and delivered. The caller bounds it.
     async fn follow(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
         let kill_after = self.scenario.events() * KILL_AT_PERCENT / 100;
         let mut looks = interval(LOOK_EVERY);
@@ -203,8 +203,8 @@ impl Run<'_> {
     /// Reads what the daemon wrote, and tells what is new of it.
     async fn look(&mut self) -> anyhow::Result<()> {
         let Self { partitions, screen, seen, refused_said, .. } = self;
-        // In this order: an event that was sent is unread or counted, and what was counted has its alert in the outbox or as a
-        // delivery. Read the other way round, something could slip through between two reads.
+        // In this order: an event that was sent is unread or counted, and what was counted has its alert in the outbox
+        // or as a delivery. Read the other way round, something could slip through between two reads.
         seen.unread = unread(partitions).await?;
         let mut pipeline = redis::pipe();
         for SimulatedSubject { uses, day, .. } in &self.scenario.subjects {

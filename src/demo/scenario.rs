@@ -1,6 +1,7 @@
 //! What happens in the demonstration, read from `scenario.toml`: who uses how much, and what must be refused.
 //!
-//! What is expected of the daemon is computed from here alone, never read back from it. Sending is a plain client's XADD.
+//! What is expected of the daemon is computed from here alone, never read back from it. Sending is a plain client's
+//! XADD.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,8 +116,8 @@ impl SimulatedSubject {
 }
 
 impl Scenario {
-    /// Reads the scenario and spreads everybody's events evenly from beginning to end, so that all counts grow at once. All events
-    /// bear the time `now`, so that a midnight during the demonstration changes no count. Pure.
+    /// Reads the scenario and spreads everybody's events evenly from beginning to end, so that all counts grow at once.
+    /// All events bear the time `now`, so that a midnight during the demonstration changes no count. Pure.
     pub(super) fn parse(file: &str, now: UnixMs) -> anyhow::Result<Self> {
         let hours = |hours: i64| now.plus(hours * 3_600_000).0.to_string();
         let file = file.replace("{3 days ago}", &hours(-72)).replace("{in 2 hours}", &hours(2));
@@ -171,7 +172,8 @@ impl Scenario {
         place.map_or(u64::MAX, |place| (place * self.events() as f64) as u64)
     }
 
-    /// Sends everything, evenly over `duration`, and tells `sent` how far it is. Waits where as much was sent as `allowed` says.
+    /// Sends everything, evenly over `duration`, and tells `sent` how far it is. Waits where as much was sent as
+    /// `allowed` says.
     pub(super) async fn send(
         &self,
         partitions: &Partitions,
@@ -258,7 +260,8 @@ pub(super) mod tests {
         Scenario::parse(FILE, UnixMs(1_795_250_000_000)).expect("a scenario")
     }
 
-    /// An event that is not sent, or an overflow that comes before its counter is full, would make the expected sums wrong.
+    /// An event that is not sent, or an overflow that comes before its counter is full, would make the expected sums
+    /// wrong.
     #[test]
     fn every_event_is_sent_and_the_counter_is_full_before_it_overflows() {
         let scenario = sample();

@@ -1,4 +1,5 @@
-//! What people see: a line for everything that happens, and at the end the table of what was expected and what was seen.
+//! What people see: a line for everything that happens, and at the end the table of what was expected and what was
+//! seen.
 //!
 //! Lines go to stdout, or to stderr where stdout is to hold JSON. Coloured only on a terminal.
 

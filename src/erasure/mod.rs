@@ -1,8 +1,8 @@
 //! Erasure: everything that is stored of a subject is removed, and said in numbers.
 //!
-//! Each step can be repeated, so an erasure that dies half way is begun again. The settings go before the rest: until they have gone,
-//! new deliveries could be made by them. The subject is metered on: usage that is counted later begins at zero, under the default
-//! plan. Counts of its events in the stream, and digests of their ids, are left to expire.
+//! Each step can be repeated, so an erasure that dies half way is begun again. The settings go before the rest: until
+//! they have gone, new deliveries could be made by them. The subject is metered on: usage that is counted later begins
+//! at zero, under the default plan. Counts of its events in the stream, and digests of their ids, are left to expire.
 
 use redis::RedisResult;
 use serde::Serialize;

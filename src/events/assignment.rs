@@ -1,8 +1,8 @@
 //! Which daemon is to read which partition: rendezvous hashing, with an equal share for each. Pure.
 //!
-//! Every daemon computes it by itself from the list of live daemons, so nobody has to be elected. Where two lists differ for a
-//! moment, two daemons want the same partition, or nobody does: the partition's lease lets one of them read, and the next look at the
-//! list ends it.
+//! Every daemon computes it by itself from the list of live daemons, so nobody has to be elected. Where two lists
+//! differ for a moment, two daemons want the same partition, or nobody does: the partition's lease lets one of them
+//! read, and the next look at the list ends it.
 
 use sha2::{Digest, Sha256};
 
@@ -10,9 +10,9 @@ use super::daemon_name::DaemonName;
 
 /// The partitions of one daemon, as numbers below `count`, ascending.
 ///
-/// Each partition ranks the daemons by a hash of both and goes to the first that has room. A daemon has room for its equal share; so
-/// few partitions that do not divide evenly leave one more to some. A daemon that comes or goes moves hardly more partitions than it
-/// has to read or leaves behind.
+/// Each partition ranks the daemons by a hash of both and goes to the first that has room. A daemon has room for its
+/// equal share; so few partitions that do not divide evenly leave one more to some. A daemon that comes or goes moves
+/// hardly more partitions than it has to read or leaves behind.
 #[must_use]
 pub fn partitions_of(me: &DaemonName, daemons: &[DaemonName], count: u32) -> Vec<u32> {
     let mut daemons: Vec<&DaemonName> = daemons.iter().collect();
@@ -85,7 +85,8 @@ mod tests {
             }
         }
 
-        /// Whoever takes a partition over reads everything that it holds anew: a daemon that leaves must not shuffle the others'.
+        /// Whoever takes a partition over reads everything that it holds anew: a daemon that leaves must not shuffle
+        /// the others'.
         #[test]
         fn a_daemon_that_leaves_moves_few_partitions(alive in 2_usize..9, count in 8_u32..64) {
             let all = daemons(alive);

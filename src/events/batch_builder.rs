@@ -1,8 +1,8 @@
 //! Adding up: entries become new totals of counters. No Redis here.
 //!
-//! The same subject comes again and again, so each keeps the rows that its last event was counted in; most events are then one look
-//! into the table of subjects and one addition a window. Entries are added in the order of the stream, each whole or not at all, and
-//! a batch that is full ends between two of them.
+//! The same subject comes again and again, so each keeps the rows that its last event was counted in; most events are
+//! then one look into the table of subjects and one addition a window. Entries are added in the order of the stream,
+//! each whole or not at all, and a batch that is full ends between two of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +113,8 @@ impl BatchBuilder {
         self.generation = generation;
     }
 
-    /// What is added from now on is read from the server process with this run id. For the first batch of a session, while it is empty.
+    /// What is added from now on is read from the server process with this run id. For the first batch of a session,
+    /// while it is empty.
     pub fn read_from(&mut self, server: Option<&Arc<str>>) {
         self.server = server.cloned();
         self.batch.server.clone_from(&self.server);
@@ -135,8 +136,8 @@ impl BatchBuilder {
         self.refused_bytes = 0;
     }
 
-    /// Whether the session is to end, because soon there is no number for another batch. A number that came a second time would take a
-    /// row of long ago for one of the batch that is built.
+    /// Whether the session is to end, because soon there is no number for another batch. A number that came a second
+    /// time would take a row of long ago for one of the batch that is built.
     #[must_use]
     pub const fn has_used_numbers_up(&self) -> bool {
         self.number >= u32::MAX - NUMBERS_LEFT
@@ -159,11 +160,11 @@ impl BatchBuilder {
         self.number - 1
     }
 
-    /// Whether the batch may build on what was read while this checkpoint was stored: that of the batch itself, or of the one before
-    /// it, which may be on its way.
+    /// Whether the batch may build on what was read while this checkpoint was stored: that of the batch itself, or of
+    /// the one before it, which may be on its way.
     ///
-    /// Had somebody else committed by then, the batch would be stale, unless a failover takes that commit back: then its own would
-    /// count on units that are no more.
+    /// Had somebody else committed by then, the batch would be stale, unless a failover takes that commit back: then
+    /// its own would count on units that are no more.
     #[must_use]
     pub fn follows(&self, checkpoint: StreamId) -> bool {
         let is_of_closed = |closed: ClosedBatch| closed.to == self.batch.from && closed.from == checkpoint;
@@ -197,8 +198,8 @@ impl BatchBuilder {
             || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
 
-    /// Adds entries, which were read at `server`, in their order: until one needs something that has to be read first, or the batch is
-    /// full. How many were added, and what became of the one behind them.
+    /// Adds entries, which were read at `server`, in their order: until one needs something that has to be read first,
+    /// or the batch is full. How many were added, and what became of the one behind them.
     pub fn add<'a, F>(
         &mut self,
         held: &mut HeldState,
@@ -380,8 +381,8 @@ fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> 
 mod tests {
     use super::*;
 
-    /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again would take a row that
-    /// was changed then for one of the batch that is built, and its place there for a place here.
+    /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again
+    /// would take a row that was changed then for one of the batch that is built, and its place there for a place here.
     #[test]
     fn no_number_of_a_batch_comes_again_while_anything_bears_it() {
         let bounds = BatchBounds { entries: 1, cost: 1 };

@@ -6,11 +6,14 @@ use super::batch_builder::BatchBounds;
 
 /// The most entries of a batch: where the same subjects come again and again, its cost stays small.
 const ENTRIES_MAX: u64 = 20_000;
-/// The most that a commit may cost, in counters: 2 ms of the server where 2.5 million entries a second can be read from it.
+/// The most that a commit may cost, in counters: 2 ms of the server where 2.5 million entries a second can be read from
+/// it.
 const COST_MAX: usize = 4_500;
-/// Below this cost a batch is not made smaller because of a slow commit alone: then it is not what it writes that is slow.
+/// Below this cost a batch is not made smaller because of a slow commit alone: then it is not what it writes that is
+/// slow.
 const COST_MIN: usize = 500;
-/// A commit that comes back later cost too much. Its round trip, so what the server did before it, a reading or two, is in it.
+/// A commit that comes back later cost too much. Its round trip, so what the server did before it, a reading or two, is
+/// in it.
 const SLOW: Duration = Duration::from_millis(40);
 
 /// Bounds of batches, from commit to commit.

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 /// What stands before the number of a daemon that sends nothing.
 const NO_SEND: &str = "no-send-";
 
-/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` of one that sends nothing: in the leases that it
-/// holds, and in the list of live daemons.
+/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` of one that sends nothing: in the
+/// leases that it holds, and in the list of live daemons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonName {
     name: String,
@@ -45,8 +45,8 @@ impl DaemonName {
         &self.name
     }
 
-    /// `<host>/<address>/`, with which the names of every daemon begin that ran there. No two processes can listen there at once, so
-    /// whoever else has a name that begins so is dead.
+    /// `<host>/<address>/`, with which the names of every daemon begin that ran there. No two processes can listen
+    /// there at once, so whoever else has a name that begins so is dead.
     #[must_use]
     pub fn home(&self) -> &str {
         let end = self.name.rfind('/').map_or(self.name.len(), |slash| slash + 1);

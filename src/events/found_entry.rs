@@ -5,8 +5,8 @@ use crate::types::StreamId;
 use super::held_state::HeldState;
 use super::parse::RawEvent;
 
-/// So many entries are looked up together: the memory of one is fetched while others are looked up. Where many subjects are held this
-/// is most of what an event costs.
+/// So many entries are looked up together: the memory of one is fetched while others are looked up. Where many subjects
+/// are held this is most of what an event costs.
 pub(super) const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// One entry as the reader has it.

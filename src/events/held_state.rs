@@ -1,4 +1,5 @@
-//! What a worker holds between batches: settings of subjects, totals of counters, ids of events. All of it can be read again.
+//! What a worker holds between batches: settings of subjects, totals of counters, ids of events. All of it can be read
+//! again.
 
 use std::sync::Arc;
 
@@ -176,7 +177,8 @@ impl HeldState {
         missing.records.iter().map(query).collect()
     }
 
-    /// From which count on a row is to be judged, as far as its subject's settings say. What was raised is looked at then.
+    /// From which count on a row is to be judged, as far as its subject's settings say. What was raised is looked at
+    /// then.
     #[must_use]
     pub fn lowest_threshold(&self, key: RowKey) -> u64 {
         self.thresholds(key).first().map_or(NEVER, |lowest| lowest.units)

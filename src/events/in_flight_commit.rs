@@ -1,4 +1,5 @@
-//! The commit that is under way while the next batch is read: one at most, because each names the checkpoint of the one before.
+//! The commit that is under way while the next batch is read: one at most, because each names the checkpoint of the one
+//! before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! What is done between commits, now and then: the group's position, trimming, archiving and closing periods that are over.
+//! What is done between commits, now and then: the group's position, trimming, archiving and closing periods that are
+//! over.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -64,7 +65,8 @@ impl Janitor {
         }
     }
 
-    /// A session begins with this window of event ids: lists of those before it may have been left by a worker that was killed.
+    /// A session begins with this window of event ids: lists of those before it may have been left by a worker that was
+    /// killed.
     pub(super) fn found_ids(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
         self.retention.begin_session();
@@ -105,8 +107,8 @@ impl Janitor {
         }
     }
 
-    /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being counted. `None`
-    /// where the stream was not tidied: then what was told of it before is still so.
+    /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being
+    /// counted. `None` where the stream was not tidied: then what was told of it before is still so.
     pub(super) async fn tidy(&mut self, client: &RedisClient) -> Option<Vec<TidyWarning>> {
         if self.retention.has_to_archive(self.reached) && self.archive_due <= Instant::now() {
             self.archive(client).await;

@@ -1,5 +1,5 @@
-//! Entries that do not come through with others, or not at all: what was read before them is committed, and they are read alone or
-//! refused.
+//! Entries that do not come through with others, or not at all: what was read before them is committed, and they are
+//! read alone or refused.
 //!
 //! The loop that meets them is in [`super::session`].
 
@@ -13,8 +13,8 @@ use super::session_error::SessionError;
 use super::worker::EventWorker;
 
 impl EventWorker {
-    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large for the
-    /// server or the network, would otherwise keep what came before them from ever being counted.
+    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large
+    /// for the server or the network, would otherwise keep what came before them from ever being counted.
     pub(super) async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
         self.settle(in_flight).await?;
         loop {
@@ -33,7 +33,8 @@ impl EventWorker {
         }
     }
 
-    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the last one added.
+    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the
+    /// last one added.
     pub(super) async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
         let mut reader = StreamReader::connect_unbounded(&self.target, self.keys.stream()).await?;
         reader.request(&after.to_string(), 1, None).await?;

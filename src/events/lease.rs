@@ -1,8 +1,8 @@
 //! The lease of the partition: one daemon reads, the others stand by.
 //!
-//! Owns who reads: acquires the lease, renews it while it reads, releases it. So several daemons do not read the same events. It
-//! never decides what is counted: where two read at once, because one was paused or a failover took the lease, the checkpoint lets
-//! one of them win each batch. Read next: `throttle/lease.lua`.
+//! Owns who reads: acquires the lease, renews it while it reads, releases it. So several daemons do not read the same
+//! events. It never decides what is counted: where two read at once, because one was paused or a failover took the
+//! lease, the checkpoint lets one of them win each batch. Read next: `throttle/lease.lua`.
 
 use std::future::Future;
 use std::pin::pin;
@@ -56,9 +56,9 @@ pub(super) enum LeaseStatus {
 impl PartitionLease {
     /// For this daemon, which is to read the partition whenever `assigned` says so. Holds nothing yet.
     ///
-    /// Whoever held the lease from the same home is dead, and its successor need not wait for the lease to run out. That is believed
-    /// for the first question only: two containers may have the same host name and the same address, and would take the lease from
-    /// each other for ever.
+    /// Whoever held the lease from the same home is dead, and its successor need not wait for the lease to run out.
+    /// That is believed for the first question only: two containers may have the same host name and the same address,
+    /// and would take the lease from each other for ever.
     #[must_use]
     pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
         let lease = Lease::new(name.as_str(), LEASE_LASTS);
@@ -105,13 +105,14 @@ impl PartitionLease {
         }
     }
 
-    /// Runs `session`, which ends soon after `over` is cancelled, and renews the lease meanwhile. Cancels `over` when the lease is
-    /// another's, or when another is to read the partition: then the lease is let go once the session has ended.
+    /// Runs `session`, which ends soon after `over` is cancelled, and renews the lease meanwhile. Cancels `over` when
+    /// the lease is another's, or when another is to read the partition: then the lease is let go once the session has
+    /// ended.
     ///
     /// # Errors
     ///
-    /// The session's, unless the lease is another's: then the checkpoint tells what became of it. A failure to renew that no waiting
-    /// mends.
+    /// The session's, unless the lease is another's: then the checkpoint tells what became of it. A failure to renew
+    /// that no waiting mends.
     pub(super) async fn keep_during(
         &self,
         client: &RedisClient,

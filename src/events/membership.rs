@@ -1,7 +1,8 @@
 //! The list of live daemons, from which each computes which partitions are its own: the wrapper of `membership.lua`.
 //!
-//! Owns the heartbeat. It decides nothing about counting: the lease of a partition lets one daemon read, and the checkpoint lets one
-//! commit. So a list that is wrong costs time and no event. Read next: [`super::assignment`], how partitions are shared.
+//! Owns the heartbeat. It decides nothing about counting: the lease of a partition lets one daemon read, and the
+//! checkpoint lets one commit. So a list that is wrong costs time and no event. Read next: [`super::assignment`], how
+//! partitions are shared.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long an answer may take. A server that hangs is noticed before the list of live daemons is outdated.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a daemon counts as live after its last heartbeat. The others know that it is dead before its leases have run out.
+/// How long a daemon counts as live after its last heartbeat. The others know that it is dead before its leases have
+/// run out.
 const DAEMON_LASTS: Duration = Duration::from_secs(3);
 
 const _: () = assert!(DAEMON_LASTS.as_millis() + HEARTBEAT_EVERY.as_millis() < LEASE_LASTS.as_millis());
@@ -44,8 +46,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// For the partitions of one stream. Says nothing yet. The only partition is always everybody's: its lease alone decides, so that
-    /// a daemon that comes later stands by and moves nothing.
+    /// For the partitions of one stream. Says nothing yet. The only partition is always everybody's: its lease alone
+    /// decides, so that a daemon that comes later stands by and moves nothing.
     #[must_use]
     pub fn new(partitions: &Partitions, name: DaemonName) -> Self {
         let first = partitions.first();
@@ -61,7 +63,8 @@ impl Membership {
         self.assigned[partition.get() as usize].subscribe()
     }
 
-    /// Says until stopped that the daemon lives, and shares the partitions with the others; then leaves, so that they need not wait.
+    /// Says until stopped that the daemon lives, and shares the partitions with the others; then leaves, so that they
+    /// need not wait.
     pub async fn run(mut self, stop: CancellationToken) {
         let logs = LogLimiter::new(LOG_INTERVAL);
         let mut known = Instant::now();
@@ -73,7 +76,8 @@ impl Membership {
                 }
                 Err(error) => {
                     counter!(meters::REDIS_ERRORS, "operation" => "membership").increment(1);
-                    // Where it is unknown who lives, the leases decide alone: better one daemon with everything than a partition without.
+                    // Where it is unknown who lives, the leases decide alone: better one daemon with everything than a
+                    // partition without.
                     if known.elapsed() >= DAEMON_LASTS {
                         for assigned in &self.assigned {
                             set(assigned, true);

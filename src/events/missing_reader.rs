@@ -1,5 +1,5 @@
-//! Reads what entries wait for while others are added and committed: settings of subjects, counters, and what was raised, all in one
-//! round trip.
+//! Reads what entries wait for while others are added and committed: settings of subjects, counters, and what was
+//! raised, all in one round trip.
 //!
 //! Settings tell which counters an event needs, so the entries of a new subject wait for two of them.
 
@@ -103,8 +103,8 @@ impl MissingReader {
         Ok(())
     }
 
-    /// Whether a reading is under way whose answer may be older than the commit before the batch that is built: it has to be taken
-    /// before the batch is closed, because after that nothing may be built on it.
+    /// Whether a reading is under way whose answer may be older than the commit before the batch that is built: it has
+    /// to be taken before the batch is closed, because after that nothing may be built on it.
     pub(super) fn is_older_than(&self, builder: &BatchBuilder) -> bool {
         self.under_way.as_ref().is_some_and(|read| read.beside_commit || read.batch != builder.number())
     }
@@ -151,8 +151,9 @@ impl MissingReader {
         }
         held.take_totals(&missing, &totals, builder.live());
         builder.take_records(held, records);
-        // A change is noticed after the reading that it came too late for. Somebody who writes a subject all the time must not stop
-        // the counting: then its change is left for the next reading, which comes well within the second that a change may take.
+        // A change is noticed after the reading that it came too late for. Somebody who writes a subject all the time
+        // must not stop the counting: then its change is left for the next reading, which comes well within the second
+        // that a change may take.
         if self.reads <= READ_AGAIN_MAX && self.changes.is_live() {
             self.take_changes(held, report);
         }

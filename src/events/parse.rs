@@ -1,7 +1,7 @@
 //! The rules of the event table. Pure: no clock, no zone, no Redis.
 //!
-//! The rules are judged in the table's order and the first broken one is the reason. Of a repeated field the first counts; other
-//! fields are ignored.
+//! The rules are judged in the table's order and the first broken one is the reason. Of a repeated field the first
+//! counts; other fields are ignored.
 
 use chrono::DateTime;
 
@@ -161,8 +161,8 @@ pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
     Err(InvalidEvent::new(RefusalReason::WrongPartition, detail))
 }
 
-/// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in the
-/// future would otherwise stamp every later entry.
+/// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in
+/// the future would otherwise stamp every later entry.
 #[must_use]
 pub fn arrival_of(entry: StreamId, server: UnixMs) -> UnixMs {
     UnixMs(i64::try_from(entry.ms).unwrap_or(i64::MAX).min(server.0))

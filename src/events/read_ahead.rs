@@ -73,7 +73,8 @@ impl ReadAhead {
         self.readings.iter().find_map(first)
     }
 
-    /// Takes the entries of a reading, which came at `server`: adds them to the batch as far as it goes, and keeps the others.
+    /// Takes the entries of a reading, which came at `server`: adds them to the batch as far as it goes, and keeps the
+    /// others.
     pub fn take<'a, F>(
         &mut self,
         entries: impl Iterator<Item = ReadEntry<F>> + Clone,

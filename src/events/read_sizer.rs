@@ -40,8 +40,8 @@ impl ReadSizer {
         self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
     }
 
-    /// No reply came: a quarter next time, because entries may be so large that so many of them don't come through. What came
-    /// through before tells nothing about those.
+    /// No reply came: a quarter next time, because entries may be so large that so many of them don't come through.
+    /// What came through before tells nothing about those.
     pub(super) fn failed(&mut self) {
         self.is_stuck = self.count == 1;
         self.count = (self.count.min(FIRST_ENTRIES) / 4).max(1);
@@ -62,7 +62,8 @@ mod tests {
         pace.count()
     }
 
-    /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and again.
+    /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and
+    /// again.
     #[test]
     fn failures_make_readings_smaller() {
         let mut pace = ReadSizer { count: 2000, ..ReadSizer::new(2000) };

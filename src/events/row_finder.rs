@@ -52,7 +52,8 @@ impl RowFinder {
         self.spans.clear();
     }
 
-    /// Finds the rows that an event is to be counted in, and keeps them in its subject's slot; notes in `missing` what is not held.
+    /// Finds the rows that an event is to be counted in, and keeps them in its subject's slot; notes in `missing` what
+    /// is not held.
     ///
     /// # Errors
     ///
@@ -66,7 +67,8 @@ impl RowFinder {
         mut missing: Option<&mut Missing>,
     ) -> Result<RowsFound, InvalidEvent> {
         if is_ready(held, slot, event) {
-            // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's own.
+            // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's
+            // own.
             self.judge_lateness(held.cache.slot(slot).extra.day_end, event.at, arrival)?;
             return Ok(RowsFound::All);
         }

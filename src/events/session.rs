@@ -1,7 +1,7 @@
 //! The loop of a partition on one connection: read after the checkpoint, add up, commit, again.
 //!
-//! While one commit is under way the next batch grows, reading by reading; only the commits themselves are strictly one after
-//! another, because each names the checkpoint that the one before it wrote.
+//! While one commit is under way the next batch grows, reading by reading; only the commits themselves are strictly one
+//! after another, because each names the checkpoint that the one before it wrote.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,8 @@ use super::worker::EventWorker;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
-/// So many read entries are counted when a session begins. More are left only where none are trimmed: then there is time to look.
+/// So many read entries are counted when a session begins. More are left only where none are trimmed: then there is
+/// time to look.
 const RETURNED_LOOK_MAX: u32 = 10_000;
 /// A batch that grows because more entries are there is committed after this long, full or not.
 const HOLD_MAX: Duration = Duration::from_millis(100);
@@ -127,8 +128,8 @@ impl EventWorker {
         }
     }
 
-    /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more, a batch that
-    /// waits for more must not wait for the next event.
+    /// Asks for the entries after one, so that the server reads while the last ones are added. Where there is no more,
+    /// a batch that waits for more must not wait for the next event.
     async fn request(&self, reader: &mut StreamReader, after: StreamId, is_behind: bool) -> Result<(), SessionError> {
         let block = (!is_behind).then_some(BLOCK);
         Ok(reader.request(&after.to_string(), self.read_sizer.count(), block).await?)
@@ -156,7 +157,8 @@ impl EventWorker {
         }
     }
 
-    /// Before the entries of a reading are added: what is held stays within its bounds, and settings that changed are noticed.
+    /// Before the entries of a reading are added: what is held stays within its bounds, and settings that changed are
+    /// noticed.
     pub(super) fn begin_reading(&mut self) -> Result<(), SessionError> {
         if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
             return Err(SessionError::Again("more counters are held than there is room for"));
@@ -261,7 +263,8 @@ impl EventWorker {
         Ok(())
     }
 
-    /// Looks whether entries, or the stream itself, went away behind our back. Counts so many read entries where there are unread ones.
+    /// Looks whether entries, or the stream itself, went away behind our back. Counts so many read entries where there
+    /// are unread ones.
     async fn audit(&mut self, at: StreamId, read_max: u32) -> Result<(), SessionError> {
         self.audited = Instant::now();
         let finding = self

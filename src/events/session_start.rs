@@ -48,8 +48,9 @@ impl EventWorker {
         Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
     }
 
-    /// Where no checkpoint is stored, nothing was counted, or the checkpoint alone was deleted: from the stream's beginning every
-    /// entry that is still there would be counted a second time. After FLUSHALL the totals have gone as well.
+    /// Where no checkpoint is stored, nothing was counted, or the checkpoint alone was deleted: from the stream's
+    /// beginning every entry that is still there would be counted a second time. After FLUSHALL the totals have gone as
+    /// well.
     async fn refuse_to_begin_again(&self) -> Result<(), SessionError> {
         let (checkpoint, totals) = (self.keys.checkpoint(), self.keys.totals());
         let counted: RedisResult<Option<String>> =
@@ -60,7 +61,8 @@ impl EventWorker {
         }
     }
 
-    /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes room.
+    /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes
+    /// room.
     async fn draw_instance(&self) -> RedisResult<Instance> {
         let drawn = Instance::random();
         let checkpoint = self.keys.checkpoint();

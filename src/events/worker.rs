@@ -1,7 +1,8 @@
-//! The worker of a partition: reads and commits while the lease is its own, and starts over whenever something goes wrong.
+//! The worker of a partition: reads and commits while the lease is its own, and starts over whenever something goes
+//! wrong.
 //!
-//! Whatever goes wrong, the answer is the same: drop what was read and what is held, and start from the stored checkpoint. Read next:
-//! [`super::session`], the loop on one connection.
+//! Whatever goes wrong, the answer is the same: drop what was read and what is held, and start from the stored
+//! checkpoint. Read next: [`super::session`], the loop on one connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -119,8 +120,8 @@ impl EventWorker {
         }
     }
 
-    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Never gives up: an
-    /// outage is waited out.
+    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Never
+    /// gives up: an outage is waited out.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut lease = self.lease.take();
         self.read(lease.as_mut(), &stop).await;

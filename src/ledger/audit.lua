@@ -1,18 +1,21 @@
 #!lua flags=allow-oom
 -- audit: compare a stream that seems to be read to its end with the checkpoint.
 --
--- KEYS[1] usage stream   KEYS[2] checkpoint hash   ARGV[1] checkpoint that the reader stands at   ARGV[2] our consumer group
+-- KEYS[1] usage stream   KEYS[2] checkpoint hash   ARGV[1] checkpoint that the reader stands at
+-- ARGV[2] our consumer group
 -- ARGV[3] how many read entries are counted at most where unread ones lie behind them
 --
 -- Returns {'even'}              nothing is unread, or nothing was ever read: remembers how far that is true
 --         {'unread'}            entries lie after the checkpoint: nothing written
 --         {'stale', stored}     the checkpoint is another one: nothing written
---         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the whole stream:
---                               counted as read
---         {'returned', entries} so many entries lie at or before the checkpoint that were not there before, so they were never read
---         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover): set to its count
---         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the checkpoint has
---                               gone without a trace: starts over from its beginning
+--         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the
+--                               whole stream: counted as read
+--         {'returned', entries} so many entries lie at or before the checkpoint that were not there before, so they were
+--                               never read
+--         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover):
+--                               set to its count
+--         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the
+--                               checkpoint has gone without a trace: starts over from its beginning
 --
 --         an error              a key of another type, or a command that the user may not run: nothing written
 --
@@ -34,14 +37,16 @@ if not stored[1] then
   return {'even'}
 end
 local read, known = tonumber(stored[2] or '0'), tonumber(stored[3] or '0')
--- A stream that counts fewer than were added to it once is another one, or it is gone: what was unread is lost. Said once.
+-- A stream that counts fewer than were added to it once is another one, or it is gone: what was unread is lost. Said
+-- once.
 if of['entries-added'] < known then
   redis.call('HSET', KEYS[2], 'entries_added', whole(of['entries-added']))
   if known > read then return {'gap', known - read} end
 end
 if not of['length'] then return {'even'} end
 
--- At most so many of the read entries are there still: the others were trimmed, or had gone when that was looked at last.
+-- At most so many of the read entries are there still: the others were trimmed, or had gone when that was looked at
+-- last.
 local known_left = stored[4] and read - tonumber(stored[4])
 
 -- How many are there. A few at a time, because entries may be large.
@@ -83,8 +88,9 @@ if missing ~= 0 or not known_left or known_left ~= of['length'] or stored[5] ~= 
 end
 if known_left and of['length'] > known_left then return {'returned', of['length'] - known_left} end
 if missing == 0 then return {'even'} end
--- XSETID sets the count as it likes, and leaves no other trace. Whoever removes entries behind the last one of the audit before leaves
--- one: XDEL the newest id that it removed, and trimming goes from the oldest on, so it has taken read entries along.
+-- XSETID sets the count as it likes, and leaves no other trace. Whoever removes entries behind the last one of the
+-- audit before leaves one: XDEL the newest id that it removed, and trimming goes from the oldest on, so it has taken
+-- read entries along.
 local removed = stored[5] and (is_before(stored[5], of['max-deleted-entry-id']) or of['length'] < known_left)
 if missing > 0 and of['last-generated-id'] == stored[1] and not removed then return {'even'} end
 if missing > 0 then return {'gap', missing} end

@@ -38,8 +38,9 @@ impl Audit {
         Self { keys, script: Script::with_prelude(include_str!("audit.lua")) }
     }
 
-    /// Compares stream and checkpoint, when the reader has found nothing after `at`. Where there are unread entries all the same, it
-    /// looks only whether entries returned, and counts up to `read_max` of those that were read. Repeatable.
+    /// Compares stream and checkpoint, when the reader has found nothing after `at`. Where there are unread entries all
+    /// the same, it looks only whether entries returned, and counts up to `read_max` of those that were read.
+    /// Repeatable.
     pub async fn run(&self, client: &RedisClient, at: StreamId, read_max: u32) -> RedisResult<AuditFinding> {
         let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).arg(read_max).run(client).await?;

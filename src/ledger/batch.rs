@@ -11,10 +11,11 @@ use super::seen::SeenIds;
 pub struct Batch {
     /// Which deployment commits.
     pub instance: Instance,
-    /// How often counters had been removed when the session began: those that are held are gone where it has grown since.
+    /// How often counters had been removed when the session began: those that are held are gone where it has grown
+    /// since.
     pub generation: u64,
-    /// The run id of the server process that its entries were read from: another one may have others under the same ids. `None` where that
-    /// is not known, and not compared.
+    /// The run id of the server process that its entries were read from: another one may have others under the same
+    /// ids. `None` where that is not known, and not compared.
     pub server: Option<Arc<str>>,
     /// The checkpoint that it was read from.
     pub from: StreamId,

@@ -1,23 +1,28 @@
 #!lua
--- check: whether a subject may use some units now: its limits, by what is committed, then its rate; where all say yes, the usage event.
+-- check: whether a subject may use some units now: its limits, by what is committed, then its rate; where all say yes,
+-- the usage event.
 --
 -- KEYS[1] the rate limiter's key       ARGV[1]    subject
 -- KEYS[2] usage stream                 ARGV[2]    units asked for, 1..2^53-1
 -- KEYS[3 ..] two hashes of each limit: ARGV[3]    number of limits
---   counters of a period and of        ARGV[4 ..] of each limit: its units, 1..2^53-1; when the first of its two periods begins, when
---   the one after it                              that ends and the second begins, when the second ends, ms
---                                      then limiter, a name of the functions, empty for none; number of its arguments; these: those
---                                      from the third on are what to take, and 0 asks
+--   counters of a period and of        ARGV[4 ..] of each limit: its units, 1..2^53-1; when the first of its two
+--   the one after it                              periods begins, when that ends and the second begins, when the second
+--                                                 ends, ms
+--                                      then limiter, a name of the functions, empty for none; number of its arguments;
+--                                      these: those from the third on are what to take, and 0 asks
 --                                      then the fields of the event, names and values; none: nothing is recorded
 --
--- Returns {'judged', now, used, rate, entry}  now: server time, ms; used: units committed in the period of each limit; rate: the
---                                             limiter's reply, {} without one; entry: id of the event, empty where none was appended
---         {'wrong_period', now}               now lies in neither period of a limit: nothing written, ask again with those around it
---         an error                            a key of another type, a value that is not ours, or an event that the user may not
---                                             append: nothing written; but where the stream is at its last id, the rate is taken from
+-- Returns {'judged', now, used, rate, entry}  now: server time, ms; used: units committed in the period of each limit;
+--                                             rate: the limiter's reply, {} without one; entry: id of the event, empty
+--                                             where none was appended
+--         {'wrong_period', now}               now lies in neither period of a limit: nothing written, ask again with
+--                                             those around it
+--         an error                            a key of another type, a value that is not ours, or an event that the
+--                                             user may not append: nothing written; but where the stream is at its last
+--                                             id, the rate is taken from
 --
--- The limits are judged first: where one says no, the rate is asked and nothing is taken from it. Run twice it takes twice from the
--- rate, against its caller; the event counts once, by its id.
+-- The limits are judged first: where one says no, the rate is asked and nothing is taken from it. Run twice it takes
+-- twice from the rate, against its caller; the event counts once, by its id.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

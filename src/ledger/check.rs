@@ -1,8 +1,8 @@
 //! The wrapper of `check.lua`: may a subject use some units now?
 //!
-//! One round trip: the committed counts of the subject's limits, the limiter of its rate, and the usage event that records it. Redis'
-//! clock says which period of each window it is; ours only guesses which two are worth sending. Read next: [`super::decision`], what
-//! the answer says.
+//! One round trip: the committed counts of the subject's limits, the limiter of its rate, and the usage event that
+//! records it. Redis' clock says which period of each window it is; ours only guesses which two are worth sending. Read
+//! next: [`super::decision`], what the answer says.
 
 use std::sync::LazyLock;
 
@@ -76,10 +76,12 @@ impl CheckScript {
         &self.clock
     }
 
-    /// Judges a request by the subject's settings; takes from the rate and records only where every limit and the rate admit it.
-    /// Without any of them, or while the settings can't be read, there is nothing to judge and the answer is yes.
+    /// Judges a request by the subject's settings; takes from the rate and records only where every limit and the rate
+    /// admit it. Without any of them, or while the settings can't be read, there is nothing to judge and the answer is
+    /// yes.
     ///
-    /// Not repeatable as far as the rate goes: a request that is asked again takes again. The event counts once, by its id.
+    /// Not repeatable as far as the rate goes: a request that is asked again takes again. The event counts once, by its
+    /// id.
     ///
     /// # Errors
     ///
@@ -168,7 +170,8 @@ impl CheckScript {
 }
 
 impl AppliedLimit {
-    /// The limit with its period that holds this instant, and the nearer neighbour of that: a guess may be wrong by half a period.
+    /// The limit with its period that holds this instant, and the nearer neighbour of that: a guess may be wrong by
+    /// half a period.
     fn around(profile: &Profile, limit: WindowLimit, at: UnixMs) -> Option<Self> {
         let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing_day(), at);
         let current = containing(at)?;
@@ -247,8 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// Our guess of the server's clock may be wrong by nearly half a period: the one that it is in must be one of the two all the
-        /// same, of every window.
+        /// Our guess of the server's clock may be wrong by nearly half a period: the one that it is in must be one of
+        /// the two all the same, of every window.
         #[test]
         fn two_periods_forgive_a_guess_that_is_wrong_by_less_than_half_of_one(
             zone in 0..chrono_tz::TZ_VARIANTS.len(),

@@ -2,34 +2,39 @@
 -- commit: apply one batch of usage events, all of it or nothing.
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3] outbox stream   KEYS[4] refused stream   KEYS[5] totals hash
--- KEYS[6 ..]  the hash of each group of counters; flag and hash of records of each alert; the list of each window of event ids; the
---             set of metrics of each period
+-- KEYS[6 ..]  the hash of each group of counters; flag and hash of records of each alert; the list of each window of
+--             event ids; the set of metrics of each period
 --
--- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry; generation: how
---          often counters had been removed by then; server: run id of the process it was read from ('': not known); readers: channel of
---          those who read from it; entries; read_at: server time of its oldest reading, ms; age_max, ms; format, partitions, fingerprint,
---          instance: as the checkpoint keeps them; counted, duplicates: events; refused_max: length of refused; ttl of event ids, s;
---          and numbers of: groups, alerts, refused, id_lists, metric_sets
+-- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
+--          generation: how often counters had been removed by then; server: run id of the process it was read from ('':
+--          not known); readers: channel of those who read from it; entries; read_at: server time of its oldest reading,
+--          ms; age_max, ms; format, partitions, fingerprint, instance: as the checkpoint keeps them; counted,
+--          duplicates: events; refused_max: length of refused; ttl of event ids, s; and numbers of: groups, alerts,
+--          refused, id_lists, metric_sets
 -- ARGV[2 ..] each as often as its number says:
---   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and what it held; number of rows; subject and total of each
---   alert       its group; subject; what its counter held; alert id; TTL of the flag; TTL of the record; field, record, outbox entry
+--   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and what it held; number of rows; subject
+--               and total of each
+--   alert       its group; subject; what its counter held; alert id; TTL of the flag; TTL of the record; field, record,
+--               outbox entry
 --   refused     number of values, then fields and values as XADD takes them
 --   id list     the ids, 16 bytes each
 --   metric set  TTL, number of metrics, the metrics
 --
 -- Returns {'committed', now ms, {alert, ...}}  numbers of the alerts whose flag was there already: not raised
---         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the worker may hold were
---                                          removed: nothing written
---         {'replaced'}                     another server process answers than the one that the batch was read from: nothing written
+--         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the
+--                                          worker may hold were removed: nothing written
+--         {'replaced'}                     another server process answers than the one that the batch was read from:
+--                                          nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
---         {'recreated'}                    another stream lies under the old name, with entries before the checkpoint: nothing written
+--         {'recreated'}                    another stream lies under the old name, with entries before the checkpoint:
+--                                          nothing written
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
 --         {'drift', key, subject, held}    a counter is not what the worker knows: nothing written
---         an error                         a key of another type, a total that is no number, or a command that the user may not run:
---                                          nothing written
+--         an error                         a key of another type, a total that is no number, or a command that the user
+--                                          may not run: nothing written
 --
--- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second call finds another
--- checkpoint and answers 'stale'.
+-- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second
+-- call finds another checkpoint and answers 'stale'.
 
 -- JUDGE
 
@@ -41,8 +46,9 @@ end
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation')
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.generation) then return {'stale', checkpoint} end
--- A failover may take entries that were read, and others may come to lie under their ids. Readers of this process subscribe to a channel
--- that bears its run id; INFO, which tells where none is left, costs the server five times as much.
+-- A failover may take entries that were read, and others may come to lie under their ids. Readers of this process
+-- subscribe to a channel that bears its run id; INFO, which tells where none is left, costs the server five times as
+-- much.
 local readers = batch.server ~= '' and redis.pcall('PUBSUB', 'NUMSUB', batch.readers)
 if readers and (readers.err or readers[2] == 0)
   and not string.find(redis.call('INFO', 'server'), 'run_id:' .. batch.server, 1, true) then return {'replaced'} end

@@ -65,12 +65,14 @@ impl Committer {
 
     /// Applies a batch.
     ///
-    /// Repeatable: once applied, the same batch is [`CommitOutcome::Stale`] and changes nothing. The argument is in `commit.lua`.
+    /// Repeatable: once applied, the same batch is [`CommitOutcome::Stale`] and changes nothing. The argument is in
+    /// `commit.lua`.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored checkpoint
-    /// tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) and a right that the user lacks have written nothing.
+    /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored
+    /// checkpoint tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) and a right that the user lacks
+    /// have written nothing.
     pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitOutcome> {
         let reply: Value = script::run(client, &self.script, &self.command(batch)).await?;
         decode(reply)

@@ -55,8 +55,8 @@ pub enum Recorded {
 /// How a subject stands with its rate or with one of its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// Whether it admits what was asked for; where only limits refuse, what the rate says of one unit, unless it never admits as
-    /// many as were asked for.
+    /// Whether it admits what was asked for; where only limits refuse, what the rate says of one unit, unless it never
+    /// admits as many as were asked for.
     pub admission: Admission,
     /// Units of a whole interval or period.
     pub limit: Units,
@@ -94,7 +94,8 @@ impl LimitStatus {
         }
     }
 
-    /// The same for a request of so many units, of which the limiter may not have been told: more than the limit never fits.
+    /// The same for a request of so many units, of which the limiter may not have been told: more than the limit never
+    /// fits.
     pub(super) const fn asked_for(self, units: Units) -> Self {
         if units.get() > self.limit.get() {
             Self { admission: Admission::Rejected { retry_after: None }, ..self }
@@ -136,10 +137,11 @@ impl CheckDecision {
         self.statuses().all(LimitStatus::is_admitted)
     }
 
-    /// How long to wait before asking again: the longest wait, where several refuse. `None` where the request may proceed.
+    /// How long to wait before asking again: the longest wait, where several refuse. `None` where the request may
+    /// proceed.
     ///
-    /// No wait helps what never fits. A whole interval of the rate, or what is left of the period, then keeps a client that asks all
-    /// the same from asking all the time: what is used of the rate says nothing, it may be nothing.
+    /// No wait helps what never fits. A whole interval of the rate, or what is left of the period, then keeps a client
+    /// that asks all the same from asking all the time: what is used of the rate says nothing, it may be nothing.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let rate = self.rate.and_then(|rate| rate.retry_after(rate.length));
@@ -227,7 +229,8 @@ pub struct LimitFigures {
 }
 
 impl CheckResponse {
-    /// The response to a request. `allowed` is what the decision says; where nothing could be judged, the caller sets it.
+    /// The response to a request. `allowed` is what the decision says; where nothing could be judged, the caller sets
+    /// it.
     #[must_use]
     pub fn new(request: &CheckRequest, decision: &CheckDecision) -> Self {
         Self {

@@ -1,17 +1,19 @@
 #!lua flags=allow-oom
--- forget: remove what a subject used in some periods, with the alerts that were raised, so that the worker does not write it back.
+-- forget: remove what a subject used in some periods, with the alerts that were raised, so that the worker does not
+-- write it back.
 --
 -- KEYS[1] checkpoint hash   KEYS[2 ..] for each metric and period: hash of its counters, hash of its records
 --
 -- ARGV[1] subject   ARGV[2] pattern of its fields among the records, as HSCAN takes it
--- ARGV[3 ..] for each metric and period: what the flags begin with, and what stands in them between percentage and units
+-- ARGV[3 ..] for each metric and period: what the flags begin with, and what stands in them between percentage and
+-- units
 --
 -- Returns {counters, records, flags} removed
---         an error   a key of another type, a generation that is no number, a command that the user may not run, or a flag at another
---                    node of the cluster, to which the slot moves: nothing written
+--         an error   a key of another type, a generation that is no number, a command that the user may not run, or a
+--                    flag at another node of the cluster, to which the slot moves: nothing written
 --
--- The flags are known only here; they lie in the same slot. The worker holds the totals that it has read: the generation makes its next
--- commit 'stale', so that it forgets them all.
+-- The flags are known only here; they lie in the same slot. The worker holds the totals that it has read: the
+-- generation makes its next commit 'stale', so that it forgets them all.
 -- Runs when memory is full too: it frees some. Safe to run twice: the second call finds nothing.
 
 -- JUDGE

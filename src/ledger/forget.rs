@@ -1,7 +1,7 @@
 //! Removes the counters of a subject: the wrapper of `forget.lua`, and what needs no script.
 //!
-//! The worker holds totals and would write them back. So whatever removes a counter raises the generation beside the checkpoint in the
-//! same step, and a commit that was built on an older one is `stale`.
+//! The worker holds totals and would write them back. So whatever removes a counter raises the generation beside the
+//! checkpoint in the same step, and a commit that was built on an older one is `stale`.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -34,8 +34,8 @@ pub struct ForgottenCounts {
     pub flags: u64,
 }
 
-/// Removes the subject's counters of these periods with its records and flags. Of each counter all at one moment: what is counted
-/// later raises alerts as if nothing had been used. Repeatable.
+/// Removes the subject's counters of these periods with its records and flags. Of each counter all at one moment: what
+/// is counted later raises alerts as if nothing had been used. Repeatable.
 ///
 /// # Errors
 ///
@@ -72,8 +72,8 @@ pub async fn counts(
     Ok(forgotten)
 }
 
-/// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the janitor makes
-/// history of counters.
+/// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the
+/// janitor makes history of counters.
 pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
     let bucket = keys::bucket(subject.as_str());
     let metrics = archived_metrics(client, keys).await?;

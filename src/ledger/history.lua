@@ -1,18 +1,22 @@
 #!lua flags=allow-oom
--- history: archive a slice of the counters of one metric of a day that is over, and remove what is older than history is kept.
+-- history: archive a slice of the counters of one metric of a day that is over, and remove what is older than history
+-- is kept.
 --
 -- KEYS[1] progress hash of the day   KEYS[2] metrics zset
 -- KEYS[3 ..] for each bucket from ARGV[2] on: hash of the counters of the day, hash of the history
 --
--- ARGV[1] metric   ARGV[2] bucket of KEYS[3], 0..255   ARGV[3] the day, as days since 1970-01-01   ARGV[4] days kept, 1..1000
--- ARGV[5] about how many counters to look at, 1..1000 (of history, which only is looked through, four times as many)   ARGV[6] TTL of the progress, s
+-- ARGV[1] metric   ARGV[2] bucket of KEYS[3], 0..255   ARGV[3] the day, as days since 1970-01-01
+-- ARGV[4] days kept, 1..1000
+-- ARGV[5] about how many counters to look at, 1..1000 (of history, which only is looked through, four times as many)
+-- ARGV[6] TTL of the progress, s
 -- ARGV[7] TTL of the history in bucket 0, s   ARGV[8] how much longer each next bucket lives, s
 --
--- Each bucket takes two steps: the counters of step 2b go into the history of bucket b, then step 2b + 1 looks through that history.
--- A value is a MessagePack array: its newest day as days since 1970-01-01, then the units of that day and of each one before it.
+-- Each bucket takes two steps: the counters of step 2b go into the history of bucket b, then step 2b + 1 looks through
+-- that history. A value is a MessagePack array: its newest day as days since 1970-01-01, then the units of that day and
+-- of each one before it.
 --
--- Returns the step at which the next call goes on; 512 when the metric is done. Where the bucket of that step is not ARGV[2] at the
---         beginning, another daemon was here: nothing written
+-- Returns the step at which the next call goes on; 512 when the metric is done. Where the bucket of that step is not
+--         ARGV[2] at the beginning, another daemon was here: nothing written
 --         an error   a key of another type, or a command that the user may not run: nothing written
 --
 -- Runs when memory is full too: counters of a day live until the day is archived, so that this is what lets them go.

@@ -1,8 +1,9 @@
-//! The wrapper of `history.lua`: the counters of a day that is over become one compact value for each subject and metric.
+//! The wrapper of `history.lua`: the counters of a day that is over become one compact value for each subject and
+//! metric.
 //!
-//! Which days are left is known from the periods that were written, and after a start from the days that may still have counters.
-//! How far a day is archived is stored with each slice, so nothing is lost or done twice when the daemon is killed. Read next:
-//! [`super::past_days`], where the values are read.
+//! Which days are left is known from the periods that were written, and after a start from the days that may still have
+//! counters. How far a day is archived is stored with each slice, so nothing is lost or done twice when the daemon is
+//! killed. Read next: [`super::past_days`], where the values are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,8 @@ use super::totals::{COUNTER_TTL_S, SPREAD_S};
 
 /// So many buckets of a metric are offered to one call: all that it may write has to be named.
 const BUCKETS_AT_ONCE: u32 = 64;
-/// A call looks at about so many counters where 90 days are kept. Each takes the server 15 us, most of it to unpack and pack a value.
+/// A call looks at about so many counters where 90 days are kept. Each takes the server 15 us, most of it to unpack and
+/// pack a value.
 const COUNTERS_AT_ONCE: u32 = 100;
 /// The steps of a metric: two for each bucket.
 const STEPS: u32 = 2 * BUCKETS as u32;
@@ -78,8 +80,9 @@ impl HistoryArchiver {
         self.unarchived.clear();
     }
 
-    /// Counters of this day are about to be written, and some of it may be archived: has all of it archived again. Written down before
-    /// they are, so that a process which is killed behind its commit leaves no counter that nobody archives. Repeatable.
+    /// Counters of this day are about to be written, and some of it may be archived: has all of it archived again.
+    /// Written down before they are, so that a process which is killed behind its commit leaves no counter that nobody
+    /// archives. Repeatable.
     pub async fn will_be_written(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
         if !self.unarchived.contains(&day) {
             let () = client.query(redis::cmd("UNLINK").arg(self.keys.history_progress(day))).await?;

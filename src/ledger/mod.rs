@@ -1,7 +1,8 @@
 //! The ledger: counters, raised alerts, the checkpoint. Everything here is committed by one script, all or nothing.
 //!
-//! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it. Never reads the
-//! stream and never decides who has which limit. Read next: [`commit`], the script that all the promises rest on.
+//! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it.
+//! Never reads the stream and never decides who has which limit. Read next: [`commit`], the script that all the
+//! promises rest on.
 
 pub mod audit;
 pub mod batch;

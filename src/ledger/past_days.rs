@@ -1,4 +1,5 @@
-//! What a subject used on each day: the days whose counters are still there, and those that [`super::history`] archived.
+//! What a subject used on each day: the days whose counters are still there, and those that [`super::history`]
+//! archived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use crate::wire::RedisClient;
 /// Units by metric and day. Days on which nothing was used are not in it.
 pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;
 
-/// Reads what a subject used on each day: of all metrics, or of one. `counted` are the days that may still have counters; what is
-/// archived of them counts where they have none.
+/// Reads what a subject used on each day: of all metrics, or of one. `counted` are the days that may still have
+/// counters; what is archived of them counts where they have none.
 pub async fn read(
     client: &RedisClient,
     keys: &Keys,
@@ -61,8 +62,8 @@ pub async fn archived_metrics(client: &RedisClient, keys: &Keys) -> RedisResult<
     Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The days of a stored value: a MessagePack array of its newest day as days since 1970-01-01, and the units of that day and of each
-/// one before it. What can't be read is left out. Pure.
+/// The days of a stored value: a MessagePack array of its newest day as days since 1970-01-01, and the units of that
+/// day and of each one before it. What can't be read is left out. Pure.
 fn days_of(mut value: &[u8]) -> Vec<(Day, u64)> {
     let Ok(length) = rmp::decode::read_array_len(&mut value) else { return Vec::new() };
     let mut number = || rmp::decode::read_int::<i64, _>(&mut value).ok();

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- probe: prepare the dry run of a commit: the one entry that it claims to have read, and a time to live on the keys to which a
--- commit gives none, so that nothing lasts where the daemon dies before it has swept up.
+-- probe: prepare the dry run of a commit: the one entry that it claims to have read, and a time to live on the keys to
+-- which a commit gives none, so that nothing lasts where the daemon dies before it has swept up.
 --
 -- KEYS[1] the probe's stream   KEYS[2] its outbox stream   KEYS[3] its refused stream   KEYS[4] its checkpoint hash
 -- KEYS[5] its totals hash
@@ -8,11 +8,12 @@
 -- ARGV[1] time to live, s
 --
 -- Returns {id of the entry, server time ms}
---         an error                a key of another type, or a command that the user may not run. What was written before goes by
---                                 itself, or is one empty stream entry under a name that nobody else uses
+--         an error                a key of another type, or a command that the user may not run. What was written
+--                                 before goes by itself, or is one empty stream entry under a name that nobody else
+--                                 uses
 --
--- Runs when memory is full too: a daemon that started only on a server with room would never free what the stream holds.
--- Safe to run twice: the second entry is as good as the first.
+-- Runs when memory is full too: a daemon that started only on a server with room would never free what the stream
+-- holds. Safe to run twice: the second entry is as good as the first.
 
 local id = redis.call('XADD', KEYS[1], '*', 'subject', 'probe')
 redis.call('EXPIRE', KEYS[1], ARGV[1])

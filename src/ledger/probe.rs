@@ -1,4 +1,5 @@
-//! A dry run of the commit, and of the lease before it, at start, so that a missing permission shows there and not in the middle of the traffic.
+//! A dry run of the commit, and of the lease before it, at start, so that a missing permission shows there and not in
+//! the middle of the traffic.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -64,8 +65,8 @@ pub enum ProbeError {
     },
 }
 
-/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming; and
-/// hands a lease over. Leaves nothing behind.
+/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming;
+/// and hands a lease over. Leaves nothing behind.
 ///
 /// # Errors
 ///
@@ -250,8 +251,8 @@ async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoi
     Ok(StoredCheckpoint { format, partitions, fingerprint, moved_to, migration, misplaced })
 }
 
-/// Looks for the checkpoints that another number of partitions would have left under other names, and for its streams. A checkpoint
-/// that counts one partition and bears a number belongs to another stream, which is called so.
+/// Looks for the checkpoints that another number of partitions would have left under other names, and for its streams.
+/// A checkpoint that counts one partition and bears a number belongs to another stream, which is called so.
 async fn others(partitions: &Partitions) -> RedisResult<(Option<OtherPartitions>, Vec<String>)> {
     let Partition { client, keys } = partitions.first();
     let several = PartitionNumber::all(PARTITIONS_MAX);

@@ -1,4 +1,5 @@
-//! Reads the ledger for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no keyspace.
+//! Reads the ledger for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no
+//! keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,8 @@ pub struct PeriodUsage {
     pub alerts: Vec<Alert>,
 }
 
-/// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`. In order.
+/// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`. In
+/// order.
 pub async fn usage(
     client: &RedisClient,
     keys: &Keys,
@@ -98,8 +100,9 @@ pub(super) async fn metrics_of(
     Ok(metrics.collect())
 }
 
-/// The records of a subject, ascending by percentage. A threshold that was raised may have left the configuration since, so they are
-/// found by the subject and not by the percentages that there are: each hash is looked through by the server, a slice at a time.
+/// The records of a subject, ascending by percentage. A threshold that was raised may have left the configuration
+/// since, so they are found by the subject and not by the percentages that there are: each hash is looked through by
+/// the server, a slice at a time.
 async fn records_of(
     client: &RedisClient,
     keys: &Keys,

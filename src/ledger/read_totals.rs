@@ -1,7 +1,8 @@
 //! Reading what a worker does not hold yet: counters, and records of raised alerts, many at once.
 //!
-//! They may be read at any moment: had somebody else committed in between, the commit that builds on them would answer `stale`. But a
-//! failover may take that other commit back, and the checkpoint with it. So each reading tells which checkpoint was stored then.
+//! They may be read at any moment: had somebody else committed in between, the commit that builds on them would answer
+//! `stale`. But a failover may take that other commit back, and the checkpoint with it. So each reading tells which
+//! checkpoint was stored then.
 
 use std::collections::HashMap;
 
@@ -81,8 +82,8 @@ pub fn ask_records(pipeline: &mut Pipeline, keys: &Keys, queries: &[RecordQuery<
     }
 }
 
-/// What was raised, from the answers to [`ask_records`] for the same queries. A record that can't be read counts as none: the flag
-/// still keeps an alert from being raised twice.
+/// What was raised, from the answers to [`ask_records`] for the same queries. A record that can't be read counts as
+/// none: the flag still keeps an alert from being raised twice.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! How long counters are kept: once no event can belong to a period any more, they and their records live 48 hours.
 //!
-//! A day is archived first where history is kept. Every counter expires by itself ([`super::totals::ttl_s`]), late enough to cover an outage; this only shortens that. EXPIRE ... LT
-//! makes each step safe to repeat, so no script is needed.
+//! A day is archived first where history is kept. Every counter expires by itself ([`super::totals::ttl_s`]), late
+//! enough to cover an outage; this only shortens that. EXPIRE ... LT makes each step safe to repeat, so no script is
+//! needed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,17 +16,18 @@ use crate::wire::RedisClient;
 use super::history::{HistoryArchiver, HistoryConfig};
 use super::totals::{CLOSED_TTL_S, COUNTER_TTL_S, SPREAD_S};
 
-/// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a second.
+/// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a
+/// second.
 pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
 /// So many periods are closed at once, since counting waits for it.
 const AT_ONCE: usize = 4;
 
-/// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have expired, and no
-/// longer means that nothing was used.
+/// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have
+/// expired, and no longer means that nothing was used.
 #[must_use]
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
-    // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it began expires 14
-    // days later, or 48 h after the end.
+    // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it
+    // began expires 14 days later, or 48 h after the end.
     let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
     let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     let closed = last_day_end(period).plus(ms(late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S))));
@@ -60,7 +62,8 @@ impl Retention {
         }
     }
 
-    /// Counters of these periods are about to be written; it is `now` on the server. Days that are over may be archived already.
+    /// Counters of these periods are about to be written; it is `now` on the server. Days that are over may be archived
+    /// already.
     ///
     /// # Errors
     ///
@@ -92,8 +95,9 @@ impl Retention {
         }
     }
 
-    /// Closes periods that can receive no event any more, given that all entries up to `checkpoint` are counted and that it is `now`
-    /// on the server: a few at a time. Says which it closed; after none there is none left. Repeatable.
+    /// Closes periods that can receive no event any more, given that all entries up to `checkpoint` are counted and
+    /// that it is `now` on the server: a few at a time. Says which it closed; after none there is none left.
+    /// Repeatable.
     ///
     /// # Errors
     ///
@@ -167,7 +171,8 @@ fn recent_days(reached: UnixMs) -> BTreeSet<Day> {
     (0..=KEPT_DAYS_MAX).filter_map(|back| today?.before(back)).collect()
 }
 
-/// The first of the open periods that were over everywhere, lateness included, when it was `reached`: those that ended first.
+/// The first of the open periods that were over everywhere, lateness included, when it was `reached`: those that ended
+/// first.
 fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Duration) -> Vec<Period> {
     let mut over: Vec<Period> = open.filter(|period| is_over(*period, reached, late_max)).collect();
     over.sort_by_key(|period| (period.ends_everywhere(), *period));

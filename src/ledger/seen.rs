@@ -1,9 +1,11 @@
 //! Ids of counted events: a window of ten to twenty minutes of arrival time, held in memory and stored by each commit.
 //!
-//! A commit appends the ids of its events to a list in Redis, 16 bytes each, as one value. The reader that begins reads the lists of
-//! the last two windows as of the checkpoint, and knows from then on by itself which ids were counted: nobody else commits between.
+//! A commit appends the ids of its events to a list in Redis, 16 bytes each, as one value. The reader that begins reads
+//! the lists of the last two windows as of the checkpoint, and knows from then on by itself which ids were counted:
+//! nobody else commits between.
 //!
-//! They are bounded: where more come than may be held, the oldest are forgotten before their time, and how many is told.
+//! They are bounded: where more come than may be held, the oldest are forgotten before their time, and how many is
+//! told.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -76,8 +78,8 @@ impl SeenId {
     }
 }
 
-/// The window in which an event arrived. Arrival, and not the entry's own id: an explicit id in the future would otherwise hold the
-/// window for ever.
+/// The window in which an event arrived. Arrival, and not the entry's own id: an explicit id in the future would
+/// otherwise hold the window for ever.
 #[must_use]
 pub const fn window_of(arrival: UnixMs) -> u64 {
     (if arrival.0 < 0 { 0 } else { arrival.0 } / WINDOW_MS).unsigned_abs()
@@ -96,8 +98,9 @@ impl SeenWindows {
         *self = Self { forgotten: self.forgotten, ..Self::new(self.ids_max) };
     }
 
-    /// Reads the ids that were stored up to an arrival, in place of those that are held: those of its window and of the one before.
-    /// Whether nobody committed meanwhile; where somebody did, ids are held that may not be counted after all.
+    /// Reads the ids that were stored up to an arrival, in place of those that are held: those of its window and of the
+    /// one before. Whether nobody committed meanwhile; where somebody did, ids are held that may not be counted after
+    /// all.
     pub async fn read(
         &mut self,
         client: &RedisClient,
@@ -166,7 +169,8 @@ impl SeenWindows {
         self.window
     }
 
-    /// Forgets what is older than the window before this one. A window that lies back changes nothing: the clock was set back.
+    /// Forgets what is older than the window before this one. A window that lies back changes nothing: the clock was
+    /// set back.
     fn move_to(&mut self, window: u64) {
         if window <= self.window {
             return;
@@ -258,7 +262,8 @@ mod tests {
         assert_eq!(seen.window(), 9);
     }
 
-    /// A producer that sends ids without an end must not take the memory of the machine; the newest stay, and nothing is forgotten unsaid.
+    /// A producer that sends ids without an end must not take the memory of the machine; the newest stay, and nothing
+    /// is forgotten unsaid.
     #[test]
     fn the_oldest_are_forgotten_where_more_come_than_may_be_held() {
         let mut seen = SeenWindows::new(10);

@@ -53,10 +53,11 @@ pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
 }
 
 impl Threshold {
-    /// Whether a commit that brings the counter there so raises this threshold, given what was raised of its percentage in the period.
+    /// Whether a commit that brings the counter there so raises this threshold, given what was raised of its percentage
+    /// in the period.
     ///
-    /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing, where the
-    /// limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
+    /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing,
+    /// where the limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
     #[must_use]
     pub fn is_raised_by(&self, reach: Reach, period: PeriodState, before: Option<&RaisedRecord>) -> bool {
         match (reach, before) {
@@ -82,8 +83,8 @@ impl Threshold {
     }
 }
 
-/// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`; [`NEVER`] where none is.
-/// `before` tells what was raised of each percentage.
+/// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`; [`NEVER`]
+/// where none is. `before` tells what was raised of each percentage.
 #[must_use]
 pub fn next_threshold<'a>(
     thresholds: &[Threshold],
@@ -144,7 +145,8 @@ mod tests {
         assert_eq!(thresholds_of(limit, &[percent(100)]).len(), 1);
     }
 
-    /// I3: while the period lasts the count decides, afterwards a crossing; raised once, a higher limit alone raises again.
+    /// I3: while the period lasts the count decides, afterwards a crossing; raised once, a higher limit alone raises
+    /// again.
     #[test]
     fn a_threshold_is_raised_when_it_is_reached_and_again_by_a_higher_limit_only() {
         use PeriodState::{Open, Over};
@@ -163,7 +165,8 @@ mod tests {
         assert!(!raised(Crossed, Open, Some(&record(40, 10))), "too often");
     }
 
-    /// What lies between the counter and the next threshold must not be skipped, and what is done must not be judged for ever.
+    /// What lies between the counter and the next threshold must not be skipped, and what is done must not be judged
+    /// for ever.
     #[test]
     fn the_next_threshold_is_the_smallest_that_may_still_be_raised() {
         use PeriodState::{Open, Over};

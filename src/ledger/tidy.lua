@@ -1,15 +1,17 @@
 #!lua flags=allow-oom
--- tidy: what follows a commit and may wait: the group that shows our progress, and what has been counted goes from the stream.
+-- tidy: what follows a commit and may wait: the group that shows our progress, and what has been counted goes from the
+-- stream.
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3 ..] lists of event ids that are past
 --
 -- ARGV[1] consumer group that shows our progress   ARGV[2] 'consumed' or 'never': what is trimmed
 --
--- Returns {what, text, ...}  'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and the error of a
---                            command that the user may not run
+-- Returns {what, text, ...}  'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and
+--                            the error of a command that the user may not run
 --         an error           a key of another type, or no right to write the checkpoint: nothing written
 --
--- Runs when memory is full too: it is what makes room. Safe to run twice: everything follows from the stored checkpoint.
+-- Runs when memory is full too: it is what makes room. Safe to run twice: everything follows from the stored
+-- checkpoint.
 
 for at, kind in ipairs({'stream', 'hash'}) do
   local error = wrong_type(at, kind)

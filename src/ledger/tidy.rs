@@ -36,8 +36,8 @@ impl Tidier {
         Self { keys, trim, script: Script::with_prelude(include_str!("tidy.lua")) }
     }
 
-    /// Moves the consumer group to the checkpoint, trims what has been counted, and removes the ids of windows that are past.
-    /// Repeatable.
+    /// Moves the consumer group to the checkpoint, trims what has been counted, and removes the ids of windows that are
+    /// past. Repeatable.
     pub async fn tidy(&self, client: &RedisClient, past_windows: &[u64]) -> RedisResult<Vec<TidyWarning>> {
         let mut call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         for window in past_windows {

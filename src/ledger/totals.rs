@@ -1,8 +1,8 @@
 //! The totals that a worker holds: what the counters of a partition stand at, and when each is to be judged next.
 //!
-//! Whoever commits after a checkpoint knows that nobody else has committed since. So a counter that was read once is known until
-//! another one commits, and a commit writes what it is to become. Bounded by the subjects that are held: a subject that is let go
-//! takes its rows along. Pure. Read next: [`super::read_totals`], where rows come from.
+//! Whoever commits after a checkpoint knows that nobody else has committed since. So a counter that was read once is
+//! known until another one commits, and a commit writes what it is to become. Bounded by the subjects that are held: a
+//! subject that is let go takes its rows along. Pure. Read next: [`super::read_totals`], where rows come from.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -186,7 +186,8 @@ impl HeldTotals {
         self.key(at)
     }
 
-    /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches since `live` use or need.
+    /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches
+    /// since `live` use or need.
     pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, live: u32) -> u32 {
         self.let_older_go(key, live);
         let row = TotalRow {
@@ -285,8 +286,8 @@ impl HeldTotals {
         self.vacant.push(at);
     }
 
-    /// Seconds that a hash is to live from now on; `None` where that was said within the last minute. A commit that fails takes all
-    /// totals along, and with them what is noted here.
+    /// Seconds that a hash is to live from now on; `None` where that was said within the last minute. A commit that
+    /// fails takes all totals along, and with them what is noted here.
     pub fn ttl_s(&mut self, counter: u32, now: UnixMs) -> Option<u64> {
         let bucket = Self::bucket(counter);
         let counters = &mut self.counters[(counter / u32::from(BUCKETS)) as usize];
@@ -310,8 +311,8 @@ impl HeldTotals {
     }
 }
 
-/// How long what belongs to a period lives from its last write: 14 days, and at least until 48 hours after the period has ended
-/// everywhere.
+/// How long what belongs to a period lives from its last write: 14 days, and at least until 48 hours after the period
+/// has ended everywhere.
 #[must_use]
 pub fn ttl_s(period: Period, now: UnixMs) -> u64 {
     let left = match period.window() {
@@ -361,7 +362,8 @@ mod tests {
         assert!(totals.vacant.len() == totals.rows.len());
     }
 
-    /// Events of many periods may come in one reading: were the first of them let go for the last, no batch would ever have all.
+    /// Events of many periods may come in one reading: were the first of them let go for the last, no batch would ever
+    /// have all.
     #[test]
     fn the_periods_of_one_reading_are_held_together() {
         let (mut totals, metric) = totals();
@@ -379,8 +381,8 @@ mod tests {
         assert!(keys.iter().all(|key| totals.find(*key).is_some()));
     }
 
-    /// A TTL that is never set again would end in the middle of a day that is still being counted; one that is set each time costs
-    /// as much as counting.
+    /// A TTL that is never set again would end in the middle of a day that is still being counted; one that is set each
+    /// time costs as much as counting.
     #[test]
     fn a_ttl_is_set_at_first_and_then_every_minute() {
         let (mut totals, metric) = totals();

@@ -4,7 +4,8 @@
 -- KEYS[1] stream   KEYS[2] checkpoint hash, which remembers how far a stream was copied
 --
 -- ARGV[1]  the checkpoint's field for the stream that is copied
--- ARGV[2 ..] for each entry: its id there, number of values, then fields and values as XADD takes them; in the order of their ids
+-- ARGV[2 ..] for each entry: its id there, number of values, then fields and values as XADD takes them; in the order of
+-- their ids
 --
 -- Returns how many were appended: an entry that is not behind the remembered one was appended before
 --         an error   a key of another type, or a command that the user may not run: nothing written

@@ -79,8 +79,8 @@ impl CopiedStream {
         }
     }
 
-    /// The next entries behind `after`, each with the number of the partition that is to have it, as they are to be there; and the id of
-    /// the last one. `None` at the end of the stream.
+    /// The next entries behind `after`, each with the number of the partition that is to have it, as they are to be
+    /// there; and the id of the last one. `None` at the end of the stream.
     pub(super) async fn next(
         self,
         from: &Partition,

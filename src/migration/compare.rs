@@ -1,4 +1,5 @@
-//! Streams are compared entry by entry: whether the target has each of the source's as often as the source, in whatever order.
+//! Streams are compared entry by entry: whether the target has each of the source's as often as the source, in whatever
+//! order.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,7 +28,8 @@ impl EntryComparison {
         Self { stream, hasher: RandomState::new(), lacking, surplus: 0 }
     }
 
-    /// Takes the entries of a partition of the source behind `after`, as far as they were copied: producers may go on meanwhile.
+    /// Takes the entries of a partition of the source behind `after`, as far as they were copied: producers may go on
+    /// meanwhile.
     pub(super) async fn take_source(&mut self, from: &Partition, after: StreamId, to: &Partitions) -> RedisResult<()> {
         let mut copied = Vec::new();
         for Partition { client, keys } in to.iter() {

@@ -1,8 +1,10 @@
-//! Copies everything that is stored to another deployment, perhaps with another number of partitions, while no daemon runs.
+//! Copies everything that is stored to another deployment, perhaps with another number of partitions, while no daemon
+//! runs.
 //!
-//! May be interrupted and run again: what was written is written again, and entries of streams are appended once. Both deployments
-//! are marked, so that no daemon starts on one that is half copied, or on one that everything has left. Read next: [`source`], how keys
-//! are divided among partitions; [`target`], how they are written and compared; [`append`] and [`compare`], the streams.
+//! May be interrupted and run again: what was written is written again, and entries of streams are appended once. Both
+//! deployments are marked, so that no daemon starts on one that is half copied, or on one that everything has left.
+//! Read next: [`source`], how keys are divided among partitions; [`target`], how they are written and compared;
+//! [`append`] and [`compare`], the streams.
 
 mod append;
 mod compare;
@@ -46,7 +48,8 @@ pub struct Migration<'a> {
 pub struct Migrated {
     /// Counters, flags, records, deliveries and whatever else lies in keys: fields and members, that were compared.
     pub elements: u64,
-    /// Entries of streams that were appended by this run: events that nobody had counted, alerts on their way, refused events.
+    /// Entries of streams that were appended by this run: events that nobody had counted, alerts on their way, refused
+    /// events.
     pub entries: u64,
 }
 
@@ -69,8 +72,8 @@ enum TargetState {
 }
 
 impl Migration<'_> {
-    /// Copies, compares, and puts the target into effect; `say` is told of each step. Where that was done before, only events are
-    /// copied that reached the source since: then a daemon may run at the target.
+    /// Copies, compares, and puts the target into effect; `say` is told of each step. Where that was done before, only
+    /// events are copied that reached the source since: then a daemon may run at the target.
     ///
     /// # Errors
     ///
@@ -238,8 +241,8 @@ impl Migration<'_> {
         for Partition { client, keys } in self.from.iter() {
             whole.add(&totals(client, keys).await?);
         }
-        // Each partition has those deliveries that may still end otherwise, by a replay too. Whose the others were is not known any
-        // more: the first partition has them, with all that was counted.
+        // Each partition has those deliveries that may still end otherwise, by a replay too. Whose the others were is
+        // not known any more: the first partition has them, with all that was counted.
         for Partition { client, keys } in self.to.iter().skip(1) {
             let Totals { pending, dead_kept, .. } = totals(client, keys).await?;
             let own = Totals { made: pending + dead_kept, dead: dead_kept, ..Totals::default() };

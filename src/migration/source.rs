@@ -46,7 +46,8 @@ fn division_of(family: &str) -> Option<Division> {
         "unverified" | "unsubscribe_key" | "digest" => Division::First,
         "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
-        // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out anew.
+        // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out
+        // anew.
         "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" | "failing" => {
             Division::LeftOut
         }

@@ -4,18 +4,18 @@
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 --
 -- ARGV[6] the action
---   'replay'    a dead one is pending again and due now, under the same id. The clock of give_up_after and the schedule of delays
---               start over; the attempts made before stay in the log
---   'retry'     a dead one as by 'replay', a pending one is due now. Where the circuit of its destination is open, the next attempt
---               there is made now; nothing else of the destination changes
+--   'replay'    a dead one is pending again and due now, under the same id. The clock of give_up_after and the schedule
+--               of delays start over; the attempts made before stay in the log
+--   'retry'     a dead one as by 'replay', a pending one is due now. Where the circuit of its destination is open, the
+--               next attempt there is made now; nothing else of the destination changes
 --   'cancel'    a pending one ends 'cancelled', for good: fan_out makes no new delivery of that alert to that contact
 --   'discard'   a dead one leaves the list of dead ones, so that nothing counts it any more; it stays readable as dead
 -- ARGV[7] TTL of an ended delivery, s   ARGV[8 ..] ids of the deliveries, 1..1000
 --
--- Returns one string for each id: 'done'; 'leased', when it is being attempted right now: left alone; 'missing', when its hash is gone
---         (14 d after its end); or the state it is in, in which the action takes none: left alone
---         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at another node
---                    of the cluster: nothing written. Refused whole when memory is full
+-- Returns one string for each id: 'done'; 'leased', when it is being attempted right now: left alone; 'missing', when
+--         its hash is gone (14 d after its end); or the state it is in, in which the action takes none: left alone
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
+--                    another node of the cluster: nothing written. Refused whole when memory is full
 --
 -- Safe to run twice: the second call finds what the first one wrote, and answers its state, or does the same again.
 

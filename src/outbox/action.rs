@@ -107,8 +107,8 @@ pub enum ActionAnswer {
     InState(DeliveryState),
 }
 
-/// Does what an operator asks for with each of these deliveries, in calls of [`ACTION_MAX`]. Those that the action does not take are left
-/// alone and said so. Repeatable. The argument is in `action.lua`.
+/// Does what an operator asks for with each of these deliveries, in calls of [`ACTION_MAX`]. Those that the action does
+/// not take are left alone and said so. Repeatable. The argument is in `action.lua`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! What the outbox asks of the layer above about requests for consent.
 //!
-//! A request for consent is a delivery like any other, but its contact is not verified yet, and what its message shows is secret and
-//! drawn anew for each attempt. Both are the verification's own; it is asked through this trait, so that the outbox does not know it.
+//! A request for consent is a delivery like any other, but its contact is not verified yet, and what its message shows
+//! is secret and drawn anew for each attempt. Both are the verification's own; it is asked through this trait, so that
+//! the outbox does not know it.
 
 use std::error::Error;
 use std::fmt;
@@ -13,23 +14,25 @@ use crate::types::{Secret, Subject, VerificationRequest};
 
 /// Answers the outbox about requests for consent.
 pub trait ConsentRequests: fmt::Debug + Send + Sync {
-    /// The contact whose consent is asked for, as it stands now. `None`: the request is void, because the contact was removed, changed,
-    /// or verified meanwhile; its delivery ends `cancelled`. Changes nothing.
+    /// The contact whose consent is asked for, as it stands now. `None`: the request is void, because the contact was
+    /// removed, changed, or verified meanwhile; its delivery ends `cancelled`. Changes nothing.
     fn contact<'a>(
         &'a self,
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>>;
 
-    /// Draws a new code and link for one attempt and stores their digests, before anything is sent. Called only when nothing holds the
-    /// message back any more. What was drawn for the attempt before may become worthless.
+    /// Draws a new code and link for one attempt and stores their digests, before anything is sent. Called only when
+    /// nothing holds the message back any more. What was drawn for the attempt before may become worthless.
     fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>>;
 
-    /// The receiver has answered a challenge rightly: stores its consent, unless the request has become void. Repeatable.
+    /// The receiver has answered a challenge rightly: stores its consent, unless the request has become void.
+    /// Repeatable.
     ///
     /// After an error the delivery is attempted again.
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>>;
 
-    /// The link with which a person who gets mail mutes the contact; `None`, as by itself, where there is none. Changes no contact.
+    /// The link with which a person who gets mail mutes the contact; `None`, as by itself, where there is none. Changes
+    /// no contact.
     fn unsubscribe_url<'a>(
         &'a self,
         _subject: &'a Subject,
@@ -38,7 +41,8 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// This is how an attempt ended, and it has been recorded; for metrics and logs. May be called twice for one attempt.
+    /// This is how an attempt ended, and it has been recorded; for metrics and logs. May be called twice for one
+    /// attempt.
     fn settled(&self, request: &VerificationRequest, settlement: &Settlement);
 }
 

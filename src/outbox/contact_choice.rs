@@ -1,4 +1,5 @@
-//! What is to be done with a leased delivery, by the contacts as they are now. Pure. Read next: [`super::delivery_worker`], which does it.
+//! What is to be done with a leased delivery, by the contacts as they are now. Pure. Read next:
+//! [`super::delivery_worker`], which does it.
 
 use super::expires_at;
 use super::lease::LeasedDelivery;
@@ -36,8 +37,9 @@ pub(super) fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContact
         {
             ContactChoice::Send(contact)
         }
-        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or for another
-        // receiver, in whose queue it has to wait. Fanning out again stores the new one and makes the delivery due.
+        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or
+        // for another receiver, in whose queue it has to wait. Fanning out again stores the new one and makes the
+        // delivery due.
         ContactLookup::Found(_) | ContactLookup::Removed => ContactChoice::FanOut,
         ContactLookup::Disabled(contact) => match contact.disabled.clone() {
             Some(state) => ContactChoice::Disabled(contact, state),

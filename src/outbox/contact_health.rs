@@ -1,6 +1,7 @@
 //! What an attempt tells of its contact: whether messages reach it, and since when none has. Pure but for one reading.
 //!
-//! Only failures are noted, in a hash of the subject that expires; a contact that is reached costs nothing. `settle.lua` writes it.
+//! Only failures are noted, in a hash of the subject that expires; a contact that is reached costs nothing.
+//! `settle.lua` writes it.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ pub(super) enum ContactHealth {
 }
 
 impl ContactHealth {
-    /// What this outcome tells; `None` where it says nothing of the contact. Where all messages of a channel go through one server, only
-    /// its "not now" about one message counts: that it is away, or refuses us, is no contact's fault.
+    /// What this outcome tells; `None` where it says nothing of the contact. Where all messages of a channel go through
+    /// one server, only its "not now" about one message counts: that it is away, or refuses us, is no contact's fault.
     pub(super) fn of(channel: Channel, outcome: &Outcome) -> Option<Self> {
         if outcome.class == Class::Delivered {
             return Some(Self::Reached);
@@ -42,7 +43,8 @@ impl ContactHealth {
     }
 }
 
-/// Since when every attempt to this contact has failed, as far as that was noted and the newest failure is not older than `kept`.
+/// Since when every attempt to this contact has failed, as far as that was noted and the newest failure is not older
+/// than `kept`.
 pub(super) async fn failing_since(
     client: &RedisClient,
     keys: &Keys,

@@ -1,4 +1,5 @@
-//! One leased delivery: look its contact up, have the attempt made, record how it ended. The task that the dispatcher spawns.
+//! One leased delivery: look its contact up, have the attempt made, record how it ended. The task that the dispatcher
+//! spawns.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -36,8 +37,8 @@ use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, Subject, V
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
-/// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover or restart;
-/// then the task ends, and the delivery is attempted again.
+/// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover
+/// or restart; then the task ends, and the delivery is attempted again.
 const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// What every task of a dispatcher shares.
@@ -59,8 +60,8 @@ pub(super) struct DeliveryWorker<N> {
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free for another attempt
-    /// as soon as this one has ended, before its outcome is recorded.
+    /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free
+    /// for another attempt as soon as this one has ended, before its outcome is recorded.
     pub(super) async fn work(
         &self,
         leased: LeasedDelivery,
@@ -82,8 +83,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// As [`Self::work`], as soon as an attempt before it has ended at the same destination. Gives the lease back where that takes too
-    /// long, or the destination does not answer.
+    /// As [`Self::work`], as soon as an attempt before it has ended at the same destination. Gives the lease back where
+    /// that takes too long, or the destination does not answer.
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
@@ -325,8 +326,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         self.settle_queue.settle(LeaseEnd { id, channel: *channel, token, settlement })
     }
 
-    /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the delivery either, so
-    /// this goes on after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`]. `None`: given up, said loudly.
+    /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the
+    /// delivery either, so this goes on after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`]. `None`: given up,
+    /// said loudly.
     pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,

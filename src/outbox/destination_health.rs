@@ -1,12 +1,12 @@
 //! What an attempt tells of its destination, whatever it means for the delivery. Pure.
 //!
-//! A receiver that refuses one contact serves the others: whoever answered is there. So a mail server that knows no such mailbox, and
-//! a host that has no such hook, are healthy.
+//! A receiver that refuses one contact serves the others: whoever answered is there. So a mail server that knows no
+//! such mailbox, and a host that has no such hook, are healthy.
 
 use crate::types::{Class, Outcome};
 
-/// Answers of the 400s that are not about the one message: the receiver wants less, or nothing, of everybody. 421 is a mail server's
-/// "service not available".
+/// Answers of the 400s that are not about the one message: the receiver wants less, or nothing, of everybody. 421 is a
+/// mail server's "service not available".
 const FAILURES: [u16; 4] = [408, 421, 425, 429];
 
 /// What an attempt told of its destination.

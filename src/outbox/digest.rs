@@ -1,8 +1,8 @@
 //! The operator's digest: once a day what did not reach anybody, to the contacts of the operator that get notices.
 //!
-//! It is a notification like any other, and its id follows from when it is due: however many daemons make it, and however often, each
-//! contact gets one. Each begins where the one before ended, so whatever was given up is in one of them, also where no daemon ran for
-//! days. Never decides what becomes of a delivery.
+//! It is a notification like any other, and its id follows from when it is due: however many daemons make it, and
+//! however often, each contact gets one. Each begins where the one before ended, so whatever was given up is in one of
+//! them, also where no daemon ran for days. Never decides what becomes of a delivery.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,8 @@ pub struct DigestLoop {
 }
 
 impl DigestLoop {
-    /// Makes digests until `stop`; at once the last one that was due, if nobody has made it. May be dropped at any moment.
+    /// Makes digests until `stop`; at once the last one that was due, if nobody has made it. May be dropped at any
+    /// moment.
     ///
     /// # Errors
     ///
@@ -58,8 +59,8 @@ impl DigestLoop {
         Ok(())
     }
 
-    /// Makes the digest that was due last before `now`, unless it was made: of what happened since the one before, or of a day where there
-    /// was none before. Where everything reached somebody, none is sent.
+    /// Makes the digest that was due last before `now`, unless it was made: of what happened since the one before, or
+    /// of a day where there was none before. Where everything reached somebody, none is sent.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! Contacts that are to get nothing more: the mark, the notice to the others, and their alerts.
 //!
-//! The order loses nothing, wherever it is cut off: first the contact is marked, then the others get the notice and the alert, and only
-//! then the delivery is settled. A delivery that was not settled is leased again, finds its contact disabled, and does the rest. Each
-//! step may be repeated: the mark keeps its first reason, and notices and deliveries have ids that follow from it.
+//! The order loses nothing, wherever it is cut off: first the contact is marked, then the others get the notice and the
+//! alert, and only then the delivery is settled. A delivery that was not settled is leased again, finds its contact
+//! disabled, and does the rest. Each step may be repeated: the mark keeps its first reason, and notices and deliveries
+//! have ids that follow from it.
 
 use metrics::counter;
 
@@ -25,8 +26,8 @@ use crate::types::{
 };
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Disables the contact where the attempt says so. Returns how the lease is to end: as it would have, or with the alert given to
-    /// others.
+    /// Disables the contact where the attempt says so. Returns how the lease is to end: as it would have, or with the
+    /// alert given to others.
     pub(super) async fn judge_contact(
         &self,
         leased: &LeasedDelivery,
@@ -72,8 +73,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         Settlement::ContactDisabled(outcome.clone())
     }
 
-    /// Tells the subject's other contacts, and those of the operator that get notices, that a contact is disabled: each once, however
-    /// often this is called. Returns the contacts of the subject as they are now.
+    /// Tells the subject's other contacts, and those of the operator that get notices, that a contact is disabled: each
+    /// once, however often this is called. Returns the contacts of the subject as they are now.
     pub(super) async fn tell_of_disabled(
         &self,
         subject: &Subject,
@@ -122,7 +123,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Marks the contact, if it is still there as it was attempted. `None`: it is not, or the contacts can't be edited now.
+    /// Marks the contact, if it is still there as it was attempted. `None`: it is not, or the contacts can't be edited
+    /// now.
     async fn mark_disabled(
         &self,
         subject: &Subject,

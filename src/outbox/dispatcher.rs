@@ -72,15 +72,16 @@ impl<N: Notifier> Dispatcher<N> {
         Self { parts, nonce: nonce() }
     }
 
-    /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did not start.
-    /// How long that may take is the caller's to bound, by dropping the future: what is cut off then comes back when its lease ends.
+    /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did
+    /// not start. How long that may take is the caller's to bound, by dropping the future: what is cut off then comes
+    /// back when its lease ends.
     ///
     /// Goes on by itself when Redis comes back.
     ///
     /// # Errors
     ///
-    /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type, or Redis
-    /// refuses us.
+    /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type,
+    /// or Redis refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
         let DispatcherParts {
             client,
@@ -143,8 +144,8 @@ struct DispatchLoop<N> {
     worker: Arc<DeliveryWorker<N>>,
     settler: Settler,
     slots: Slots,
-    /// The most attempts that run or whose outcomes are not recorded yet: while outcomes can't be recorded, nothing more is sent, since it
-    /// would be sent again and again.
+    /// The most attempts that run or whose outcomes are not recorded yet: while outcomes can't be recorded, nothing
+    /// more is sent, since it would be sent again and again.
     attempts_max: usize,
     /// A permit for each delivery more that may wait for the end of an attempt before it.
     followers: Arc<Semaphore>,
@@ -206,11 +207,11 @@ impl<N: Notifier> DispatchLoop<N> {
         }
     }
 
-    /// Records the outcomes that have come, leases as many deliveries as there are free slots, and spawns their attempts. Returns when to
-    /// lease again.
+    /// Records the outcomes that have come, leases as many deliveries as there are free slots, and spawns their
+    /// attempts. Returns when to lease again.
     ///
-    /// Both calls leave together, one turn after the other: what ends meanwhile goes out with the next, so that a call serves many
-    /// deliveries, and a place that an outcome leaves at its destination is taken in the same turn.
+    /// Both calls leave together, one turn after the other: what ends meanwhile goes out with the next, so that a call
+    /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same turn.
     async fn next(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
         self.attempts.reap_ended();
         if self.worker.pending_outcomes.any() {

@@ -4,13 +4,15 @@
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 -- KEYS[9] the delivery's hash
 --
--- ARGV[6] delivery id   ARGV[7] type of the notification, which is also the field that holds it   ARGV[8] the notification, JSON
+-- ARGV[6] delivery id   ARGV[7] type of the notification, which is also the field that holds it
+-- ARGV[8] the notification, JSON
 -- ARGV[9] subject       ARGV[10] channel   ARGV[11] contact id   ARGV[12] destination
 --
 -- Returns {'made', now ms}     it is pending and due now
 --         {'exists', now ms}   a delivery of this id is there, in whichever state: nothing written
---         an error             a key of another type, a total that is no number, a command that the user may not run, or a key at
---                              another node of the cluster: nothing written. Refused whole when memory is full
+--         an error             a key of another type, a total that is no number, a command that the user may not run,
+--                              or a key at another node of the cluster: nothing written. Refused whole when memory is
+--                              full
 --
 -- Safe to run twice: the second call finds the delivery.
 

@@ -66,7 +66,8 @@ impl fmt::Display for Operation {
 /// A call to Redis that did not do its work. May be cloned, because one call may have been made for several deliveries.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OutboxError {
-    /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is safe to repeat.
+    /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is
+    /// safe to repeat.
     #[error("{operation} {of}")]
     Redis {
         /// What was being done.
@@ -109,8 +110,8 @@ impl OutboxError {
         }
     }
 
-    /// Whether a loop has to end: a key of ours holds something else, or we are not let in. Waiting mends neither, and going on would
-    /// mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
+    /// Whether a loop has to end: a key of ours holds something else, or we are not let in. Waiting mends neither, and
+    /// going on would mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
@@ -125,7 +126,8 @@ impl OutboxError {
     }
 }
 
-/// An error and its causes on one line, for the log. Some errors say their cause in their own text: it is not said again.
+/// An error and its causes on one line, for the log. Some errors say their cause in their own text: it is not said
+/// again.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

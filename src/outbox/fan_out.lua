@@ -6,19 +6,21 @@
 --
 -- ARGV[6] TTL of an ended delivery, s
 -- ARGV[7 ..] for each alert, 1..1000 deliveries of all of them together:
---   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the source delivery (''
---   for the others), alert id, the alert as JSON, subject, when it expires in ms, number of deliveries wanted, and for each of these:
---   delivery id, channel ('email', 'webhook', 'none'), contact id, destination. Without any contact the caller wants the one delivery
---   of channel 'none'.
+--   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
+--   source delivery ('' for the others), alert id, the alert as JSON, subject, when it expires in ms, number of
+--   deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook', 'none'), contact id,
+--   destination. Without any contact the caller wants the one delivery of channel 'none'.
 --
 -- What happens to a delivery wanted:
---   it does not exist            it is made: pending, due now ('none': when the alert expires, and in the waiting index)
---   it is the source             its contact is there after all, or there still is none: rescheduled, its lease given back
+--   it does not exist            it is made: pending, due now ('none': when the alert expires, and in the waiting
+--                                index)
+--   it is the source             its contact is there after all, or there still is none: rescheduled, its lease given
+--                                back
 --   an operator cancelled it     left alone
 --   it was cancelled else        its contact came back: pending again, due now, under the same id
 --   it is pending or ended       left alone: a contact gets one delivery of an alert
--- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'. One that is 'kept' is left
--- alone: whoever has leased it settles it.
+-- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'. One that is
+-- 'kept' is left alone: whoever has leased it settles it.
 --
 -- Returns {now ms, deliveries waiting, an answer for each alert}
 --           {'done', 'consumed' | 'cancelled' | 'rescheduled' | 'kept', {made}, {reopened}}
@@ -26,8 +28,8 @@
 --           {'gone'}        the outbox entry is not there: fanned out before, nothing written for it
 --           {'stale'}       the delivery ended or another worker leased it: nothing written for it
 --           {'wrong_type'}  a delivery's key holds something else: nothing written for it
---         an error          a key of another type, a total that is no number, a command that the user may not run, or a key at
---                           another node of the cluster: nothing written at all
+--         an error          a key of another type, a total that is no number, a command that the user may not run, or a
+--                           key at another node of the cluster: nothing written at all
 --
 -- Runs when memory is full too: it is bounded by the contacts and is what empties the outbox.
 -- Safe to run twice: the second call finds the sources consumed or their leases given back.
@@ -128,7 +130,8 @@ local function fan_out(alert)
       count('made', 1)
       made[#made + 1] = d.at
     elseif alert.kind == 'delivery' and d.id == alert.source then
-      -- The contact of an id may have changed its channel, which decides how long the next lease is, or its destination.
+      -- The contact of an id may have changed its channel, which decides how long the next lease is, or its
+      -- destination.
       dequeue(d.queue_before, d.id)
       redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
       give_back(alert)

@@ -155,11 +155,11 @@ pub struct FanOutRequest<'a> {
     pub recipients: &'a Recipients,
 }
 
-/// Turns alerts into one delivery for each of their recipients and consumes their sources, in one step. Where the subject has no contact,
-/// one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
+/// Turns alerts into one delivery for each of their recipients and consumes their sources, in one step. Where the
+/// subject has no contact, one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
 ///
-/// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back. Repeatable: the
-/// second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
+/// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back.
+/// Repeatable: the second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
 ///
 /// # Errors
 ///

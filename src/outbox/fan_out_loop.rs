@@ -30,7 +30,8 @@ const DELIVERIES_AT_ONCE: usize = 200;
 /// The most unreadable entries that are remembered so as to be named once.
 const NAMED_MAX: usize = 1000;
 
-/// The field of an outbox entry that holds the notification: its type names it, as in a delivery. Alerts alone are fanned out.
+/// The field of an outbox entry that holds the notification: its type names it, as in a delivery. Alerts alone are
+/// fanned out.
 const ALERT: &[u8] = b"alert";
 
 /// Fans out the alerts of one partition.
@@ -74,8 +75,8 @@ impl FanOutLoop {
         Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log: NoContactLog::default() }
     }
 
-    /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has not done lies
-    /// in the outbox. Several may run on one partition.
+    /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
+    /// not done lies in the outbox. Several may run on one partition.
     ///
     /// # Errors
     ///
@@ -104,9 +105,9 @@ impl FanOutLoop {
         Ok(())
     }
 
-    /// Goes through the outbox once, from its beginning to its end. From a backlog the newest alerts are taken in between, so that
-    /// what is raised now does not wait for all that was raised before. An entry that stays, because it holds no alert or the server
-    /// has something against it alone, does not hold up those behind it.
+    /// Goes through the outbox once, from its beginning to its end. From a backlog the newest alerts are taken in
+    /// between, so that what is raised now does not wait for all that was raised before. An entry that stays, because
+    /// it holds no alert or the server has something against it alone, does not hold up those behind it.
     async fn empty(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
         // What an error left.
         self.look_again().await?;

@@ -1,5 +1,5 @@
-//! Alerts that are fanned out again, each by the task of its delivery: what is asked for while one call runs goes out together with the
-//! next. So thousands that wait for one contact cost few calls.
+//! Alerts that are fanned out again, each by the task of its delivery: what is asked for while one call runs goes out
+//! together with the next. So thousands that wait for one contact cost few calls.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

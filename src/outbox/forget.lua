@@ -6,8 +6,8 @@
 -- ARGV[6] subject   ARGV[7 ..] ids of the deliveries, 1..1000
 --
 -- Returns {removed, of these pending}
---         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at another node
---                    of the cluster: nothing written
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
+--                    another node of the cluster: nothing written
 --
 -- A pending one ends as cancelled in the totals. An attempt that is under way finds its lease gone and records nothing.
 -- Runs when memory is full too: it frees some. Safe to run twice: the second call finds nothing.

@@ -1,5 +1,6 @@
 #!lua
--- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs out.
+-- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs
+-- out.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 -- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
@@ -9,26 +10,31 @@
 -- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..1000
 -- ARGV[12 ..] per channel: channel, length of its lease in ms
 --
--- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for an unhealthy one,
---          {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
---           leased   one text, which is read faster than many: a MessagePack array of thirteen strings each: id, type of the
---                    notification, its JSON, subject, channel, contact id, attempts (this one included), attempts before the last
---                    replay, first attempt ms, token, end of the lease ms, destination, and what
---                    that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or 'following': busy, and to be
---                    attempted when an attempt of those before it in this answer has ended there, in its place
---           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or 'ended'. It is out
---                    of the schedule, so that it blocks nothing; its alert may be lost, so the caller says so loudly
---           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the circuit of its
---                    destination was open until its time was over
---         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at another node
---                    of the cluster, to which the slot moves: nothing written. Refused whole when memory is full
+-- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for
+--          an unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
+--           leased   one text, which is read faster than many: a MessagePack array of thirteen strings each: id, type
+--                    of the notification, its JSON, subject, channel, contact id, attempts (this one included),
+--                    attempts before the last replay, first attempt ms, token, end of the lease ms, destination, and
+--                    what that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or
+--                    'following': busy, and to be attempted when an attempt of those before it in this answer has ended
+--                    there, in its place
+--           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or
+--                    'ended'. It is out of the schedule, so that it blocks nothing; its alert may be lost, so the
+--                    caller says so loudly
+--           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the
+--                    circuit of its destination was open until its time was over
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
+--                    another node of the cluster, to which the slot moves: nothing written. Refused whole when memory
+--                    is full
 --
 -- A destination whose circuit is open gets one attempt once its time has come.
--- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is to be taken,
--- each has half of it. None has more attempts in flight than its bound, over all daemons: those that follow take no more places, and
--- while they are leased they count, so that nobody else takes the places in which they are attempted.
+-- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is
+-- to be taken, each has half of it. None has more attempts in flight than its bound, over all daemons: those that
+-- follow take no more places, and while they are leased they count, so that nobody else takes the places in which they
+-- are attempted.
 -- A delivery without contact is leased without counting an attempt: none takes place.
--- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their lease ends.
+-- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their
+-- lease ends.
 
 -- JUDGE
 
@@ -66,8 +72,8 @@ local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[7])))
 -- With one slot both kinds have it in turn.
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
--- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It began with the
--- first attempt, or where none was made, when the delivery came due.
+-- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It
+-- began with the first attempt, or where none was made, when the delivery came due.
 local GIVEN_UP_MAX = 100
 local overdue, given_up = {}, {}
 local function give_up(d)
@@ -85,11 +91,12 @@ local function give_up(d)
   end
 end
 
--- Behind each attempt at a healthy destination as many follow in its place, so that it is not empty while outcomes are recorded.
+-- Behind each attempt at a healthy destination as many follow in its place, so that it is not empty while outcomes are
+-- recorded.
 local FOLLOWING = 3
 
--- Of each destination its share, as far as its bound leaves room. All are read before the first write: a hash that is elsewhere is no
--- delivery that was lost.
+-- Of each destination its share, as far as its bound leaves room. All are read before the first write: a hash that is
+-- elsewhere is no delivery that was lost.
 local due, visited, followers = {}, {}, tonumber(ARGV[11])
 local function take(names, slots_left)
   for at, name in ipairs(names) do

@@ -13,7 +13,8 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!
 /// The most deliveries one call takes: it holds the server about a millisecond.
 pub const LEASE_MAX: usize = 100;
 
-/// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to Redis.
+/// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to
+/// Redis.
 const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Strings in the script's answer for each delivery.
@@ -78,8 +79,8 @@ pub struct LeaseRequest<'a> {
 pub struct LeaseAnswer {
     /// Server time of the call: the leases began then.
     pub now: UnixMs,
-    /// When something may leave for a destination whose last attempt was answered; `None` when nothing is scheduled for any. At or before
-    /// `now`: more may leave already.
+    /// When something may leave for a destination whose last attempt was answered; `None` when nothing is scheduled for
+    /// any. At or before `now`: more may leave already.
     pub next_healthy: Option<UnixMs>,
     /// The same for the other destinations.
     pub next_unhealthy: Option<UnixMs>,
@@ -131,8 +132,8 @@ pub struct LeasedDelivery {
     pub is_healthy: bool,
     /// Whether that one is healthy, and more was due there at the same time.
     pub more_follows: bool,
-    /// Whether it may be attempted only in the place of an attempt that has ended: one of those before it in the answer, at the same
-    /// destination.
+    /// Whether it may be attempted only in the place of an attempt that has ended: one of those before it in the
+    /// answer, at the same destination.
     pub follows: bool,
 }
 
@@ -145,11 +146,11 @@ pub struct DroppedDelivery {
     pub why: String,
 }
 
-/// Takes up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their lease ends.
-/// Destinations take turns, and none has more attempts in flight than its bound.
+/// Takes up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their
+/// lease ends. Destinations take turns, and none has more attempts in flight than its bound.
 ///
-/// Repeatable: a second call takes others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent whose outcome might
-/// not be recorded.
+/// Repeatable: a second call takes others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent
+/// whose outcome might not be recorded.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! What Redis holds of who gets the alerts of one call of the lease, read in one write.
 //!
-//! Whichever of their tasks asks first reads for all of them. What was read serves for a moment only: a delivery that has followed others
-//! for longer asks for itself, so that a contact that was removed meanwhile gets nothing. Read next: [`super::delivery_worker`].
+//! Whichever of their tasks asks first reads for all of them. What was read serves for a moment only: a delivery that
+//! has followed others for longer asks for itself, so that a contact that was removed meanwhile gets nothing. Read
+//! next: [`super::delivery_worker`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! Notifications on their way out: fan-out to deliveries, the schedule of due times, leases, attempts, and how each is settled.
+//! Notifications on their way out: fan-out to deliveries, the schedule of due times, leases, attempts, and how each is
+//! settled.
 //!
-//! Owns the outbox stream and everything about deliveries in Redis; every change of a delivery is one script, so that at every
-//! moment deliveries made = ended + pending. Never renders or sends anything: that is the channels' part, which [`notifier`] asks.
-//! At-least-once with a stable id: no attempt starts after success was recorded, and none is lost when a worker dies, because the
-//! schedule lives in Redis and a lease runs out.
+//! Owns the outbox stream and everything about deliveries in Redis; every change of a delivery is one script, so that
+//! at every moment deliveries made = ended + pending. Never renders or sends anything: that is the channels' part,
+//! which [`notifier`] asks. At-least-once with a stable id: no attempt starts after success was recorded, and none is
+//! lost when a worker dies, because the schedule lives in Redis and a lease runs out.
 //!
 //! ```text
 //! outbox --fan_out--> due --lease--> leased --settle--> delivered | dead | muted | expired | cancelled
@@ -12,7 +13,8 @@
 //!                      +---------------- replay, retry --------------+
 //! ```
 //!
-//! A notification for one contact only, as a request for consent, is made by [`enqueue()`] and takes the same way from `due` on.
+//! A notification for one contact only, as a request for consent, is made by [`enqueue()`] and takes the same way from
+//! `due` on.
 //!
 //! Read next: [`fan_out_loop`], then [`dispatcher`].
 
@@ -79,15 +81,16 @@ pub use waker::Waker;
 /// How long a delivery stays readable after its end: 14 days.
 pub const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the outcome after.
+/// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the
+/// outcome after.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// How often a delivery looks whether a contact can be read again that may be its own.
 const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 
-/// An alert whose period ended longer ago than this before its first attempt is recorded, not sent: an old stream that is read for
-/// the first time must not mail anybody about last month, and an alert that nobody can be told of must not wait for ever. An hour is
-/// of no interest any more while a day still is.
+/// An alert whose period ended longer ago than this before its first attempt is recorded, not sent: an old stream that
+/// is read for the first time must not mail anybody about last month, and an alert that nobody can be told of must not
+/// wait for ever. An hour is of no interest any more while a day still is.
 #[must_use]
 pub const fn expires_after_hours(window: Window) -> i64 {
     match window {
@@ -101,7 +104,8 @@ const fn expires_at(alert: &Alert) -> UnixMs {
     alert.resets_at_ms.plus(expires_after_hours(alert.window) * 3_600_000)
 }
 
-/// How long a loop sleeps at most when nothing wakes it: other processes can make work without being able to notify this one.
+/// How long a loop sleeps at most when nothing wakes it: other processes can make work without being able to notify
+/// this one.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Milliseconds of a duration as scripts take them. Below 2^53 for any duration we know.

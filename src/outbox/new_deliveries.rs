@@ -1,4 +1,5 @@
-//! Tells the dispatchers of this process that deliveries were made or woken, so that they need not wait for their next look.
+//! Tells the dispatchers of this process that deliveries were made or woken, so that they need not wait for their next
+//! look.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Alerts that nobody can be told of, said once a minute with their number: a plan whose customers have no contacts must not fill a disk.
+//! Alerts that nobody can be told of, said once a minute with their number: a plan whose customers have no contacts
+//! must not fill a disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

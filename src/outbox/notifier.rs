@@ -1,7 +1,9 @@
-//! One attempt of one delivery: recheck mute and expiry, ask the cap, send through the channel, decide what is recorded.
+//! One attempt of one delivery: recheck mute and expiry, ask the cap, send through the channel, decide what is
+//! recorded.
 //!
-//! Owns the order of these steps. Knows no schedule and records nothing: what comes in is an [`AttemptRequest`], what goes out is a
-//! [`Settlement`]. Read next: [`mod@super::retry_policy`] for the retries, and [`crate::channels`] for what is sent.
+//! Owns the order of these steps. Knows no schedule and records nothing: what comes in is an [`AttemptRequest`], what
+//! goes out is a [`Settlement`]. Read next: [`mod@super::retry_policy`] for the retries, and [`crate::channels`] for
+//! what is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,13 +66,15 @@ pub struct ChannelNotifier {
 }
 
 impl ChannelNotifier {
-    /// A notifier that sends through `channels`, as far as `caps` allow. `consents` draws what requests for consent show.
+    /// A notifier that sends through `channels`, as far as `caps` allow. `consents` draws what requests for consent
+    /// show.
     #[must_use]
     pub fn new(channels: Arc<Channels>, caps: Caps, retry: RetryConfig, consents: Arc<dyn ConsentRequests>) -> Self {
         Self { channels, caps, retry, consents }
     }
 
-    /// Why the delivery can't leave now, if it can't. Last before sending, so that only what is about to leave is counted.
+    /// Why the delivery can't leave now, if it can't. Last before sending, so that only what is about to leave is
+    /// counted.
     async fn held_back(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         match self.caps.take(&self.channels, request.contact).await {
             // Redis was slow: an attempt that started now could outlive its lease and overlap with another worker's.
@@ -110,7 +114,8 @@ impl ChannelNotifier {
         })
     }
 
-    /// Asks for consent. Where the receiver itself answers, its consent is stored before the attempt counts as delivered.
+    /// Asks for consent. Where the receiver itself answers, its consent is stored before the attempt counts as
+    /// delivered.
     async fn ask(
         &self,
         request: &AttemptRequest<'_>,
@@ -139,8 +144,8 @@ impl Notifier for ChannelNotifier {
         self.channels.timeout(channel)
     }
 
-    /// Leaves the machine unless nothing is to be sent; ends within [`Self::timeout`] of `start_by`. Repeating it sends again, with the
-    /// same id.
+    /// Leaves the machine unless nothing is to be sent; ends within [`Self::timeout`] of `start_by`. Repeating it sends
+    /// again, with the same id.
     async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
         if let Some(unsent) = unsent(&request) {
             return unsent;
@@ -180,8 +185,8 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     }
 }
 
-/// A request for consent that could be tried again only when nobody waits for it any more expires now, with its error: nobody can do
-/// anything about it, so it is not dead.
+/// A request for consent that could be tried again only when nobody waits for it any more expires now, with its error:
+/// nobody can do anything about it, so it is not dead.
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
     let Notification::Verification(asked) = request.notification else { return settlement };
     match settlement {

@@ -1,4 +1,5 @@
-//! The pause of all sending: a key in each partition at which `lease.lua` looks. While it is there, nothing is leased by any daemon.
+//! The pause of all sending: a key in each partition at which `lease.lua` looks. While it is there, nothing is leased
+//! by any daemon.
 
 use redis::RedisResult;
 
@@ -14,7 +15,8 @@ pub struct Pause {
     pub reason: Option<String>,
 }
 
-/// Pauses all sending, of all daemons. Attempts that are under way end by themselves. Repeatable; a second pause gives its own reason.
+/// Pauses all sending, of all daemons. Attempts that are under way end by themselves. Repeatable; a second pause gives
+/// its own reason.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Outcomes that Redis has not taken yet.
 //!
-//! While Redis is away, leases run out. If the next lease came before the outcomes that wait, a delivery that was accepted would be
-//! attempted again. So the dispatcher has those recorded first.
+//! While Redis is away, leases run out. If the next lease came before the outcomes that wait, a delivery that was
+//! accepted would be attempted again. So the dispatcher has those recorded first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,13 +32,14 @@ impl PendingOutcomes {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns when somebody says that Redis is back. A task that is not listening at that moment finds out by its own delay.
+    /// Returns when somebody says that Redis is back. A task that is not listening at that moment finds out by its own
+    /// delay.
     pub(super) async fn retry_requested(&self) {
         self.retry.notified().await;
     }
 
-    /// Redis is back: waits until the outcomes are recorded, for `timeout` at most, so that one that can't be recorded does not hold
-    /// up the others for long.
+    /// Redis is back: waits until the outcomes are recorded, for `timeout` at most, so that one that can't be recorded
+    /// does not hold up the others for long.
     pub(super) async fn flush(&self, timeout: Duration) {
         let cleared = async {
             while self.any() {

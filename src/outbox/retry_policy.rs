@@ -7,7 +7,8 @@ use super::settle::Settlement;
 use crate::types::duration::whole_ms;
 use crate::types::{Class, Outcome, UnixMs};
 
-/// How long a receiver is asked again that refuses what it gets: somebody may mend it within a day, as a URL or a password.
+/// How long a receiver is asked again that refuses what it gets: somebody may mend it within a day, as a URL or a
+/// password.
 const REJECTED_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// One attempt that ended.
@@ -23,11 +24,12 @@ pub struct EndedAttempt {
     pub now: UnixMs,
 }
 
-/// Decides what comes after an attempt: its end, or another attempt no earlier than so many whole milliseconds after this one's end.
+/// Decides what comes after an attempt: its end, or another attempt no earlier than so many whole milliseconds after
+/// this one's end.
 ///
-/// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After; both are
-/// capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one and is judged
-/// only here, after a failure: a delivery that is due is always tried, however long a worker was away.
+/// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After;
+/// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one
+/// and is judged only here, after a failure: a delivery that is due is always tried, however long a worker was away.
 #[must_use]
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, now } = ended;

@@ -1,10 +1,11 @@
 #!lua
--- schedule: the queues of deliveries, one for each destination, and when something may leave for each. The loader puts it before each
--- script that changes a delivery.
+-- schedule: the queues of deliveries, one for each destination, and when something may leave for each. The loader puts
+-- it before each script that changes a delivery.
 --
 -- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
--- KEYS[5] deliveries zset     KEYS[6] dead zset                     KEYS[7] totals hash          KEYS[8] open circuits zset
--- (the queues and states of destinations, and the hashes of deliveries, are known only to the script; they lie in the same slot)
+-- KEYS[5] deliveries zset   KEYS[6] dead zset   KEYS[7] totals hash   KEYS[8] open circuits zset
+-- (the queues and states of destinations, and the hashes of deliveries, are known only to the script; they lie in the
+-- same slot)
 --
 -- ARGV[1] prefix of a queue of due deliveries   ARGV[2] prefix of a destination's leased deliveries
 -- ARGV[3] prefix of a destination's state       ARGV[4] prefix of a delivery's key
@@ -49,8 +50,8 @@ local function read(command, key, ...)
   return reply
 end
 
--- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that nothing else in the
--- call writes, because the order is lost.
+-- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that nothing
+-- else in the call writes, because the order is lost.
 local collected, collected_of = {}, {ZADD = {}, ZREM = {}, XDEL = {}}
 local function collect(command, key, first, second)
   local write = collected_of[command][key]
@@ -74,8 +75,8 @@ end
 
 local destinations = {}
 
--- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it: in a cluster
--- one may be elsewhere, which has to be found out before the first write.
+-- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it:
+-- in a cluster one may be elsewhere, which has to be found out before the first write.
 local function destination_of(name)
   local known = destinations[name]
   if known then return known, known.failed end
@@ -152,8 +153,8 @@ local function dequeue(d, id)
   redis.call('ZREM', d.leased, id)
 end
 
--- Members that are due, as many as asked for, and how many are in all. The oldest; from a backlog as many of the newest, so that what came last does not wait
--- for all that came before it, and the oldest still get on.
+-- Members that are due, as many as asked for, and how many are in all. The oldest; from a backlog as many of the
+-- newest, so that what came last does not wait for all that came before it, and the oldest still get on.
 local function both_ends(key, now, count)
   if count <= 0 then return {}, 0 end
   local oldest = count

@@ -1,4 +1,5 @@
-//! What the scripts of deliveries have in common: the keys and arguments that `schedule.lua` takes, which stands before each of them.
+//! What the scripts of deliveries have in common: the keys and arguments that `schedule.lua` takes, which stands before
+//! each of them.
 
 use crate::types::Keys;
 use crate::wire::Script;

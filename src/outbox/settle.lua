@@ -12,7 +12,7 @@
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait,
 --   wait, ms, 0 and up,
---   the attempt as JSON without its opening brace and time, '' when none took place: then the lease's count is taken back,
+--   the attempt as JSON without its opening brace and time, '' when none took place: the lease's count is taken back,
 --   what went wrong, '' for nothing,
 --   what the attempt told of its destination: 'answered', 'failed', or '' for nothing,
 --   what it told of its contact: 'reached', 'failing', or '' for nothing
@@ -20,14 +20,15 @@
 -- Returns {now ms, circuits that opened, circuits that closed, an answer for each lease}
 --           'settled'     it stands
 --           'repeated'    an earlier call with this token stands, whose answer was lost: nothing written for it
---           'stale'       another worker has leased the delivery since, or it was ended or replayed: nothing written for it
+--           'stale'       another worker has leased the delivery since, or it was ended or replayed: nothing written
+--                         for it
 --           'wrong_type'  the delivery's key holds something else: nothing written for it
---         an error        a key of another type, a total that is no number, a command that the user may not run, or a key at another
---                         node of the cluster: nothing written at all
+--         an error        a key of another type, a total that is no number, a command that the user may not run, or a
+--                         key at another node of the cluster: nothing written at all
 --
--- A lease that ran out is still ours until somebody else takes it, so an outcome that comes late is recorded and not lost.
--- Runs when memory is full too: it ends deliveries, which frees memory. Trims ids whose hash has expired on the way.
--- Safe to run twice: the second call finds its tokens settled.
+-- A lease that ran out is still ours until somebody else takes it, so an outcome that comes late is recorded and not
+-- lost. Runs when memory is full too: it ends deliveries, which frees memory. Trims ids whose hash has expired on the
+-- way. Safe to run twice: the second call finds its tokens settled.
 
 -- JUDGE
 
@@ -87,7 +88,8 @@ local function forget_oldest_attempts(lease)
   for i = 1, #numbers - kept do redis.call('HDEL', lease.key, 'attempt:' .. whole(numbers[i])) end
 end
 
--- When a contact failed first and when it did last, until something reaches it. Failures that are over for so long begin anew.
+-- When a contact failed first and when it did last, until something reaches it. Failures that are over for so long
+-- begin anew.
 local function note(lease)
   if lease.contact_told == 'reached' then
     if lease.noted then redis.call('HDEL', lease.failing, lease.contact) end
@@ -138,8 +140,8 @@ end
 answers[2], answers[3] = store_states()
 place_all(now)
 
--- Ids older than the TTL whose hash is gone leave the lists. The old ones that stay (pending for weeks) must not hide those behind
--- them, so a call looks at a stretch that depends on the time.
+-- Ids older than the TTL whose hash is gone leave the lists. The old ones that stay (pending for weeks) must not hide
+-- those behind them, so a call looks at a stretch that depends on the time.
 local most = tonumber(ARGV[8])
 for i = 5, 6 do
   local old = redis.call('ZCOUNT', KEYS[i], '-inf', whole(now - 1000 * tonumber(ARGV[6])))

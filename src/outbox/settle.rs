@@ -19,7 +19,8 @@ pub const ATTEMPTS_KEPT: usize = 100;
 /// The most leases that one call ends: it holds the server a few milliseconds.
 pub const SETTLE_MAX: usize = 100;
 
-/// The most ids that one call trims from each list. A settlement adds at most one, so the lists shrink while there is work.
+/// The most ids that one call trims from each list. A settlement adds at most one, so the lists shrink while there is
+/// work.
 const TRIM_MAX: usize = 16;
 
 /// How a lease ends.
@@ -45,7 +46,8 @@ pub enum Settlement {
     ContactDisabled(Outcome),
     /// A cap is used up: no attempt took place; it is due again after this long.
     Throttled(Duration),
-    /// No attempt took place; it is due again after this long. For a drain, a cap that can't be asked, contacts that can't be read.
+    /// No attempt took place; it is due again after this long. For a drain, a cap that can't be asked, contacts that
+    /// can't be read.
     Released(Duration),
 }
 
@@ -145,11 +147,12 @@ pub struct LeaseEnd<'a> {
     pub settlement: &'a Settlement,
 }
 
-/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] in one call. What the attempts
-/// told of their destinations moves the bounds of those.
+/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] in one call. What
+/// the attempts told of their destinations moves the bounds of those.
 ///
-/// A lease that ran out is still ours until another worker takes it. Repeatable: a second call is [`SettleAnswer::Repeated`] or
-/// [`SettleAnswer::Stale`] and changes nothing. Also runs when memory is full. The argument is in `settle.lua`.
+/// A lease that ran out is still ours until another worker takes it. Repeatable: a second call is
+/// [`SettleAnswer::Repeated`] or [`SettleAnswer::Stale`] and changes nothing. Also runs when memory is full. The
+/// argument is in `settle.lua`.
 ///
 /// # Errors
 ///

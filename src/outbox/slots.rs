@@ -1,9 +1,10 @@
-//! The slots of a process: how many attempts run at once, and how many of these at destinations that may not answer. And the places of a
-//! call of the lease at one destination: where an attempt has ended, another one follows in its place, with its slot.
+//! The slots of a process: how many attempts run at once, and how many of these at destinations that may not answer.
+//! And the places of a call of the lease at one destination: where an attempt has ended, another one follows in its
+//! place, with its slot.
 //!
-//! A call leases more than may be attempted at once: so a destination that answers quickly is not left alone while outcomes are recorded.
-//! There are never more attempts than places, and nothing follows an attempt to which the destination did not answer. Read next:
-//! [`super::dispatcher`], which spawns both.
+//! A call leases more than may be attempted at once: so a destination that answers quickly is not left alone while
+//! outcomes are recorded. There are never more attempts than places, and nothing follows an attempt to which the
+//! destination did not answer. Read next: [`super::dispatcher`], which spawns both.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,8 @@ use super::lease::LEASE_MAX;
 #[derive(Debug, Clone)]
 pub struct Slots {
     all: Arc<Semaphore>,
-    /// Half of them: the most that destinations may hold whose last attempt failed, or that were never tried. However many of those
-    /// hang, the others have the rest.
+    /// Half of them: the most that destinations may hold whose last attempt failed, or that were never tried. However
+    /// many of those hang, the others have the rest.
     unhealthy: Arc<Semaphore>,
 }
 
@@ -51,8 +52,8 @@ impl Slots {
         Self { all: Arc::new(Semaphore::new(all)), unhealthy: Arc::new(Semaphore::new(all.div_ceil(2))) }
     }
 
-    /// Takes half of the free slots, at least one if there is any. The other partitions' dispatchers of this process need some too: a
-    /// server of a cluster that does not answer must not hold all of them.
+    /// Takes half of the free slots, at least one if there is any. The other partitions' dispatchers of this process
+    /// need some too: a server of a cluster that does not answer must not hold all of them.
     pub(super) fn take(&self) -> FreeSlots {
         FreeSlots { all: half_of(&self.all), unhealthy: half_of(&self.unhealthy) }
     }

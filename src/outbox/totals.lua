@@ -1,14 +1,16 @@
 #!lua flags=no-writes
 -- totals: what was done and what is left, all of one moment.
 --
--- A script and no MULTI, because Redis refuses everything inside a MULTI when memory is full, and that is when people look.
+-- A script and no MULTI, because Redis refuses everything inside a MULTI when memory is full, and that is when people
+-- look.
 --
 -- KEYS[1] totals hash   KEYS[2] pending zset   KEYS[3] waiting zset   KEYS[4] dead zset   KEYS[5] outbox stream
--- KEYS[6] destinations zset   KEYS[7] unhealthy destinations zset   KEYS[8] open circuits zset   KEYS[9] the pause of all sending
+-- KEYS[6] destinations zset   KEYS[7] unhealthy destinations zset   KEYS[8] open circuits zset
+-- KEYS[9] the pause of all sending
 --
--- Returns {now ms, pending, waiting, dead kept, outbox entries, creation of the oldest pending delivery in ms (nil: none is pending),
---          {field, value, ...} of the totals hash, destinations with pending deliveries that are healthy, that are not, and whose
---          circuit is open, 1 while sending is paused}
+-- Returns {now ms, pending, waiting, dead kept, outbox entries, creation of the oldest pending delivery in ms (nil:
+--          none is pending), {field, value, ...} of the totals hash, destinations with pending deliveries that are
+--          healthy, that are not, and whose circuit is open, 1 while sending is paused}
 --         an error   a key of another type
 --
 -- Writes nothing.

@@ -7,12 +7,12 @@
 -- ARGV[8] most members to look at, 1..4000   ARGV[9] the destination of deliveries without contact
 --
 -- Returns {woken, last member looked at (nil: no more are left)}
---         an error   a key of another type, a command that the user may not run, or a key at another node of the cluster, to which the
---                    slot moves: nothing written
+--         an error   a key of another type, a command that the user may not run, or a key at another node of the
+--                    cluster, to which the slot moves: nothing written
 --
 -- A lease on such a delivery is taken away: its holder looked for contacts before this change.
--- Runs when memory is full too: it only changes scores, and a start on a full server has to get past it to what frees memory.
--- Safe to run twice: what is due stays due.
+-- Runs when memory is full too: it only changes scores, and a start on a full server has to get past it to what frees
+-- memory. Safe to run twice: what is due stays due.
 
 -- JUDGE
 

@@ -13,8 +13,8 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!
 /// The most deliveries one call of the script wakes: it holds the server a millisecond or two.
 pub const WAKE_MAX: usize = 500;
 
-/// Makes the deliveries of `subject` that wait for a contact due now. For whoever notices that the subject changed; the dispatcher
-/// should be notified afterwards. Returns how many were woken. Repeatable.
+/// Makes the deliveries of `subject` that wait for a contact due now. For whoever notices that the subject changed; the
+/// dispatcher should be notified afterwards. Returns how many were woken. Repeatable.
 ///
 /// # Errors
 ///
@@ -23,8 +23,8 @@ pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) 
     wake(client, keys, Members::of(subject)).await
 }
 
-/// As [`wake_subject`] for many subjects of one partition. A subject for which nothing waits, as most of those that an import writes, costs
-/// a range of the waiting index, and all of them together one look where nothing waits at all.
+/// As [`wake_subject`] for many subjects of one partition. A subject for which nothing waits, as most of those that an
+/// import writes, costs a range of the waiting index, and all of them together one look where nothing waits at all.
 ///
 /// # Errors
 ///
@@ -50,12 +50,12 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
     Ok(woken)
 }
 
-/// Wakes deliveries of these subjects that began to wait although their subject has a contact: it got one between the reading of its
-/// contacts and the writing of the deliveries, and whoever woke the subject then found none.
+/// Wakes deliveries of these subjects that began to wait although their subject has a contact: it got one between the
+/// reading of its contacts and the writing of the deliveries, and whoever woke the subject then found none.
 ///
-/// With this, no delivery waits beside a contact. A contact is written before its change is noticed, and the deliveries are written
-/// before this reads contacts. If the contact is written before this reading, this wakes them; else the change is noticed when the
-/// deliveries are there, and the look at what waits finds them.
+/// With this, no delivery waits beside a contact. A contact is written before its change is noticed, and the deliveries
+/// are written before this reads contacts. If the contact is written before this reading, this wakes them; else the
+/// change is noticed when the deliveries are there, and the look at what waits finds them.
 ///
 /// # Errors
 ///
@@ -130,8 +130,8 @@ struct Members {
 }
 
 impl Members {
-    /// Those of a subject: a member is the subject, NUL, the delivery id. A subject holds no control character, so SOH ends exactly its
-    /// members.
+    /// Those of a subject: a member is the subject, NUL, the delivery id. A subject holds no control character, so SOH
+    /// ends exactly its members.
     fn of(subject: &Subject) -> Self {
         Self { least: format!("[{subject}\0").into_bytes(), greatest: format!("({subject}\u{1}").into_bytes() }
     }
@@ -148,8 +148,8 @@ async fn wake(client: &RedisClient, keys: &Keys, mut members: Members) -> Result
             .await
             .map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
         woken += now_woken;
-        // Woken deliveries stay in the index until they are fanned out, so the next call begins behind the last one. Each step moves
-        // on, so this ends.
+        // Woken deliveries stay in the index until they are fanned out, so the next call begins behind the last one.
+        // Each step moves on, so this ends.
         let Some(last) = last else { return Ok(woken) };
         members.least = [b"(".as_slice(), &last].concat();
     }

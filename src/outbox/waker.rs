@@ -13,8 +13,8 @@ use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::Subject;
 use crate::wire::{Partition, Partitions};
 
-/// Turns changes of subjects into due deliveries. Where changes may have been missed, as after a start, it looks at every subject that
-/// has deliveries waiting.
+/// Turns changes of subjects into due deliveries. Where changes may have been missed, as after a start, it looks at
+/// every subject that has deliveries waiting.
 #[derive(Debug)]
 pub struct Waker {
     partitions: Partitions,
@@ -73,7 +73,8 @@ impl Waker {
             }
             SubjectChanges::Of(subjects) => subjects,
         };
-        // All that has changed since the last look goes together, so while many change, as in an import, the looks are few.
+        // All that has changed since the last look goes together, so while many change, as in an import, the looks are
+        // few.
         let mut changed: Vec<Vec<Subject>> = self.partitions.iter().map(|_| Vec::new()).collect();
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {
             changed[self.partitions.of(&subject).number().get() as usize].push(subject);

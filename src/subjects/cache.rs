@@ -1,8 +1,8 @@
 //! What is held in memory about subjects: a bounded table from subject to settings.
 //!
-//! The worker that reads the stream has one to itself, without a lock: it takes invalidations between batches, and a setting read
-//! before a change is thrown away because the change is looked at after the reading ([`super::watch`]). Whoever asks from many
-//! tasks at once has [`super::lookup`].
+//! The worker that reads the stream has one to itself, without a lock: it takes invalidations between batches, and a
+//! setting read before a change is thrown away because the change is looked at after the reading ([`super::watch`]).
+//! Whoever asks from many tasks at once has [`super::lookup`].
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -152,8 +152,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// Anything may have changed. Goes through the table only where anything was held as fresh since the last time: while nobody
-    /// hears of changes this is said with every look.
+    /// Anything may have changed. Goes through the table only where anything was held as fresh since the last time:
+    /// while nobody hears of changes this is said with every look.
     pub fn changed_all(&mut self) {
         if !std::mem::take(&mut self.any_fresh) {
             return;
@@ -168,7 +168,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// Takes the settings of these subjects from the answers to [`Self::ask`]. What could not be read comes back, for the log.
+    /// Takes the settings of these subjects from the answers to [`Self::ask`]. What could not be read comes back, for
+    /// the log.
     ///
     /// # Errors
     ///
@@ -255,8 +256,8 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.slots.iter_mut().for_each(|slot| slot.used = 0);
     }
 
-    /// Lets the least recently used half go when the table is over its bound, but none that was used since `live`. Says which
-    /// positions are free again; the others stay as they are.
+    /// Lets the least recently used half go when the table is over its bound, but none that was used since `live`. Says
+    /// which positions are free again; the others stay as they are.
     pub fn shrink(&mut self, live: u32) -> Vec<u32> {
         if self.len() <= self.entries_max {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! Settings of single subjects, asked for by many tasks at once: from memory where that is fresh, else from Redis.
 //!
-//! As fresh as the counting's own ([`super::watch`]): what Redis said before a change is never kept beyond it. The lock is held for
-//! a look into the table, never while Redis is asked. Read next: [`super::cache`], the table.
+//! As fresh as the counting's own ([`super::watch`]): what Redis said before a change is never kept beyond it. The lock
+//! is held for a look into the table, never while Redis is asked. Read next: [`super::cache`], the table.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -59,7 +59,8 @@ enum Begun {
 }
 
 impl SettingsLookup {
-    /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a [`super::watch::ChangeListener`].
+    /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a
+    /// [`super::watch::ChangeListener`].
     #[must_use]
     pub fn new(keys: Keys, plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
         let cache = SettingsCache::new(cache_entries, &plans);
@@ -98,8 +99,9 @@ impl SettingsLookup {
         }
     }
 
-    /// Keeps what was read; where the subject has changed since the reading began, only as the last good settings. The caller gets it
-    /// either way, so what was good enough to be answered is also what is followed when the next can't be read.
+    /// Keeps what was read; where the subject has changed since the reading began, only as the last good settings. The
+    /// caller gets it either way, so what was good enough to be answered is also what is followed when the next can't
+    /// be read.
     fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Vec<SubjectField>>) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
         held.take(&self.changes);
@@ -144,7 +146,8 @@ impl HeldSettings {
         }
     }
 
-    /// A subject that is new, or was let go: what is being read of it from before may be outdated, so it counts as changed.
+    /// A subject that is new, or was let go: what is being read of it from before may be outdated, so it counts as
+    /// changed.
     fn add(&mut self, subject: &Subject) -> u32 {
         self.cache.shrink(u32::MAX);
         self.moment += 1;
@@ -283,8 +286,8 @@ mod tests {
         assert_eq!(held.end(again, "many"), Some(8), "not what an earlier reading brought later");
     }
 
-    /// While nobody hears of changes each check finds that all may have changed: going through the whole table for that, with the
-    /// lock held, would make each of thousands of checks a second as slow as the table is long.
+    /// While nobody hears of changes each check finds that all may have changed: going through the whole table for
+    /// that, with the lock held, would make each of thousands of checks a second as slow as the table is long.
     #[test]
     fn a_check_costs_the_same_however_many_subjects_are_held() {
         const SUBJECTS: usize = 100_000;

@@ -24,7 +24,8 @@ pub struct Plan {
     pub limiters: BTreeMap<Metric, Limiter>,
 }
 
-/// All plans, and which one a subject has that names none. Clones share them: what one [replaces](Self::replace) is replaced for all.
+/// All plans, and which one a subject has that names none. Clones share them: what one [replaces](Self::replace) is
+/// replaced for all.
 #[derive(Debug, Clone)]
 pub struct Plans(Arc<RwLock<PlanSet>>);
 
@@ -90,15 +91,15 @@ impl Plans {
         Arc::clone(&self.in_effect().default)
     }
 
-    /// A text that differs whenever a limit or threshold of a plan differs; two daemons on one stream should agree on it. Rates
-    /// are left out: they count nothing.
+    /// A text that differs whenever a limit or threshold of a plan differs; two daemons on one stream should agree on
+    /// it. Rates are left out: they count nothing.
     #[must_use]
     pub fn fingerprint(&self) -> Arc<str> {
         Arc::clone(&self.in_effect().fingerprint)
     }
 
-    /// Puts the plans of another configuration into effect. Settings of subjects that are held were found by the old ones: whoever
-    /// holds some is to be told that any may have changed.
+    /// Puts the plans of another configuration into effect. Settings of subjects that are held were found by the old
+    /// ones: whoever holds some is to be told that any may have changed.
     pub fn replace(&self, by: &Self) {
         let new = by.in_effect().clone();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;

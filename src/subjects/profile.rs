@@ -1,7 +1,7 @@
 //! What a subject's settings amount to: plan, zone, billing day, limits, thresholds. Pure.
 //!
-//! A field that can't be read keeps its last good value. Without one the subject is counted and not judged until the field is
-//! mended: no zone silently becomes UTC and no limit silently the default one.
+//! A field that can't be read keeps its last good value. Without one the subject is counted and not judged until the
+//! field is mended: no zone silently becomes UTC and no limit silently the default one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ impl Profile {
         }
     }
 
-    /// The settings of a subject of which nothing can be read and nothing was read before: it is counted and not judged.
+    /// The settings of a subject of which nothing can be read and nothing was read before: it is counted and not
+    /// judged.
     #[must_use]
     pub fn unreadable(plans: &Plans) -> Self {
         Self { judged: false, ..Self::of_unknown(plans) }
@@ -47,7 +48,8 @@ impl Profile {
 
     /// The settings that `fields` (of `quota_subject:<subject>`) amount to, with `last` as the last good ones.
     ///
-    /// Also returns what could not be read; the caller says it once. Contacts and locale are not looked at: a delivery reads them.
+    /// Also returns what could not be read; the caller says it once. Contacts and locale are not looked at: a delivery
+    /// reads them.
     #[must_use]
     pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
         let record::ParsedRecord { record: own, mut errors } =
@@ -68,8 +70,8 @@ impl Profile {
         (profile, errors)
     }
 
-    /// Takes one field from the last settings. Without good ones nothing is judged, but what is counted still goes to the day of
-    /// the last zone.
+    /// Takes one field from the last settings. Without good ones nothing is judged, but what is counted still goes to
+    /// the day of the last zone.
     fn keep_last(&mut self, field: &str, last: Option<&Self>) {
         self.judged &= last.is_some_and(|last| last.judged);
         let Some(last) = last else { return };
@@ -120,8 +122,8 @@ impl Profile {
         self.judged
     }
 
-    /// The limits of this metric, ascending by window: the subject's own, else the plan's. The two are not mixed, so that an own
-    /// limit can also take a window of the plan away.
+    /// The limits of this metric, ascending by window: the subject's own, else the plan's. The two are not mixed, so
+    /// that an own limit can also take a window of the plan away.
     #[must_use]
     pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)

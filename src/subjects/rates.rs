@@ -1,6 +1,7 @@
 //! The section `[plans.NAME.rate]`: how many units in how long, for each metric, and which limiter judges it.
 //!
-//! Every key but `algorithm` is a metric, so it is read by hand: serde's `flatten` and `deny_unknown_fields` do not go together.
+//! Every key but `algorithm` is a metric, so it is read by hand: serde's `flatten` and `deny_unknown_fields` do not go
+//! together.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The hash `quota_subject:<subject>`: what a subject has of its own. Reads and writes its fields, never Redis itself.
 //!
-//! The platform may write the hash by its own HSET, so reading judges each field by itself and keeps the good ones. Fields that
-//! are not ours are left alone.
+//! The platform may write the hash by its own HSET, so reading judges each field by itself and keeps the good ones.
+//! Fields that are not ours are left alone.
 
 use std::collections::BTreeMap;
 
@@ -172,8 +172,8 @@ pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
     text(value)?.parse().map_err(|error: LocaleError| error.to_string())
 }
 
-/// Reads `80,100`: distinct percentages, at most [`percent::THRESHOLDS_MAX`], spaces around them allowed. Ascending whatever their order
-/// was.
+/// Reads `80,100`: distinct percentages, at most [`percent::THRESHOLDS_MAX`], spaces around them allowed. Ascending
+/// whatever their order was.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
 //! How changes of subjects are noticed: client tracking by prefix, on connections of its own.
 //!
-//! A server tells of every key that is written on it and begins with the prefix of subjects, also by a plain HSET. In a cluster the keys
-//! of subjects lie on all primaries, so each of them is listened to. While one of the connections is not known to be alive, or another
-//! server has become a primary, nothing that is held counts as fresh. A PING several times a second finds a dead connection within
-//! the second that a change may take.
+//! A server tells of every key that is written on it and begins with the prefix of subjects, also by a plain HSET. In a
+//! cluster the keys of subjects lie on all primaries, so each of them is listened to. While one of the connections is
+//! not known to be alive, or another server has become a primary, nothing that is held counts as fresh. A PING several
+//! times a second finds a dead connection within the second that a change may take.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

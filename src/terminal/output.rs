@@ -72,8 +72,8 @@ impl Output {
         self.line(text)
     }
 
-    /// Prints rows under a heading. Columns are as wide as they need; on a terminal those that may shrink are cut where a line would
-    /// not fit. For a list that arrives in parts, use the same [`Table`] again.
+    /// Prints rows under a heading. Columns are as wide as they need; on a terminal those that may shrink are cut where
+    /// a line would not fit. For a list that arrives in parts, use the same [`Table`] again.
     pub fn rows(&mut self, table: &mut Table, rows: &[Vec<String>]) -> anyhow::Result<()> {
         table.lines(rows, self.width, self.styling).iter().try_for_each(|line| self.line(line))
     }

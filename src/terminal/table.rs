@@ -137,8 +137,8 @@ impl Table {
         lines
     }
 
-    /// The widths with which a line fits: the widest of the columns that may shrink gives way first. Where even the least is too wide,
-    /// the terminal breaks the line.
+    /// The widths with which a line fits: the widest of the columns that may shrink gives way first. Where even the
+    /// least is too wide, the terminal breaks the line.
     fn fitted(&self, width: Option<usize>) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let gaps = GAP * widths.len().saturating_sub(1);

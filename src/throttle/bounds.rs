@@ -7,13 +7,14 @@ use sha2::{Digest, Sha256};
 
 use crate::types::text::hex;
 
-/// The most members of a sorted set: at about 118 bytes each, 12 MB, and what the server removes in one step when all of them lapse.
+/// The most members of a sorted set: at about 118 bytes each, 12 MB, and what the server removes in one step when all
+/// of them lapse.
 pub const MEMBERS_MAX: u64 = 100_000;
 
 /// The longest key that is used as it is. Whatever is behind a key is small; the key should not outweigh it.
 pub const KEY_BYTES_MAX: usize = 256;
-/// What is kept of a longer one, before the digest: the hash tag in it stands at the front. With the digest it is longer than any key
-/// that is used as it is, so nobody can choose a key that is stored as another's digest.
+/// What is kept of a longer one, before the digest: the hash tag in it stands at the front. With the digest it is
+/// longer than any key that is used as it is, so nobody can choose a key that is stored as another's digest.
 const KEPT_BYTES: usize = 196;
 /// The longest key that is stored: what is kept, a colon, and 64 digits.
 pub const STORED_KEY_BYTES_MAX: usize = KEPT_BYTES + 1 + 64;
@@ -28,8 +29,8 @@ pub struct TooManyMembers {
     pub limit: u64,
 }
 
-/// The key itself, or where it is longer than [`KEY_BYTES_MAX`], its first bytes and a SHA-256 of the whole. A hash tag (`{..}`)
-/// that ends within the first [`KEPT_BYTES`] stays, so the key stays in its slot.
+/// The key itself, or where it is longer than [`KEY_BYTES_MAX`], its first bytes and a SHA-256 of the whole. A hash tag
+/// (`{..}`) that ends within the first [`KEPT_BYTES`] stays, so the key stays in its slot.
 pub(crate) fn bounded(key: &str) -> Cow<'_, str> {
     if key.len() <= KEY_BYTES_MAX {
         return Cow::Borrowed(key);

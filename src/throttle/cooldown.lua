@@ -12,8 +12,8 @@
 local interval = tonumber(ARGV[1])
 local through, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 if through and (left == -1 or left > interval) then
-  -- Written by somebody else and for ever, or the interval was longer before, or the server's clock was set back: it ends like one
-  -- that begins now.
+  -- Written by somebody else and for ever, or the interval was longer before, or the server's clock was set back: it
+  -- ends like one that begins now.
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
   left = interval
 end

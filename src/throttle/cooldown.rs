@@ -40,7 +40,8 @@ impl Cooldown {
         Self { interval }
     }
 
-    /// Lets this call through if none came through under `key` within the interval. Not repeatable: each call is one of its own.
+    /// Lets this call through if none came through under `key` within the interval. Not repeatable: each call is one of
+    /// its own.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use crate::types::Units;
 pub enum Admission {
     /// It may; its units are taken.
     Admitted,
-    /// It may not; nothing was taken. It would be admitted after this long if nobody else called; `None`: never, since it asks for
-    /// more units than the limit.
+    /// It may not; nothing was taken. It would be admitted after this long if nobody else called; `None`: never, since
+    /// it asks for more units than the limit.
     Rejected {
         /// By server time.
         retry_after: Option<Duration>,

@@ -5,12 +5,13 @@
 --                                                ARGV[2] how long the member stays, ms, 1..
 --                                                ARGV[3] member; '' to ask only
 --
--- Returns {added, alive, retry}  added: 1 or 0; alive: members alive, this one included; retry: ms until a member that was not
---                                added would be, else 0. Asked only: added is 0, and retry 0 where there is room
+-- Returns {added, alive, retry}  added: 1 or 0; alive: members alive, this one included; retry: ms until a member that
+--                                was not added would be, else 0. Asked only: added is 0, and retry 0 where there is
+--                                room
 --         an error               a key of another type, or a command that the user may not run: nothing added
 --
--- A member that is alive already is not added again and keeps its time: that answers 1, so a call that is sent again does no
--- harm. By server time.
+-- A member that is alive already is not added again and keeps its time: that answers 1, so a call that is sent again
+-- does no harm. By server time.
 
 local key, most, stay = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -30,6 +31,7 @@ if added == 0 and alive < most then
   added, alive = 1, alive + 1
 end
 if added == 1 then return {1, alive, 0} end
--- More than the most are alive where that was lowered: then more than one has to leave. Where none may be, waiting won't help.
+-- More than the most are alive where that was lowered: then more than one has to leave. Where none may be, waiting
+-- won't help.
 local enough = redis.call('ZRANGE', key, alive - most, alive - most, 'WITHSCORES')
 return {0, alive, enough[2] and tonumber(enough[2]) - now or stay}

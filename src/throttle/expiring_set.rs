@@ -1,7 +1,8 @@
 //! The wrapper of `expiring_set.lua`: at most n members alive, each of which leaves by itself.
 //!
-//! Costs a member of a sorted set for each that is alive, its name included, and the key lives as long as the longest of them. For
-//! few things that have names and lives of their own; for many calls without either there is [`super::Gcra`].
+//! Costs a member of a sorted set for each that is alive, its name included, and the key lives as long as the longest
+//! of them. For few things that have names and lives of their own; for many calls without either there is
+//! [`super::Gcra`].
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -46,8 +47,8 @@ impl ExpiringSet {
         if most > MEMBERS_MAX { Err(TooManyMembers { limit: most }) } else { Ok(Self { most }) }
     }
 
-    /// Adds a member to the set of `key` for as long as it `stays`, where there is room. Repeatable: a member that is alive keeps its
-    /// time and answers the same.
+    /// Adds a member to the set of `key` for as long as it `stays`, where there is room. Repeatable: a member that is
+    /// alive keeps its time and answers the same.
     ///
     /// # Errors
     ///
@@ -72,8 +73,8 @@ impl ExpiringSet {
         })
     }
 
-    /// How long until a member that `stays` so long would be added to the set of `key`, by server time; nothing where there is room now.
-    /// Adds none.
+    /// How long until a member that `stays` so long would be added to the set of `key`, by server time; nothing where
+    /// there is room now. Adds none.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@
 --                                 left: ms until the window ends, 0 while none is open
 --         an error                a key of another type, or a value that is no count: nothing written
 --
--- A call that is refused takes nothing. Run twice it takes twice: a call that is sent again counts against its caller, never
--- for it. Windows are measured in milliseconds of the server's clock.
+-- A call that is refused takes nothing. Run twice it takes twice: a call that is sent again counts against its caller,
+-- never for it. Windows are measured in milliseconds of the server's clock.
 
 local limit, window_ms, units = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
@@ -20,8 +20,8 @@ end
 
 local used, left_ms = tonumber(stored or '0'), redis.call('PTTL', KEYS[1])
 if stored and (left_ms == -1 or left_ms > window_ms) then
-  -- Written by somebody else and for ever, or the window was longer before, or the server's clock was set back: it ends like one
-  -- that begins now, also where this call is refused. Otherwise all who come would be refused until then.
+  -- Written by somebody else and for ever, or the window was longer before, or the server's clock was set back: it ends
+  -- like one that begins now, also where this call is refused. Otherwise all who come would be refused until then.
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   left_ms = window_ms
 end

@@ -1,7 +1,7 @@
 //! The wrapper of `fixed_window.lua`: n units per window, where a window begins with the first call.
 //!
-//! Costs one small key. Admits up to 2n across a boundary: n at the end of one window and n at the begin of the next. Where that
-//! hurts, take [`super::SlidingWindow`] or [`super::Gcra`].
+//! Costs one small key. Admits up to 2n across a boundary: n at the end of one window and n at the begin of the next.
+//! Where that hurts, take [`super::SlidingWindow`] or [`super::Gcra`].
 
 use std::sync::LazyLock;
 use std::time::Duration;

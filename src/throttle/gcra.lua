@@ -3,16 +3,17 @@
 --
 -- KEYS[1] when the bucket is empty,   ARGV[1] limit, units, 1..2^53-1
 --         string                      ARGV[2] window, us: how long a full bucket takes to drain, 1000..2^53-1
---                                     ARGV[3], ARGV[4] what the units cost: whole us, and the rest as parts of 1/limit us;
---                                     both 0 ask and take nothing
+--                                     ARGV[3], ARGV[4] what the units cost: whole us, and the rest as parts of 1/limit
+--                                     us; both 0 ask and take nothing
 --
--- Returns {admitted, ahead, rest}  admitted: 1 or 0, always 1 for a call that only asks; ahead, rest: how long the bucket needs to
---                                  drain after this call: whole us, and parts of 1/limit us
+-- Returns {admitted, ahead, rest}  admitted: 1 or 0, always 1 for a call that only asks; ahead, rest: how long the
+--                                  bucket needs to drain after this call: whole us, and parts of 1/limit us
 --         an error                 a key of another type, or a value that is none of ours: nothing written
 --
--- The value is the moment at which the bucket will be empty, us, exact to 1/limit us: '<us>:', and '<us>:<parts>:<limit>' where
--- there are parts. So no sum of many calls drifts, and no number passes 2^53. A call that is refused takes nothing. Run twice it takes
--- twice: a call that is sent again counts against its caller, never for it.
+-- The value is the moment at which the bucket will be empty, us, exact to 1/limit us: '<us>:', and
+-- '<us>:<parts>:<limit>' where there are parts. So no sum of many calls drifts, and no number passes 2^53. A call that
+-- is refused takes nothing. Run twice it takes twice: a call that is sent again counts against its caller, never for
+-- it.
 
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local cost, cost_rest = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -45,8 +46,8 @@ if stored then
   if empty < now then
     empty, rest = now, 0
   elseif empty - now > window or (empty - now == window and rest > 0) then
-    -- More than full: the server's clock was set back, or the window is shorter now. It drains from here on, so that is stored, also
-    -- where this call takes nothing: otherwise it would stay full until the old moment.
+    -- More than full: the server's clock was set back, or the window is shorter now. It drains from here on, so that is
+    -- stored, also where this call takes nothing: otherwise it would stay full until the old moment.
     empty, rest = now + window, 0
     store(empty, rest)
   end

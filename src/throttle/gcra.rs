@@ -1,8 +1,8 @@
 //! The wrapper of `gcra.lua`: a bucket of n units that drains steadily, the whole of it once a window.
 //!
-//! One small key whatever the limit, and no doubled burst at a boundary, because there is none: at no moment are more than n units
-//! let through at once. Seen over time the rate is that of the limit; a window that begins with an empty bucket lets n units through
-//! at once and what drains meanwhile after them.
+//! One small key whatever the limit, and no doubled burst at a boundary, because there is none: at no moment are more
+//! than n units let through at once. Seen over time the rate is that of the limit; a window that begins with an empty
+//! bucket lets n units through at once and what drains meanwhile after them.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -4,7 +4,8 @@
 -- KEYS[1] holder, string   ARGV[1] 'hold' | 'release'
 --                          ARGV[2] the holder that asks
 --                          ARGV[3] hold: how long, ms, 1..
---                          ARGV[4] hold: a prefix of holders that may be relieved because they can't live any more; '' for none
+--                          ARGV[4] hold: a prefix of holders that may be relieved because they can't live any more; ''
+--                          for none
 --
 -- Returns {'held', left}   hold: the caller holds it, for this many ms
 --         {'taken', left}  hold: another holds it, and it is free in this many ms unless it is renewed; nothing written
@@ -12,8 +13,9 @@
 --         {'not_held'}     release: it did not; nothing written
 --         an error         a key of another type: nothing written
 --
--- Runs when memory is full too: whoever holds the lease of a partition is the one who frees memory. It writes one small key.
--- Safe to run twice. Holding it again renews it; a holder whose lease ran out has it back at once if nobody took it.
+-- Runs when memory is full too: whoever holds the lease of a partition is the one who frees memory. It writes one small
+-- key. Safe to run twice. Holding it again renews it; a holder whose lease ran out has it back at once if nobody took
+-- it.
 
 local holder = redis.call('GET', KEYS[1])
 if ARGV[1] == 'release' then

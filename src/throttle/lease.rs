@@ -1,8 +1,8 @@
 //! The wrapper of `lease.lua`: one holder per key among all who ask, for a limited time.
 //!
-//! Costs one small key, and a call for each renewal: the shorter a lease, the sooner another takes over and the more calls. It saves
-//! work that two would do at once. It never proves that nobody else acts: a holder that was paused believes in a lease that ran out.
-//! Where that would hurt, compare and set.
+//! Costs one small key, and a call for each renewal: the shorter a lease, the sooner another takes over and the more
+//! calls. It saves work that two would do at once. It never proves that nobody else acts: a holder that was paused
+//! believes in a lease that ran out. Where that would hurt, compare and set.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Lease {
         self.acquire_from_dead(client, key, "").await
     }
 
-    /// As [`Self::acquire`], and takes the lease also from a holder whose name begins with `dead`, which the caller knows can't live any
-    /// more.
+    /// As [`Self::acquire`], and takes the lease also from a holder whose name begins with `dead`, which the caller
+    /// knows can't live any more.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! The limiters: fixed window, sliding window, GCRA, expiring set, one-time token, cooldown, lease.
 //!
-//! Owns what they promise: each call is one atomic script on the server's clock, each key has an end from its first write and a
-//! bound on what it holds. Never decides what is limited: keys and rates are the caller's. One key a call, so any of them works in
-//! a cluster. Read next: [`fixed_window`], the simplest, and docs/limiters.md, which helps to choose.
+//! Owns what they promise: each call is one atomic script on the server's clock, each key has an end from its first
+//! write and a bound on what it holds. Never decides what is limited: keys and rates are the caller's. One key a call,
+//! so any of them works in a cluster. Read next: [`fixed_window`], the simplest, and docs/limiters.md, which helps to
+//! choose.
 //!
 //! ```no_run
 //! use quotabell::throttle::{Gcra, Admission};
@@ -32,9 +33,9 @@
 //! | [`Cooldown`] | one call in an interval |
 //! | [`Lease`] | one holder, for a limited time |
 //!
-//! The first three answer with a [`RateDecision`]. A limiter holds nothing itself: make one where it is needed, or keep it. When Redis
-//! is away a call ends with an error after a bounded time ([`client`](crate::wire::client) says which); whether the caller may proceed
-//! then is the caller's to decide. `examples/limiters.rs` uses all of them.
+//! The first three answer with a [`RateDecision`]. A limiter holds nothing itself: make one where it is needed, or keep
+//! it. When Redis is away a call ends with an error after a bounded time ([`client`](crate::wire::client) says which);
+//! whether the caller may proceed then is the caller's to decide. `examples/limiters.rs` uses all of them.
 
 mod bounds;
 pub mod cooldown;

@@ -11,8 +11,8 @@
 --         {'gone'}                 never created, past its end, or another claim has it: nothing written
 --         an error                 a key of another type, or a command that the user may not run: nothing written
 --
--- Safe to run twice: what a claim has consumed it is given again, until the token's end; creating the same again is no second
--- token.
+-- Safe to run twice: what a claim has consumed it is given again, until the token's end; creating the same again is no
+-- second token.
 
 local token = redis.call('HMGET', KEYS[1], 'metadata', 'claim')
 local metadata, claim = token[1], token[2]

@@ -1,8 +1,8 @@
 //! The wrapper of `one_time_token.lua`: created with its metadata and its end in one step, consumed exactly once.
 //!
-//! Costs a small hash and the metadata until the token's end, also once it is consumed: that it remembers by whom is what makes a call
-//! that is sent again harmless. Knows nothing of what the token looks like: the caller makes it, and stores it under a key made of its digest, so that who reads
-//! Redis can't use it.
+//! Costs a small hash and the metadata until the token's end, also once it is consumed: that it remembers by whom is
+//! what makes a call that is sent again harmless. Knows nothing of what the token looks like: the caller makes it, and
+//! stores it under a key made of its digest, so that who reads Redis can't use it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -57,8 +57,8 @@ pub async fn create(
     Ok(if answer == "created" { TokenCreation::Created } else { TokenCreation::Exists })
 }
 
-/// Consumes the token under `key` and returns its metadata; `None` when it was never created, has run out, or another claim has
-/// consumed it. However many race, one has it.
+/// Consumes the token under `key` and returns its metadata; `None` when it was never created, has run out, or another
+/// claim has consumed it. However many race, one has it.
 ///
 /// `claim` is unique to who consumes, and the same when the call is sent again: then it is given the metadata again.
 ///

@@ -5,16 +5,16 @@
 --                                 ARGV[2] window, us, 1000..
 --                                 ARGV[3] units to take, 0..2^53-1; 0 asks and takes nothing
 --
--- Returns {admitted, used, reset, retry}  admitted: 1 or 0; used: units of the calls in the window, this one's included;
---                                         reset: us until all of them have left; retry: us until a call refused now would be
---                                         admitted, -1 if never
---         an error                        a key of another type, members that are none of ours, or a command that the user
---                                         may not run: nothing added
+-- Returns {admitted, used, reset, retry}  admitted: 1 or 0; used: units of the calls in the window, this one's
+--                                         included; reset: us until all of them have left; retry: us until a call
+--                                         refused now would be admitted, -1 if never
+--         an error                        a key of another type, members that are none of ours, or a command that the
+--                                         user may not run: nothing added
 --
--- One member a call that was admitted, scored by server time in us; calls as old as the window are removed, at most 1,000 at a time,
--- so that no call holds the server for long. A member is '<sum>:<units>', where sum is that of all units up to this call, padded to
--- one width: members of one microsecond stay in order, and the units of any stretch are a difference of two sums, so nothing is
--- added up. A call that is refused adds nothing.
+-- One member a call that was admitted, scored by server time in us; calls as old as the window are removed, at most
+-- 1,000 at a time, so that no call holds the server for long. A member is '<sum>:<units>', where sum is that of all
+-- units up to this call, padded to one width: members of one microsecond stay in order, and the units of any stretch
+-- are a difference of two sums, so nothing is added up. A call that is refused adds nothing.
 -- The key lives as long as its members: a window that becomes longer knows only what the shorter one kept.
 -- Run twice it takes twice: a call that is sent again counts against its caller, never for it.
 
@@ -24,8 +24,8 @@ local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 local now = clock
 
--- The sum and the units of the call of this rank, and when it was admitted. Numbers go to commands as text, here and below: Redis
--- takes about a microsecond to turn one of Lua's into text, as long as a command.
+-- The sum and the units of the call of this rank, and when it was admitted. Numbers go to commands as text, here and
+-- below: Redis takes about a microsecond to turn one of Lua's into text, as long as a command.
 local function call_at(rank)
   local found = redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')
   if #found == 0 then return nil end
@@ -38,11 +38,13 @@ local last = call_at('-1')
 local first = last and call_at('0')
 if last and not (last.sum and first.sum) then return redis.error_reply('ERR ' .. key .. ' is no sliding window') end
 if last and (last.at > now + window or last.at <= now - window) then
-  -- The server's clock was set back by more than a window, so nothing of what is stored says anything about now; or all have left.
+  -- The server's clock was set back by more than a window, so nothing of what is stored says anything about now; or all
+  -- have left.
   redis.call('UNLINK', key)
   first, last = nil, nil
 elseif last then
-  -- Set back by less: time stands still until it has caught up, so that calls stay in order. Waits are told by the clock.
+  -- Set back by less: time stands still until it has caught up, so that calls stay in order. Waits are told by the
+  -- clock.
   now = math.max(now, last.at)
   if first.at <= now - window then
     local left = redis.call('ZCOUNT', key, '-inf', string.format('%.0f', now - window))

@@ -1,7 +1,7 @@
 //! The wrapper of `sliding_window.lua`: n units in any window, wherever it begins.
 //!
-//! Exact, and the dearest: a member of a sorted set for each call that was admitted, 35 bytes, above 128 of them 118, until the
-//! window has passed.
+//! Exact, and the dearest: a member of a sorted set for each call that was admitted, 35 bytes, above 128 of them 118,
+//! until the window has passed.
 //! So the limit is at most [`MEMBERS_MAX`]; for more there is [`super::Gcra`].
 
 use std::sync::LazyLock;
@@ -41,7 +41,8 @@ impl SlidingWindow {
         Ok(Self { rate })
     }
 
-    /// Takes units, if the window of `key` that ends now has room for all of them. Not repeatable: a call sent again takes again.
+    /// Takes units, if the window of `key` that ends now has room for all of them. Not repeatable: a call sent again
+    /// takes again.
     ///
     /// # Errors
     ///

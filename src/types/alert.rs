@@ -1,4 +1,5 @@
-//! Alerts: the fact that a threshold was reached. At most one per subject, metric, period, percentage and threshold units.
+//! Alerts: the fact that a threshold was reached. At most one per subject, metric, period, percentage and threshold
+//! units.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -8,8 +9,8 @@ use super::text_form::text_id;
 use super::{Instance, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
 text_id! {
-    /// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as Standard
-    /// Webhooks demands of a `webhook-id`.
+    /// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as
+    /// Standard Webhooks demands of a `webhook-id`.
     AlertId
 }
 
@@ -52,8 +53,8 @@ pub(crate) fn digest_of(parts: &[&str]) -> String {
     hex(&hash.finalize()[..16])
 }
 
-/// An alert's facts, frozen by the commit that raised it. This is also its JSON form in Redis: the outbox entry and the delivery
-/// hold the same text, and the record of raised alerts holds it with those before it in the period.
+/// An alert's facts, frozen by the commit that raised it. This is also its JSON form in Redis: the outbox entry and the
+/// delivery hold the same text, and the record of raised alerts holds it with those before it in the period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     /// The id.
@@ -156,8 +157,8 @@ mod tests {
         AlertKey { subject, metric, period, percent, units: 4000 }
     }
 
-    /// Receivers deduplicate by this id for ever, so its value is part of the contract: SHA-256 over the length-prefixed parts,
-    /// checked against Python's hashlib.
+    /// Receivers deduplicate by this id for ever, so its value is part of the contract: SHA-256 over the
+    /// length-prefixed parts, checked against Python's hashlib.
     #[test]
     fn the_id_never_changes() {
         let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());

@@ -1,7 +1,7 @@
 //! Buckets: over which hashes the counters of a metric and period are spread.
 
-/// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its expiry
-/// stalls the server.
+/// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its
+/// expiry stalls the server.
 pub const BUCKETS: u16 = 256;
 
 const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);

@@ -44,8 +44,8 @@ impl DailyTime {
         Some(if today <= now { (yesterday, today) } else { (before, yesterday) })
     }
 
-    /// The moment of a date. A time that the clocks skip is taken as the clock before would have shown it; of one that comes twice
-    /// the first counts.
+    /// The moment of a date. A time that the clocks skip is taken as the clock before would have shown it; of one that
+    /// comes twice the first counts.
     fn on(&self, date: NaiveDate) -> Option<UnixMs> {
         let local = NaiveDateTime::new(date, self.time);
         let at = match self.zone.from_local_datetime(&local).earliest() {

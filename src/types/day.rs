@@ -1,8 +1,8 @@
 //! Days: calendar dates in a subject's time zone, and the instants at which they begin.
 //!
-//! A day begins at the first instant of its date. Midnight may be missing (Cairo, Santiago in spring) or doubled (Havana in
-//! autumn), and a date may return for an hour after the next one has begun (St John's until 2011); the day then goes on being
-//! the later one, so that days tile time: each begins exactly where the one before it ends.
+//! A day begins at the first instant of its date. Midnight may be missing (Cairo, Santiago in spring) or doubled
+//! (Havana in autumn), and a date may return for an hour after the next one has begun (St John's until 2011); the day
+//! then goes on being the later one, so that days tile time: each begins exactly where the one before it ends.
 
 use std::fmt;
 
@@ -35,7 +35,8 @@ pub struct DaySpan {
 }
 
 impl DaySpan {
-    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9999, whose dates have no four-digit form.
+    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9999, whose dates have no
+    /// four-digit form.
     #[must_use]
     pub fn containing(zone: Tz, at: UnixMs) -> Option<Self> {
         let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
@@ -160,7 +161,8 @@ fn first_instant_after_gap(zone: Tz, date: NaiveDate) -> DateTime<Utc> {
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // chrono writes years 0 to 9999 so by itself; its format strings take ten times as long, hundreds of times a commit.
+        // chrono writes years 0 to 9999 so by itself; its format strings take ten times as long, hundreds of times a
+        // commit.
         fmt::Display::fmt(&self.0, f)
     }
 }

@@ -9,7 +9,8 @@ use super::text_form::{text_enum, text_id};
 use super::{AlertId, ContactId};
 
 text_id! {
-    /// A delivery's id: `delivery_` and 32 hex digits over notification and contact, so that fanning out twice makes nothing twice.
+    /// A delivery's id: `delivery_` and 32 hex digits over notification and contact, so that fanning out twice makes
+    /// nothing twice.
     DeliveryId
 }
 
@@ -28,7 +29,8 @@ impl DeliveryId {
 }
 
 text_enum! {
-    /// Where a delivery stands. It starts `pending` and ends in exactly one of the others; a replay makes a dead one pending again.
+    /// Where a delivery stands. It starts `pending` and ends in exactly one of the others; a replay makes a dead one
+    /// pending again.
     pub enum DeliveryState {
         /// Waiting for its next attempt, or for a contact.
         Pending = "pending",

@@ -8,8 +8,8 @@ use super::text_form::text_id;
 const BYTES_MAX: usize = 300;
 
 text_id! {
-    /// A destination by name: the origin of a webhook's URL, as `https://example.com`, or the name of a channel whose messages all go
-    /// through one server, as `email`. Short, and of printable ASCII, so that it may stand in a key.
+    /// A destination by name: the origin of a webhook's URL, as `https://example.com`, or the name of a channel whose
+    /// messages all go through one server, as `email`. Short, and of printable ASCII, so that it may stand in a key.
     Destination
 }
 

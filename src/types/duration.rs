@@ -57,8 +57,8 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
     serializer.collect_str(&HumanDuration(*duration))
 }
 
-/// A duration as people write it in a configuration: one number and the largest unit that leaves no rest, `3d`, `36h`, `90s`.
-/// Humantime's own form, `3days`, is one that nobody writes.
+/// A duration as people write it in a configuration: one number and the largest unit that leaves no rest, `3d`, `36h`,
+/// `90s`. Humantime's own form, `3days`, is one that nobody writes.
 #[derive(Debug, Clone, Copy)]
 pub struct HumanDuration(pub Duration);
 

@@ -3,7 +3,8 @@
 use super::text_form::text_id;
 
 text_id! {
-    /// A random name that a deployment gets at its first start and keeps, so that no two deployments share the id of an alert.
+    /// A random name that a deployment gets at its first start and keeps, so that no two deployments share the id of an
+    /// alert.
     Instance
 }
 

@@ -1,7 +1,7 @@
 //! Every Redis key of quotabell, spelled here and nowhere else.
 //!
-//! `{tag}` is the partition's stream name in braces, so that all keys of a partition lie in the stream's own hash slot; braces
-//! in a subject change nothing, because Redis hashes only what stands between the first pair.
+//! `{tag}` is the partition's stream name in braces, so that all keys of a partition lie in the stream's own hash slot;
+//! braces in a subject change nothing, because Redis hashes only what stands between the first pair.
 //!
 //! What each holds, and how long it lives, is the table of docs/redis-keys.md.
 //!
@@ -26,8 +26,8 @@ pub const DAEMONS: &str = "quota_daemons";
 /// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
 pub const GROUP: &str = "quotabell";
 
-/// The channel that readers of streams subscribe to at the server process with this run id; nobody publishes there. What it is for:
-/// `RawConnection::subscribe` and `commit.lua`.
+/// The channel that readers of streams subscribe to at the server process with this run id; nobody publishes there.
+/// What it is for: `RawConnection::subscribe` and `commit.lua`.
 #[must_use]
 pub fn reader_channel(run_id: &str) -> String {
     format!("quota_reader:{run_id}")
@@ -46,8 +46,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys of the only partition: those that belong to the stream of this name, with the default prefix of subjects. The name
-    /// holds no brace.
+    /// The keys of the only partition: those that belong to the stream of this name, with the default prefix of
+    /// subjects. The name holds no brace.
     #[must_use]
     pub fn new(stream: &str) -> Self {
         Self::of_partition(stream, PartitionNumber::first(1))
@@ -125,7 +125,8 @@ impl Keys {
         format!("{before}{percent}{between}{units}")
     }
 
-    /// What stands in a flag before the percentage, and between that and the units; scripts that learn these from Redis need both.
+    /// What stands in a flag before the percentage, and between that and the units; scripts that learn these from Redis
+    /// need both.
     #[must_use]
     pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
         [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
@@ -149,8 +150,8 @@ impl Keys {
         format!("{}{id}", self.delivery_prefix())
     }
 
-    /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` where each destination has a cap of its own, as
-    /// `https://example.com`.
+    /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` where each destination has a cap of
+    /// its own, as `https://example.com`.
     #[must_use]
     pub fn cap(&self, channel: Channel, destination: Option<&str>) -> String {
         let channel = channel.as_str();
@@ -166,7 +167,8 @@ impl Keys {
         format!("quota_cooldown:{}:send-test:{contact}", self.tag)
     }
 
-    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its own.
+    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its
+    /// own.
     #[must_use]
     pub fn window(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
@@ -178,7 +180,8 @@ impl Keys {
         format!("quota_verify_requests:{}:{address}", self.tag)
     }
 
-    /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest of it, since a subject may be longer than a limiter's key.
+    /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest of it, since a subject may be longer than a limiter's
+    /// key.
     #[must_use]
     pub fn verify_open(&self, subject: &str) -> String {
         format!("quota_verify_open:{}:{subject}", self.tag)
@@ -209,7 +212,8 @@ impl Keys {
     }
 }
 
-/// Defines the keys of which a partition has one, and what those begin with that it has several of: `{}` stands for the tag.
+/// Defines the keys of which a partition has one, and what those begin with that it has several of: `{}` stands for the
+/// tag.
 macro_rules! keys_of_partition {
     ($($(#[$doc:meta])* $name:ident = $format:literal;)+) => {
         impl Keys {

@@ -8,8 +8,8 @@ use super::text_form::serde_as_text;
 /// The longest tag: RFC 5646, 4.4.1, asks for room for 35 characters and names no tag that needs more.
 const BYTES_MAX: usize = 35;
 
-/// A well-formed language tag (RFC 5646, 2.1) in its usual case, as `vi`, `pt-BR` or `zh-Hant-TW`. Nothing says that there are texts
-/// in this language.
+/// A well-formed language tag (RFC 5646, 2.1) in its usual case, as `vi`, `pt-BR` or `zh-Hant-TW`. Nothing says that
+/// there are texts in this language.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locale(String);
 
@@ -25,7 +25,8 @@ impl Locale {
     ///
     /// # Errors
     ///
-    /// [`LocaleError`]. Tags without a language (`x-...`) and those that RFC 5646 has only for old times (`i-...`) are none here.
+    /// [`LocaleError`]. Tags without a language (`x-...`) and those that RFC 5646 has only for old times (`i-...`) are
+    /// none here.
     pub fn parse(text: &str) -> Result<Self, LocaleError> {
         let subtags: Vec<&str> = text.split('-').collect();
         match text.len() <= BYTES_MAX && is_well_formed(&subtags) {
@@ -46,7 +47,8 @@ impl Locale {
         &self.0
     }
 
-    /// The locale itself and those that stand in for it, the nearest first (RFC 4647, 3.4): `zh-Hant-TW`, `zh-Hant`, `zh`.
+    /// The locale itself and those that stand in for it, the nearest first (RFC 4647, 3.4): `zh-Hant-TW`, `zh-Hant`,
+    /// `zh`.
     pub fn fallbacks(&self) -> impl Iterator<Item = Self> + use<> {
         std::iter::successors(Some(self.clone()), |Self(tag)| {
             let (shorter, _) = tag.rsplit_once('-')?;
@@ -95,7 +97,8 @@ fn after<'a, 'b>(subtags: &'a [&'b str], most: usize, fits: impl Fn(&str) -> boo
     &subtags[count..]
 }
 
-/// RFC 5646, 2.1.1: a region of letters in capitals, a script with a capital at its beginning, the rest in small letters.
+/// RFC 5646, 2.1.1: a region of letters in capitals, a script with a capital at its beginning, the rest in small
+/// letters.
 fn in_usual_case(subtags: &[&str]) -> String {
     let mut is_extended = false;
     let written = subtags.iter().enumerate().map(|(position, subtag)| {
@@ -130,7 +133,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A tag in another case must not be another locale, and one that nobody can read must not pass for one that has no texts.
+    /// A tag in another case must not be another locale, and one that nobody can read must not pass for one that has no
+    /// texts.
     #[test]
     fn well_formed_tags_are_read_in_any_case_and_others_refused() {
         for (text, tag) in [

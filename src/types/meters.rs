@@ -1,6 +1,8 @@
-//! Names and help texts of the metrics that `/metrics` shows. One place, so that dashboards and alerts can rely on them.
+//! Names and help texts of the metrics that `/metrics` shows. One place, so that dashboards and alerts can rely on
+//! them.
 //!
-//! A gauge of one partition bears its number as the label `partition` where there are several. Counters count this process since its start; what all daemons did together stands in `quota_totals:{tag}`.
+//! A gauge of one partition bears its number as the label `partition` where there are several. Counters count this
+//! process since its start; what all daemons did together stands in `quota_totals:{tag}`.
 
 use metrics::{Gauge, Label, gauge};
 

@@ -1,7 +1,8 @@
-//! The words of the product as types: subjects, metrics, units, windows, periods, alerts, contacts, deliveries, and the keys they live under.
+//! The words of the product as types: subjects, metrics, units, windows, periods, alerts, contacts, deliveries, and the
+//! keys they live under.
 //!
-//! Owns every name and every pure rule that more than one folder needs. Never talks to Redis, to a clock or to the network.
-//! Read next: [`keys`], the one place where a Redis key is spelled.
+//! Owns every name and every pure rule that more than one folder needs. Never talks to Redis, to a clock or to the
+//! network. Read next: [`keys`], the one place where a Redis key is spelled.
 
 pub mod alert;
 pub mod billing_day;

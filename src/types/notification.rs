@@ -7,7 +7,8 @@ use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, Disab
 
 /// What a delivery carries to its contact.
 ///
-/// It is stored in the delivery's hash: `type` holds [`NotificationKind::as_str`], and the field of that name holds the JSON.
+/// It is stored in the delivery's hash: `type` holds [`NotificationKind::as_str`], and the field of that name holds the
+/// JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notification {
     /// A threshold was reached. Every contact of the subject gets one.
@@ -34,8 +35,8 @@ text_enum! {
     }
 }
 
-/// A request to ask one contact for its consent. Holds no secret: code and link are drawn at each attempt, and only their digests are
-/// stored.
+/// A request to ask one contact for its consent. Holds no secret: code and link are drawn at each attempt, and only
+/// their digests are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerificationRequest {
     /// The id of the request: ASCII letters, digits, `_` and `-`. A second request of the same id is the same request.
@@ -44,8 +45,8 @@ pub struct VerificationRequest {
     pub subject: Subject,
     /// The contact, as it is stored.
     pub contact: ContactId,
-    /// What consent is asked for: a digest of the endpoint and of the entry that was added. If the contact no longer has it, the
-    /// request is void.
+    /// What consent is asked for: a digest of the endpoint and of the entry that was added. If the contact no longer
+    /// has it, the request is void.
     pub consent: ConsentId,
     /// When it was asked for, server time.
     pub requested_at_ms: UnixMs,

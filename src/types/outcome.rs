@@ -13,7 +13,8 @@ text_enum! {
         Delivered = "delivered",
         /// Trying again can't help: the delivery is dead.
         Permanent = "permanent",
-        /// The other side refuses it, and will most likely refuse it again: trying again for a day may help, but not for longer.
+        /// The other side refuses it, and will most likely refuse it again: trying again for a day may help, but not
+        /// for longer.
         Rejected = "rejected",
         /// Trying again may help.
         Transient = "transient",
@@ -31,8 +32,8 @@ pub struct Outcome {
     pub error: Option<String>,
     /// What the operator can do about it, where the error does not say it.
     pub hint: Option<&'static str>,
-    /// What the other side said when it refused, as [`printable_reply`] made it. For the operator alone: never in a log, never
-    /// shown to a subject.
+    /// What the other side said when it refused, as [`printable_reply`] made it. For the operator alone: never in a
+    /// log, never shown to a subject.
     pub reply: Option<String>,
     /// Host and port of the other side, where it was known. For the operator alone, as the reply.
     pub peer: Option<String>,
@@ -71,8 +72,8 @@ impl Outcome {
 /// The most bytes that are kept of what the other side said.
 const REPLY_BYTES_MAX: usize = 512;
 
-/// What the other side said, as it may be stored and printed: its first 512 bytes on one line, without control characters. `None`
-/// where that leaves nothing.
+/// What the other side said, as it may be stored and printed: its first 512 bytes on one line, without control
+/// characters. `None` where that leaves nothing.
 #[must_use]
 pub fn printable_reply(said: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&said[..said.len().min(REPLY_BYTES_MAX)]);

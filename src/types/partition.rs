@@ -1,9 +1,10 @@
-//! Which partition a subject belongs to. Producers compute the same, in any language: CRC-32 of the subject modulo the number of partitions.
+//! Which partition a subject belongs to. Producers compute the same, in any language: CRC-32 of the subject modulo the
+//! number of partitions.
 
 use std::fmt;
 
-/// The most partitions. A start looks for the state of every other number, and each daemon asks each partition about once a second
-/// for what is due; this many are far more than one cluster needs.
+/// The most partitions. A start looks for the state of every other number, and each daemon asks each partition about
+/// once a second for what is due; this many are far more than one cluster needs.
 pub const PARTITIONS_MAX: u32 = 256;
 
 const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
@@ -22,7 +23,8 @@ impl PartitionNumber {
         Self { number: 0, count: if count == 0 { 1 } else { count } }
     }
 
-    /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo `count`.
+    /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo
+    /// `count`.
     #[must_use]
     pub fn of_subject(subject: &[u8], count: u32) -> Self {
         let Self { count, .. } = Self::first(count);
@@ -71,7 +73,8 @@ impl fmt::Display for PartitionNumber {
 mod tests {
     use super::*;
 
-    /// A producer that computes another number sends everything to the wrong stream. The documents show the same values.
+    /// A producer that computes another number sends everything to the wrong stream. The documents show the same
+    /// values.
     #[test]
     fn partitions_follow_the_published_checksums() {
         for (subject, checksum) in [

@@ -9,8 +9,9 @@ use super::units::Units;
 /// The largest threshold: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
 
-/// The most thresholds of a plan or a subject. One event may reach all of them in each of its four windows, and what one event raises is
-/// committed at once: 400 alerts hold the server for 6 ms, 4,000 for half a second (measured; each alert names those above it).
+/// The most thresholds of a plan or a subject. One event may reach all of them in each of its four windows, and what
+/// one event raises is committed at once: 400 alerts hold the server for 6 ms, 4,000 for half a second (measured; each
+/// alert names those above it).
 pub const THRESHOLDS_MAX: usize = 100;
 
 /// A threshold as a percentage of a limit: 1 to 1000.

@@ -1,7 +1,7 @@
 //! Periods: one window in time, and the instants that bound it.
 //!
-//! Hours are of UTC. Days, weeks and months are of the subject's zone, and each begins at the first instant of its first date
-//! (see [`super::day`]), so the periods of a window tile time.
+//! Hours are of UTC. Days, weeks and months are of the subject's zone, and each begins at the first instant of its
+//! first date (see [`super::day`]), so the periods of a window tile time.
 
 use std::fmt;
 
@@ -149,8 +149,8 @@ impl Period {
         }
     }
 
-    /// Every period that has something in common with the dates from `first` to `last`, whatever the billing day. Hours are those
-    /// of these dates in UTC.
+    /// Every period that has something in common with the dates from `first` to `last`, whatever the billing day. Hours
+    /// are those of these dates in UTC.
     #[must_use]
     pub fn touching(first: Day, last: Day) -> Vec<Self> {
         // The month that begins 30 days before a date may hold it.
@@ -181,14 +181,15 @@ impl Period {
     }
 }
 
-/// The last date of the longest month that begins on `first`: one that begins on the last day of its month may belong to a
-/// billing day which that month does not have.
+/// The last date of the longest month that begins on `first`: one that begins on the last day of its month may belong
+/// to a billing day which that month does not have.
 fn last_of_longest_month(first: NaiveDate) -> Option<NaiveDate> {
     let billing_day = if first.succ_opt()?.day() == 1 { 31 } else { u8::try_from(first.day()).ok()? };
     billing_date(month_after(first)?, BillingDay::new(billing_day)?)?.pred_opt()
 }
 
-/// The date in the month of `date` on which a month begins: the billing day, or the last day where the month has no such day.
+/// The date in the month of `date` on which a month begins: the billing day, or the last day where the month has no
+/// such day.
 fn billing_date(date: NaiveDate, billing_day: BillingDay) -> Option<NaiveDate> {
     let last = month_after(date)?.pred_opt()?;
     date.with_day(last.day().min(billing_day.get().into()))
@@ -290,7 +291,8 @@ mod tests {
         assert_eq!(month(15, "2027-01-14T23:59:59Z"), ("2026-12-15M".to_owned(), at("2027-01-15T00:00:00Z")));
     }
 
-    /// The ISO year of a week differs from the calendar's around New Year: the wrong one would join two weeks a year apart.
+    /// The ISO year of a week differs from the calendar's around New Year: the wrong one would join two weeks a year
+    /// apart.
     #[test]
     fn a_week_is_named_by_its_iso_year() {
         assert_eq!(span(Window::Week, "UTC", 1, "2027-01-03T23:00:00Z").period.to_string(), "2026-W53");
@@ -319,7 +321,8 @@ mod tests {
         assert_eq!((month.period.to_string().as_str(), month.start), ("2011-12-30M", at("2011-12-31T00:00:00+14:00")));
     }
 
-    /// Two texts of one period would be two counters of it; a text of another window would be counted where it does not belong.
+    /// Two texts of one period would be two counters of it; a text of another window would be counted where it does not
+    /// belong.
     #[test]
     fn what_is_not_exactly_a_period_is_refused() {
         for bad in [
@@ -401,7 +404,8 @@ mod tests {
             }
         }
 
-        /// A day, week or month begins together with a day; a bound that the day does not have would split that day's count.
+        /// A day, week or month begins together with a day; a bound that the day does not have would split that day's
+        /// count.
         #[test]
         fn longer_periods_are_made_of_days(zone in 0..chrono_tz::TZ_VARIANTS.len(), window in 1..4_usize, billing_day in 1..=31_u8,
                                            ms in 0_i64..4_102_444_800_000) {

@@ -25,16 +25,16 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Whether a character does something to the text around it instead of standing in it: controls, separators of lines, and those that
-/// turn the direction of what follows.
+/// Whether a character does something to the text around it instead of standing in it: controls, separators of lines,
+/// and those that turn the direction of what follows.
 #[must_use]
 pub fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text that a terminal shows and does not obey: control characters, which strangers may have put into a subject or a refused
-/// field, are escaped.
+/// Text that a terminal shows and does not obey: control characters, which strangers may have put into a subject or a
+/// refused field, are escaped.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -44,8 +44,8 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// A URL whose password, also the one that `redis+unix` takes as a parameter, is `***`. Text that is no URL but could hold a
-/// password is hidden whole.
+/// A URL whose password, also the one that `redis+unix` takes as a parameter, is `***`. Text that is no URL but could
+/// hold a password is hidden whole.
 #[must_use]
 pub fn masked_url(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://")
@@ -74,9 +74,9 @@ pub fn masked_url(text: &str) -> String {
     url.into()
 }
 
-/// What follows the scheme of a URL with a list of hosts, which the crate `url` does not take apart. A password that is not
-/// percent-encoded as it should be may hold anything: all text from the first colon to the last @ counts as one, and where a
-/// parameter's value may hold that @, nothing is shown.
+/// What follows the scheme of a URL with a list of hosts, which the crate `url` does not take apart. A password that is
+/// not percent-encoded as it should be may hold anything: all text from the first colon to the last @ counts as one,
+/// and where a parameter's value may hold that @, nothing is shown.
 fn masked_list(rest: &str) -> String {
     let (user_info, hosts) = match rest.rsplit_once('@') {
         Some((user_info, _)) if user_info.contains('?') => return MASK.to_owned(),

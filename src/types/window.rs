@@ -4,8 +4,8 @@ use super::text_form::text_enum;
 
 const HOUR_S: u64 = 3600;
 const DAY_S: u64 = 24 * HOUR_S;
-/// How much longer a flag lives than its window. A day lasts up to 26 h where the clock changes, and an alert is raised up to
-/// some hours late after an outage.
+/// How much longer a flag lives than its window. A day lasts up to 26 h where the clock changes, and an alert is raised
+/// up to some hours late after an outage.
 const FLAG_MARGIN_S: u64 = 6 * HOUR_S;
 
 text_enum! {
@@ -39,7 +39,8 @@ impl Window {
         }
     }
 
-    /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a day.
+    /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a
+    /// day.
     #[must_use]
     pub const fn flag_ttl_s(self) -> u64 {
         self.longest_s() + FLAG_MARGIN_S

@@ -1,6 +1,8 @@
-//! Codes: six digits, one alive per contact, of which Redis holds only a digest over the code, a nonce and the contact. Pure.
+//! Codes: six digits, one alive per contact, of which Redis holds only a digest over the code, a nonce and the contact.
+//! Pure.
 //!
-//! Whoever reads Redis can try all million codes in a moment, whatever is stored: the limit on guesses is what bounds everybody else.
+//! Whoever reads Redis can try all million codes in a moment, whatever is stored: the limit on guesses is what bounds
+//! everybody else.
 
 use crate::types::alert::digest_of;
 use crate::types::secret::same_secret;
@@ -16,7 +18,8 @@ pub(super) fn draw() -> String {
     format!("{:0CODE_DIGITS$}", rand::random_range(0..CODES))
 }
 
-/// What a code verifies: one contact, as it was added one time. A contact that was removed and added again has another holder.
+/// What a code verifies: one contact, as it was added one time. A contact that was removed and added again has another
+/// holder.
 pub(super) fn holder(subject: &Subject, consent: &ConsentId) -> String {
     digest_of(&[subject.as_str(), consent.as_str()])
 }

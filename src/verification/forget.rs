@@ -1,5 +1,5 @@
-//! Forgetting what was asked of the contacts of a subject, and the codes that were sent to them. Confirm links can't be found, because only a digest of each is stored; without
-//! their contact they confirm nothing, and they expire.
+//! Forgetting what was asked of the contacts of a subject, and the codes that were sent to them. Confirm links can't be
+//! found, because only a digest of each is stored; without their contact they confirm nothing, and they expire.
 
 use redis::RedisResult;
 
@@ -8,8 +8,8 @@ use crate::contacts::ContactArray;
 use crate::types::Subject;
 use crate::wire::{Partition, Partitions};
 
-/// Removes the codes of these contacts, with the guesses at them, and what is noted of their requests; says how many codes there were.
-/// Repeatable.
+/// Removes the codes of these contacts, with the guesses at them, and what is noted of their requests; says how many
+/// codes there were. Repeatable.
 pub async fn forget_requests(partitions: &Partitions, subject: &Subject, contacts: &ContactArray) -> RedisResult<u64> {
     // Where the service keeps them.
     let Partition { client, keys } = partitions.first();

@@ -1,5 +1,5 @@
-//! What the outbox asks while it delivers a verification: which contact, the code and link of an attempt, and the consent of a
-//! receiver that echoed its challenge.
+//! What the outbox asks while it delivers a verification: which contact, the code and link of an attempt, and the
+//! consent of a receiver that echoed its challenge.
 
 use std::error::Error;
 

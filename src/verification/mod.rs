@@ -1,9 +1,11 @@
 //! Consent of the owner of an address, before a contact that the subject's own side added gets alerts.
 //!
-//! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a confirm link, or a
-//! signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which draws code and link for each attempt
-//! ([`messages`]). One that nobody confirms is removed ([`unverified`]). Whoever has consented to mails can take that back by a link in each of them ([`unsubscribe`]). Owns codes and links, of which Redis holds only digests, and the limits on requests and guesses. Never learns who is
-//! calling: the API checks its token. Read next: [`service`], what can be asked for.
+//! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a
+//! confirm link, or a signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which
+//! draws code and link for each attempt ([`messages`]). One that nobody confirms is removed ([`unverified`]). Whoever
+//! has consented to mails can take that back by a link in each of them ([`unsubscribe`]). Owns codes and links, of
+//! which Redis holds only digests, and the limits on requests and guesses. Never learns who is calling: the API checks
+//! its token. Read next: [`service`], what can be asked for.
 
 mod code;
 pub mod config;

@@ -1,7 +1,7 @@
 //! How many requests for consent of one subject may be open at once: each is a message that may hang at its receiver.
 //!
-//! A request is open until its delivery has ended, or can't be tried any more. Places are given back when somebody asks and finds none
-//! free: whoever ends deliveries, an operator among them, knows nothing of this.
+//! A request is open until its delivery has ended, or can't be tried any more. Places are given back when somebody asks
+//! and finds none free: whoever ends deliveries, an operator among them, knows nothing of this.
 
 use redis::{Pipeline, RedisResult};
 
@@ -13,8 +13,8 @@ use crate::wire::Partition;
 
 use super::VerificationConfig;
 
-/// The most requests of one subject that are open at once: one for each contact that it may have. Removing contacts and adding others
-/// would otherwise make any number.
+/// The most requests of one subject that are open at once: one for each contact that it may have. Removing contacts and
+/// adding others would otherwise make any number.
 pub const OPEN_REQUESTS_MAX: usize = CONTACTS_MAX;
 
 const OPEN: ExpiringSet = match ExpiringSet::new(OPEN_REQUESTS_MAX as u32) {

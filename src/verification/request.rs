@@ -13,7 +13,8 @@ use crate::types::alert::digest_of;
 use crate::types::{ContactId, DeliveryId, Notification, Subject, VerificationRequest, nonce};
 
 impl VerificationService {
-    /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored under.
+    /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored
+    /// under.
     ///
     /// # Errors
     ///
@@ -66,8 +67,8 @@ impl VerificationService {
         Ok(contact.id)
     }
 
-    /// Counts a request among the open ones of its subject, and among those for a message to this contact's address, whichever subject
-    /// asks.
+    /// Counts a request among the open ones of its subject, and among those for a message to this contact's address,
+    /// whichever subject asks.
     async fn count_request(
         &self,
         subject: &Subject,

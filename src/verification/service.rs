@@ -1,8 +1,9 @@
-//! What can be asked for: list, mute and remove contacts, submit a code, open a confirm link. [`super::request`] adds and asks them.
+//! What can be asked for: list, mute and remove contacts, submit a code, open a confirm link. [`super::request`] adds
+//! and asks them.
 //!
-//! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one verifies,
-//! and what was sent for a contact that has been removed or changed verifies nothing. Read next: [`crate::contacts::edit`], what an
-//! edit may do.
+//! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one
+//! verifies, and what was sent for a contact that has been removed or changed verifies nothing. Read next:
+//! [`crate::contacts::edit`], what an edit may do.
 
 use std::error::Error;
 use std::time::Duration;
@@ -30,8 +31,8 @@ const GUESSES_MAX: u32 = 5;
 /// Contacts that a subject's own side adds, and their verification.
 #[derive(Debug)]
 pub struct VerificationService {
-    /// Redis. Requests, codes and links are kept in the first partition: an address is counted for all subjects, and whoever opens a
-    /// link does not say whose it is.
+    /// Redis. Requests, codes and links are kept in the first partition: an address is counted for all subjects, and
+    /// whoever opens a link does not say whose it is.
     pub partitions: Partitions,
     /// How often and how long.
     pub config: VerificationConfig,
@@ -128,8 +129,8 @@ impl VerificationService {
         within_timeout(self.edit(subject, set)).await
     }
 
-    /// Removes a contact that was added here, verified or not. What was sent to its address verifies nothing afterwards, not even if it
-    /// is added again, and its pending deliveries are cancelled at their next attempt.
+    /// Removes a contact that was added here, verified or not. What was sent to its address verifies nothing
+    /// afterwards, not even if it is added again, and its pending deliveries are cancelled at their next attempt.
     ///
     /// # Errors
     ///

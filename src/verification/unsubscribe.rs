@@ -1,8 +1,8 @@
 //! Unsubscribing: a link in each mail, of which nothing is stored, and what its button does.
 //!
-//! The link bears subject and contact, signed with a key of the deployment (HMAC-SHA256). The signature also covers the address, so a
-//! link says nothing of another address that later has the same id. Mail software opens links and providers press buttons (RFC 8058),
-//! so a link is good for ever and as often as it is used.
+//! The link bears subject and contact, signed with a key of the deployment (HMAC-SHA256). The signature also covers the
+//! address, so a link says nothing of another address that later has the same id. Mail software opens links and
+//! providers press buttons (RFC 8058), so a link is good for ever and as often as it is used.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -38,8 +38,8 @@ struct UnsubscribeToken {
 }
 
 impl VerificationService {
-    /// The link with which this contact mutes itself. `None` where the daemon does not know how it is reached, and for a contact that is
-    /// not the subject's own: nobody there may mute it.
+    /// The link with which this contact mutes itself. `None` where the daemon does not know how it is reached, and for
+    /// a contact that is not the subject's own: nobody there may mute it.
     pub async fn unsubscribe_url(
         &self,
         subject: &Subject,
@@ -150,7 +150,8 @@ mod tests {
         Subject::parse(name.as_bytes()).expect("legal")
     }
 
-    /// Whoever has one link must not be able to make another one's, nor keep it for an address that is not there any more.
+    /// Whoever has one link must not be able to make another one's, nor keep it for an address that is not there any
+    /// more.
     #[test]
     fn a_link_is_of_one_contact_alone() {
         let contact = Contact::email("a@b.test");

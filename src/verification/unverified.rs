@@ -1,9 +1,10 @@
 //! Removes contacts that nobody has confirmed: otherwise whoever can add contacts fills Redis for ever.
 //!
-//! Which contacts those are stands in a sorted set, noted before the contact is written, so none is missed. The set only says where to
-//! look. Whether a contact goes is judged by the stored contact and decided by one conditional write ([`edit_contacts`]), which a
-//! confirmation at the same moment wins or loses whole. Why not a key of its own with a time to live: it would lie in another slot of a
-//! cluster than the subject's, and no script could move the contact from one to the other.
+//! Which contacts those are stands in a sorted set, noted before the contact is written, so none is missed. The set
+//! only says where to look. Whether a contact goes is judged by the stored contact and decided by one conditional write
+//! ([`edit_contacts`]), which a confirmation at the same moment wins or loses whole. Why not a key of its own with a
+//! time to live: it would lie in another slot of a cluster than the subject's, and no script could move the contact
+//! from one to the other.
 //!
 //! [`edit_contacts`]: crate::contacts::store::edit_contacts
 
@@ -18,8 +19,8 @@ use crate::contacts::ContactArray;
 use crate::types::{ConsentId, Subject, UnixMs, meters};
 use crate::wire::Partition;
 
-/// How long a contact stays once nothing that was sent to it can confirm it any more. Whoever comes back the next morning finds it and
-/// asks for another code.
+/// How long a contact stays once nothing that was sent to it can confirm it any more. Whoever comes back the next
+/// morning finds it and asks for another code.
 pub(super) const KEPT_UNVERIFIED: Duration = Duration::from_secs(24 * 3600);
 
 /// How often the loop looks for contacts whose time is over.
@@ -86,8 +87,8 @@ impl VerificationService {
         Ok(removed)
     }
 
-    /// When a contact is removed that was asked at `now` and that nobody confirms. A message may leave until the request's lifetime is
-    /// over, and its code and link are good for another.
+    /// When a contact is removed that was asked at `now` and that nobody confirms. A message may leave until the
+    /// request's lifetime is over, and its code and link are good for another.
     pub(super) fn unverified_until(&self, now: UnixMs) -> UnixMs {
         after(now, self.config.lifetime * 2 + KEPT_UNVERIFIED)
     }

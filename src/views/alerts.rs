@@ -75,8 +75,8 @@ pub struct AlertFilter {
     pub since: Option<UnixMs>,
 }
 
-/// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may come late, or be
-/// read late. Empty where `now` is in no day.
+/// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may
+/// come late, or be read late. Empty where `now` is in no day.
 #[must_use]
 pub fn kept_periods(now: UnixMs) -> Vec<Period> {
     periods(now, KEPT_DAYS_MAX)
@@ -94,8 +94,8 @@ fn periods(now: UnixMs, back: u64) -> Vec<Period> {
     Period::touching(today.before(back).unwrap_or(today), today.next().unwrap_or(today))
 }
 
-/// Reads the alerts of these periods that pass the filter, in the order of time. One event may reach several thresholds in one
-/// moment: then the lower one comes first. Work is bounded by what was raised in these periods.
+/// Reads the alerts of these periods that pass the filter, in the order of time. One event may reach several thresholds
+/// in one moment: then the lower one comes first. Work is bounded by what was raised in these periods.
 pub async fn of_periods(
     client: &RedisClient,
     keys: &Keys,
@@ -148,8 +148,8 @@ pub struct AlertCursor {
 pub struct AlertCursorError;
 
 impl AlertCursor {
-    /// The first `limit` alerts behind the cursor, and the cursor of those that follow; none where none do. Where the alert of the
-    /// cursor has been forgotten since, those of its moment are listed again rather than left out.
+    /// The first `limit` alerts behind the cursor, and the cursor of those that follow; none where none do. Where the
+    /// alert of the cursor has been forgotten since, those of its moment are listed again rather than left out.
     #[must_use]
     pub fn slice(after: Option<&Self>, mut alerts: Vec<AlertView>, limit: usize) -> (Vec<AlertView>, Option<Self>) {
         if let Some(Self { raised_at_ms, id }) = after {

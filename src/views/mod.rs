@@ -1,9 +1,9 @@
-//! Read models: what people and programs are shown of usage, history, rankings, alerts, deliveries, refused events and subjects, and
-//! why those stand as they do.
+//! Read models: what people and programs are shown of usage, history, rankings, alerts, deliveries, refused events and
+//! subjects, and why those stand as they do.
 //!
-//! Each view is one type with one JSON form, and the reading from Redis beside it, so that the command line and HTTP show the same.
-//! A field is only ever added to a form. Times stand in it twice: as text (RFC 3339, UTC), and in milliseconds under the same name
-//! with `_ms`. Reads only, with bounded work per call, and never prints.
+//! Each view is one type with one JSON form, and the reading from Redis beside it, so that the command line and HTTP
+//! show the same. A field is only ever added to a form. Times stand in it twice: as text (RFC 3339, UTC), and in
+//! milliseconds under the same name with `_ms`. Reads only, with bounded work per call, and never prints.
 
 pub mod alerts;
 pub mod deliveries;

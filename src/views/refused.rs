@@ -56,8 +56,8 @@ impl RefusedCursor {
         Self(StreamId::ZERO.to_string())
     }
 
-    /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always sends the fields
-    /// too, so this reads in slices like the listing itself.
+    /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always
+    /// sends the fields too, so this reads in slices like the listing itself.
     pub async fn newest(client: &RedisClient, keys: &Keys, count: u64) -> RedisResult<Option<Self>> {
         let mut to = "+".to_owned();
         let mut oldest = None;

@@ -119,7 +119,8 @@ pub struct SubjectSettings {
 }
 
 impl SubjectSettings {
-    /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands in for it.
+    /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands
+    /// in for it.
     #[must_use]
     pub fn read(fields: &[SubjectField], plans: &Plans) -> Self {
         let (profile, unreadable) = Profile::read(fields, plans, None);

@@ -1,7 +1,8 @@
 //! The subjects for which something is set, a part at a time.
 //!
-//! Their keys are found by SCAN, a slice at a time, so a page costs the server little however many keys it has. As SCAN promises: who
-//! is there from the first page to the last is listed, in no order; while others are added, perhaps twice.
+//! Their keys are found by SCAN, a slice at a time, so a page costs the server little however many keys it has. As SCAN
+//! promises: who is there from the first page to the last is listed, in no order; while others are added, perhaps
+//! twice.
 //! A cluster is gone through primary by primary; a subject that moves from one to another meanwhile may be left out.
 
 use std::collections::BTreeSet;
@@ -18,8 +19,8 @@ use crate::subjects::record::SubjectField;
 use crate::types::{Keys, Subject};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
-/// Keys that one SCAN looks at, at least and at most. It may find as many subjects more than there is room for on the page, which
-/// then stand in the cursor: a few, so that the cursor fits into a URL.
+/// Keys that one SCAN looks at, at least and at most. It may find as many subjects more than there is room for on the
+/// page, which then stand in the cursor: a few, so that the cursor fits into a URL.
 const SCAN_COUNT_MIN: usize = 10;
 const SCAN_COUNT_MAX: usize = 1000;
 /// Looks for one page. A page of a server with many other keys may be short, and even empty.
@@ -59,7 +60,8 @@ enum ScanPosition {
 #[error("is not the `next` of a list of subjects")]
 pub struct SubjectCursorError;
 
-/// Reads at most `limit` subjects from the cursor on. A key that names no legal subject is left out: no event can have it.
+/// Reads at most `limit` subjects from the cursor on. A key that names no legal subject is left out: no event can have
+/// it.
 pub async fn read(
     client: &RedisClient,
     keys: &Keys,

@@ -1,7 +1,7 @@
 //! Who used most of a metric in a period, or is nearest to the limit.
 //!
-//! No index is kept for this: the counters of the period are scanned, and with a ranking by percent the settings of every subject
-//! are read along.
+//! No index is kept for this: the counters of the period are scanned, and with a ranking by percent the settings of
+//! every subject are read along.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -107,7 +107,8 @@ pub enum TopPeriodError {
     NoPeriod(UnixMs),
 }
 
-/// The period that is asked for: itself, or the one of the window that goes on in UTC; a day unless something else is said.
+/// The period that is asked for: itself, or the one of the window that goes on in UTC; a day unless something else is
+/// said.
 pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Result<Period, TopPeriodError> {
     match (window, period) {
         (Some(window), Some(period)) if period.window() != window => {
@@ -122,7 +123,8 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
     }
 }
 
-/// Ranks at most `limit` subjects of all partitions. The work is that of reading every counter of the period, in slices.
+/// Ranks at most `limit` subjects of all partitions. The work is that of reading every counter of the period, in
+/// slices.
 pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
     let TopRequest { of, by } = request;
     // Settings of subjects belong to no partition.
@@ -248,7 +250,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A subject that is left out, or listed twice because its hash was resized meanwhile, makes the list worthless.
+        /// A subject that is left out, or listed twice because its hash was resized meanwhile, makes the list
+        /// worthless.
         #[test]
         fn a_ranking_is_the_beginning_of_all_in_order(
             offered in proptest::collection::vec((0_u64..20, 0_u64..20), 0..60), limit in 1_usize..8

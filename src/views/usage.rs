@@ -159,7 +159,8 @@ struct JudgedAt<'a> {
 }
 
 impl JudgedAt<'_> {
-    /// How the subject stands in a period. `None` where there is nothing to say: without a limit, only days are counted.
+    /// How the subject stands in a period. `None` where there is nothing to say: without a limit, only days are
+    /// counted.
     fn window(&self, span: PeriodSpan, usage: PeriodUsage) -> Option<WindowUsageView> {
         let PeriodUsage { of: MetricPeriod { metric, .. }, used, alerts } = usage;
         let PeriodSpan { period, start, end } = span;

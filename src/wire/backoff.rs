@@ -1,16 +1,16 @@
 //! Delays between tries: the one file that knows the `backoff` crate.
 //!
 //! The crate is unmaintained (RUSTSEC-2025-0012); it is a requirement of the product, and kept behind this file, where
-//! `backon` could replace it without a change elsewhere. Its defaults (15 minutes, +-50 % jitter) are wrong for us, so every
-//! field is set.
+//! `backon` could replace it without a change elsewhere. Its defaults (15 minutes, +-50 % jitter) are wrong for us, so
+//! every field is set.
 
 use std::time::Duration;
 
 use ::backoff::ExponentialBackoff;
 use ::backoff::backoff::Backoff as _;
 
-/// Jitter: each delay is drawn from +-20 % around its centre, as Svix does, so that deliveries that failed together do not
-/// come back together.
+/// Jitter: each delay is drawn from +-20 % around its centre, as Svix does, so that deliveries that failed together do
+/// not come back together.
 const JITTER: f64 = 0.2;
 
 /// How delays between tries grow.

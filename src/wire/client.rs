@@ -1,7 +1,7 @@
 //! What everybody calls Redis through: one server, or whichever serves the key of a command.
 //!
-//! A client belongs to a partition: what names no key (TIME, INFO, PING) goes to the server that serves its stream. Read next:
-//! [`super::connection`], the socket, and [`super::router`], how a command finds its server.
+//! A client belongs to a partition: what names no key (TIME, INFO, PING) goes to the server that serves its stream.
+//! Read next: [`super::connection`], the socket, and [`super::router`], how a command finds its server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub use super::error_kind::{ErrorKind, error_kind};
 use super::connection::NodeConnection;
 use super::router::{Routed, Router};
 
-/// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It never sends a
-/// command again that may have run: the caller knows whether that is safe and how long to wait.
+/// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It
+/// never sends a command again that may have run: the caller knows whether that is safe and how long to wait.
 #[derive(Debug)]
 pub struct RedisClient {
     servers: Servers,
@@ -69,7 +69,8 @@ impl RedisClient {
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have run.
+    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have
+    /// run.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query(command).await,
@@ -83,13 +84,13 @@ impl RedisClient {
         Ok(UnixMs(seconds * 1000 + micros / 1000))
     }
 
-    /// Runs several commands in one write; where their keys lie on several servers, in one write to each. A transaction is then one
-    /// for each hash slot.
+    /// Runs several commands in one write; where their keys lie on several servers, in one write to each. A transaction
+    /// is then one for each hash slot.
     ///
     /// # Errors
     ///
-    /// As [`RedisClient::query`]; the first failing command's error. Where one server can't be reached, the commands of the others
-    /// may have run.
+    /// As [`RedisClient::query`]; the first failing command's error. Where one server can't be reached, the commands of
+    /// the others may have run.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.pipe(pipeline).await,
@@ -97,8 +98,8 @@ impl RedisClient {
         }
     }
 
-    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
-    /// too slow is given up; calls that wait on it go on waiting.
+    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a
+    /// connection. One that is too slow is given up; calls that wait on it go on waiting.
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query_within(limit, command).await,

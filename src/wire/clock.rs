@@ -1,6 +1,7 @@
 //! What the server's clock shows by now, as far as its replies have told.
 //!
-//! A guess, made without looking at this machine's clock. It may choose what to ask about; what it asks is for the server to decide.
+//! A guess, made without looking at this machine's clock. It may choose what to ask about; what it asks is for the
+//! server to decide.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;

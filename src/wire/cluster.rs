@@ -1,7 +1,7 @@
 //! Asking the nodes of a cluster who serves which slot.
 //!
-//! One node after the other, another one first each time, so that one that was cut off is not believed for ever. Read next:
-//! [`super::topology`], which keeps the answer.
+//! One node after the other, another one first each time, so that one that was cut off is not believed for ever. Read
+//! next: [`super::topology`], which keeps the answer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

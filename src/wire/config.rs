@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
-    /// `embedded`, or a URL: of one server, of Sentinels or of a cluster, with user and password. A secret, since it may hold a
-    /// password; whoever prints it masks it. Empty where a file is named later than any URL.
+    /// `embedded`, or a URL: of one server, of Sentinels or of a cluster, with user and password. A secret, since it
+    /// may hold a password; whoever prints it masks it. Empty where a file is named later than any URL.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// A file whose first line is the URL; wins over `url`, of which the configuration leaves none beside it.

@@ -16,21 +16,22 @@ use tokio::sync::Mutex;
 use super::error_kind::{ErrorKind, error_kind};
 use super::node::RedisNode;
 
-/// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and than a
-/// fork or a disk hiccup usually does.
+/// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and
+/// than a fork or a disk hiccup usually does.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Calls that are written in one go. Those beyond wait to be queued, which costs more than a place in the queue.
 const CALLS_QUEUED_MAX: usize = 1024;
 
-/// A connection to a server that is made when first needed and again after it broke. It never retries a call by itself: the caller
-/// knows whether that is safe and how long to wait.
+/// A connection to a server that is made when first needed and again after it broke. It never retries a call by itself:
+/// the caller knows whether that is safe and how long to wait.
 #[derive(Debug)]
 pub struct NodeConnection {
     client: Client,
-    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of every
-    /// answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong password.
+    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of
+    /// every answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong
+    /// password.
     login: RedisConnectionInfo,
     /// Read by each call, so never locked for longer than a copy takes.
     current: RwLock<Option<Current>>,
@@ -72,7 +73,8 @@ impl NodeConnection {
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have run.
+    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have
+    /// run.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = command.query_async(&mut connection).await;
@@ -90,8 +92,8 @@ impl NodeConnection {
         self.discard_if_broken(number, reply)
     }
 
-    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a connection. One that is
-    /// too slow is given up; calls that wait on it go on waiting.
+    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a
+    /// connection. One that is too slow is given up; calls that wait on it go on waiting.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The server that the daemon starts by itself, for `redis.url = "embedded"`.
 //!
-//! It outlives a daemon that is killed, and the next one adopts it: usage events that producers append meanwhile are not lost.
-//! So it has a process group of its own (Ctrl-C in a terminal does not reach it) and is not killed when its handle is dropped;
-//! only [`EmbeddedServer::stop`] ends it. Whether a listener is ours is decided by the run id in the data folder, never by the port
-//! alone. Read next: `launch`, which finds and starts the binary.
+//! It outlives a daemon that is killed, and the next one adopts it: usage events that producers append meanwhile are
+//! not lost. So it has a process group of its own (Ctrl-C in a terminal does not reach it) and is not killed when its
+//! handle is dropped; only [`EmbeddedServer::stop`] ends it. Whether a listener is ours is decided by the run id in the
+//! data folder, never by the port alone. Read next: `launch`, which finds and starts the binary.
 
 use std::ffi::OsStr;
 use std::io;
@@ -65,8 +65,9 @@ pub enum StopOutcome {
 }
 
 impl EmbeddedServer {
-    /// Makes sure that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts it where
-    /// it still runs, else starts it, with the binary found on `PATH`. Creates the folder, readable by its owner only.
+    /// Makes sure that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts
+    /// it where it still runs, else starts it, with the binary found on `PATH`. Creates the folder, readable by its
+    /// owner only.
     ///
     /// Waits as long as a large file takes to load.
     ///
@@ -150,8 +151,8 @@ impl EmbeddedServer {
         &self.data_dir
     }
 
-    /// Ends the server and waits until its process is gone, unless another daemon uses it. Its append-only file is complete then.
-    /// Nothing happens where it has ended already, whoever listens in its place.
+    /// Ends the server and waits until its process is gone, unless another daemon uses it. Its append-only file is
+    /// complete then. Nothing happens where it has ended already, whoever listens in its place.
     ///
     /// # Errors
     ///
@@ -230,12 +231,12 @@ impl EmbeddedServer {
         }
     }
 
-    /// Has the server write its append-only file anew, unless it has done so since it was started, and waits until it has: at most
-    /// [`REWRITE_TIMEOUT`], because a large file takes long and is whole meanwhile in all but a few cases.
+    /// Has the server write its append-only file anew, unless it has done so since it was started, and waits until it
+    /// has: at most [`REWRITE_TIMEOUT`], because a large file takes long and is whole meanwhile in all but a few cases.
     ///
-    /// Where the file ended inside a transaction, the server has cut it off behind the last whole command, and the transaction's
-    /// beginning is still there. All that is appended belongs to it at the next start: left out if the file is torn again, and
-    /// back once a later transaction ends it.
+    /// Where the file ended inside a transaction, the server has cut it off behind the last whole command, and the
+    /// transaction's beginning is still there. All that is appended belongs to it at the next start: left out if the
+    /// file is torn again, and back once a later transaction ends it.
     async fn rewrite_file(&self) {
         let written = async {
             let client = RedisClient::new(RedisNode::local(self.port).client()?);
@@ -326,8 +327,8 @@ async fn shut_down(port: u16) -> Result<(), ReadError> {
         Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
         connected => connected?,
     };
-    // NOSAVE leaves out the snapshot; the append-only file is flushed all the same. The answer is the end of the connection,
-    // which the system closes when the process is gone.
+    // NOSAVE leaves out the snapshot; the append-only file is flushed all the same. The answer is the end of the
+    // connection, which the system closes when the process is gone.
     match connection.ask("SHUTDOWN", &[b"SHUTDOWN", b"NOSAVE"]).await {
         Err(ReadError::Closed | ReadError::Io(_)) | Ok(()) => Ok(()),
         Err(error) => Err(error),

@@ -1,6 +1,7 @@
 //! Where Redis is and how to log in: the `[redis]` section, validated.
 //!
-//! Reads the files that the section names. Never prints a password. Read next: [`super::redis_url`], for the forms of the URL.
+//! Reads the files that the section names. Never prints a password. Read next: [`super::redis_url`], for the forms of
+//! the URL.
 
 use std::fmt;
 use std::io;
@@ -279,7 +280,8 @@ impl RedisEndpoint {
         }
     }
 
-    /// A client of the partition whose stream is `home`: what names no key goes to the primary that serves it. Connects nowhere yet.
+    /// A client of the partition whose stream is `home`: what names no key goes to the primary that serves it. Connects
+    /// nowhere yet.
     ///
     /// # Errors
     ///
@@ -338,7 +340,8 @@ impl RedisEndpoint {
         }
     }
 
-    /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one server.
+    /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one
+    /// server.
     pub async fn watch(self, stop: CancellationToken) {
         if let EndpointServers::Routed { topology, .. } = &self.servers {
             topology.watch(stop).await;

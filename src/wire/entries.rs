@@ -1,5 +1,5 @@
-//! Entries of a stream and their fields, seen where they lie in the buffer. Pure; copies and allocates nothing. Read next:
-//! [`index`](super::index), which has found them.
+//! Entries of a stream and their fields, seen where they lie in the buffer. Pure; copies and allocates nothing. Read
+//! next: [`index`](super::index), which has found them.
 
 use std::iter::FusedIterator;
 use std::ops::Range;

@@ -10,8 +10,8 @@ text_enum! {
     pub enum ErrorKind {
         /// No connection, or it broke: connect again.
         Unreachable = "unreachable",
-        /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), or the key's slot is moving (TRYAGAIN, ASK):
-        /// wait.
+        /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), or the key's slot is
+        /// moving (TRYAGAIN, ASK): wait.
         NotReady = "not_ready",
         /// A replica, or a primary that was demoted: connect again, wait.
         ReadOnly = "read_only",
@@ -42,13 +42,13 @@ impl ErrorKind {
     }
 }
 
-/// What a client beyond `maxclients` is told before the server hangs up. It and the next two have no code of their own, so their
-/// first words are looked at; without it a server with too many clients would look like one that never works.
+/// What a client beyond `maxclients` is told before the server hangs up. It and the next two have no code of their own,
+/// so their first words are looked at; without it a server with too many clients would look like one that never works.
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 /// What SELECT answers for a number that is too high.
 const NO_DATABASE: &str = "DB index is out of range";
-/// What a script is told that touches a key whose slot is moving, or while the cluster is down. Ours touch every key before they write
-/// to any.
+/// What a script is told that touches a key whose slot is moving, or while the cluster is down. Ours touch every key
+/// before they write to any.
 const SCRIPT_IN_MOVING_SLOT: [&str; 2] =
     ["Script attempted to access a non local key", "Script attempted to execute a"];
 /// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.

@@ -1,8 +1,8 @@
 //! Locks on files in the data folder of the embedded server, which the system releases when a process is killed.
 //!
-//! Every daemon that uses the server holds the lock on its use, shared; only the last of them may stop it. Whoever looks for the
-//! server, and starts it where there is none, holds the lock on the start alone, so that two daemons never start two. Read next:
-//! [`embedded`](super::embedded).
+//! Every daemon that uses the server holds the lock on its use, shared; only the last of them may stop it. Whoever
+//! looks for the server, and starts it where there is none, holds the lock on the start alone, so that two daemons
+//! never start two. Read next: [`embedded`](super::embedded).
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,8 @@
 //! The answer to `XREAD` on one stream and the `TIME` behind it, indexed where it lies in the buffer.
 //!
-//! Pure: an [`ReplyIndex`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that arrives in a
-//! thousand pieces is still looked at once. Per entry it keeps one offset and allocates nothing else; what the entries mean is
-//! decided elsewhere. Read next: [`xread`](super::xread), which fills the buffer.
+//! Pure: an [`ReplyIndex`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that
+//! arrives in a thousand pieces is still looked at once. Per entry it keeps one offset and allocates nothing else; what
+//! the entries mean is decided elsewhere. Read next: [`xread`](super::xread), which fills the buffer.
 
 use std::ops::Range;
 

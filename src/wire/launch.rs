@@ -1,4 +1,5 @@
-//! The binary, the data folder and the process of the embedded server. Read next: [`embedded`](super::embedded), which decides.
+//! The binary, the data folder and the process of the embedded server. Read next: [`embedded`](super::embedded), which
+//! decides.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -64,8 +65,8 @@ impl ServerRecord {
         }
     }
 
-    /// Whether the server that says this of itself is the one of the record. The process id decides only where a daemon was
-    /// killed before the server had told its run id.
+    /// Whether the server that says this of itself is the one of the record. The process id decides only where a daemon
+    /// was killed before the server had told its run id.
     pub(super) fn is_of(&self, info: &ServerInfo) -> bool {
         match &self.run_id {
             Some(run_id) => *run_id == info.run_id,
@@ -90,8 +91,8 @@ pub(super) fn find(search: &OsStr) -> Option<PathBuf> {
 
 /// Starts the server in the folder. It is not ended when the handle is dropped.
 pub(super) fn spawn(binary: &Path, port: u16, data_dir: &Path) -> Result<Child, EmbeddedError> {
-    // Paths are relative to the folder, because Redis takes its arguments for lines of a configuration file, where a space or
-    // a quote in a path would need escaping.
+    // Paths are relative to the folder, because Redis takes its arguments for lines of a configuration file, where a
+    // space or a quote in a path would need escaping.
     Command::new(binary)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", ".", "--logfile", LOG])
         .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])

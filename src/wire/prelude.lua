@@ -1,8 +1,9 @@
 #!lua
--- prelude: what several scripts need. The loader puts it before a script, on one line, so that the script's lines keep their numbers.
+-- prelude: what several scripts need. The loader puts it before a script, on one line, so that the script's lines keep
+-- their numbers.
 --
--- Takes no KEYS[1] and no ARGV of its own: wrong_type looks at those of the script. Returns nothing: the script goes on behind it.
--- Each comment has a line of its own.
+-- Takes no KEYS[1] and no ARGV of its own: wrong_type looks at those of the script. Returns nothing: the script goes on
+-- behind it. Each comment has a line of its own.
 
 -- A number as text: Lua's own conversion writes 1e+15 from there on.
 local function whole(n) return string.format('%.0f', n) end
@@ -16,7 +17,8 @@ end
 -- The error reply for a key that holds something else.
 local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
 
--- Whether the server did not even look at the key: it is at another node of the cluster, to which its slot moves, or the user may not.
+-- Whether the server did not even look at the key: it is at another node of the cluster, to which its slot moves, or
+-- the user may not.
 local function was_refused(reply)
   return type(reply) == 'table' and reply.err and not string.find(reply.err, '^WRONGTYPE')
 end
@@ -54,9 +56,9 @@ local function is_before(a, b)
   return am < bm
 end
 
--- Does another stream lie under the name than the one that was read up to the checkpoint? The checkpoint's entry stays until something
--- behind it is committed, and what trims or deletes it takes those before it too, or leaves a trace. So where it has gone from behind
--- others, these were never read.
+-- Does another stream lie under the name than the one that was read up to the checkpoint? The checkpoint's entry stays
+-- until something behind it is committed, and what trims or deletes it takes those before it too, or leaves a trace. So
+-- where it has gone from behind others, these were never read.
 local function made_again(key, checkpoint)
   if checkpoint == '0-0' or #redis.call('XRANGE', key, checkpoint, checkpoint) > 0 then return false end
   local info = stream_info(key)
@@ -64,8 +66,9 @@ local function made_again(key, checkpoint)
     or #redis.call('XRANGE', key, '-', '(' .. checkpoint, 'COUNT', 1) > 0 and is_before(info['max-deleted-entry-id'], checkpoint)
 end
 
--- The error reply where the user may not run one of the commands on a key, else nil. A right may be withdrawn at any time, and a
--- script that fails midway is not rolled back: each that writes more than once asks for all of it before it writes.
+-- The error reply where the user may not run one of the commands on a key, else nil. A right may be withdrawn at any
+-- time, and a script that fails midway is not rolled back: each that writes more than once asks for all of it before it
+-- writes.
 local function denied(key, ...)
   for _, command in ipairs({...}) do
     if not redis.acl_check_cmd(command, key) then

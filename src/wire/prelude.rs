@@ -1,10 +1,11 @@
-//! The functions that several scripts need, put before them. Read next: [`script`](super::script), which does it where it is asked to.
+//! The functions that several scripts need, put before them. Read next: [`script`](super::script), which does it where
+//! it is asked to.
 
 /// The functions, as they are written.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// The script with the prelude, and what more it needs, before its second line, which is a comment in each of ours. They are one line
-/// there, so what the server says of a line is true of the script's file.
+/// The script with the prelude, and what more it needs, before its second line, which is a comment in each of ours.
+/// They are one line there, so what the server says of a line is true of the script's file.
 pub(super) fn prepended(script: &str, more: &str) -> String {
     let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
     format!("{flags}\n{} {} {body}", on_one_line(PRELUDE), on_one_line(more))

@@ -25,8 +25,8 @@ use super::resp::{self, ProtocolError};
 const READ_MIN: usize = 64 * 1024;
 /// What a buffer may keep between replies. Twice the reply that the reader aims at.
 const BUFFER_KEPT: usize = 8 * 1024 * 1024;
-/// The longest entry of a stream that is read whole, as it is in the reply. Half of what a server sends to a subscriber unless it is
-/// configured otherwise, so that such an entry always fits.
+/// The longest entry of a stream that is read whole, as it is in the reply. Half of what a server sends to a subscriber
+/// unless it is configured otherwise, so that such an entry always fits.
 pub const ENTRY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What the replies in a buffer may hold together: as much as a server sends to a subscriber, and the reply before it.
 const BUFFER_MAX: usize = 64 * 1024 * 1024;
@@ -136,8 +136,8 @@ impl fmt::Debug for RawConnection {
 }
 
 impl RawConnection {
-    /// Connects, logs in and selects the database, all within [`CONNECT_TIMEOUT`]. `name` is what `CLIENT LIST` shows; a user
-    /// who may not set it connects all the same.
+    /// Connects, logs in and selects the database, all within [`CONNECT_TIMEOUT`]. `name` is what `CLIENT LIST` shows;
+    /// a user who may not set it connects all the same.
     ///
     /// # Errors
     ///
@@ -205,8 +205,8 @@ impl RawConnection {
         Ok(line.map(|found| ReadError::refused(command, &self.buffer[found.text])))
     }
 
-    /// Which process answers on this connection, as `INFO` names it: another one after a restart or a failover. `None` where the user may
-    /// not ask. Before [`Self::subscribe`]; within [`RESPONSE_TIMEOUT`].
+    /// Which process answers on this connection, as `INFO` names it: another one after a restart or a failover. `None`
+    /// where the user may not ask. Before [`Self::subscribe`]; within [`RESPONSE_TIMEOUT`].
     ///
     /// # Errors
     ///
@@ -223,16 +223,17 @@ impl RawConnection {
         timeout(limit, asked).await.unwrap_or(Err(ReadError::Timeout { command: "INFO", limit }))
     }
 
-    /// Makes the server take this connection for a subscriber's, whose replies it keeps below a limit of their own. Replies are those
-    /// of RESP3 from then on. Within [`RESPONSE_TIMEOUT`].
+    /// Makes the server take this connection for a subscriber's, whose replies it keeps below a limit of their own.
+    /// Replies are those of RESP3 from then on. Within [`RESPONSE_TIMEOUT`].
     ///
-    /// A server bounds what it holds for a subscriber (`client-output-buffer-limit pubsub`, 32 MiB unless configured), and by default
-    /// nothing that it holds for anybody else: COUNT entries of any size. In RESP3 a subscriber may run every command.
+    /// A server bounds what it holds for a subscriber (`client-output-buffer-limit pubsub`, 32 MiB unless configured),
+    /// and by default nothing that it holds for anybody else: COUNT entries of any size. In RESP3 a subscriber may run
+    /// every command.
     ///
     /// # Errors
     ///
-    /// The connection broke, or the user may not subscribe to `channel` or run HELLO ([`ReadError::Refused`]): then it is as it was,
-    /// but for the form of the replies.
+    /// The connection broke, or the user may not subscribe to `channel` or run HELLO ([`ReadError::Refused`]): then it
+    /// is as it was, but for the form of the replies.
     pub async fn subscribe(&mut self, channel: &str) -> Result<(), ReadError> {
         const STEPS: [&str; 2] = ["HELLO", "SUBSCRIBE"];
         let asked = async {

@@ -59,8 +59,8 @@ impl Redirect {
         Self::read(first.kind()?, first.details()).filter(|redirect| redirect.kind == RedirectKind::Moved)
     }
 
-    /// A script looks at keys that it does not declare. At the node to which a slot moves, those that have not arrived look as if
-    /// they were not there: an alert would be raised again, a delivery be taken for lost.
+    /// A script looks at keys that it does not declare. At the node to which a slot moves, those that have not arrived
+    /// look as if they were not there: an alert would be raised again, a delivery be taken for lost.
     fn if_allowed_for(self, command: &Cmd) -> Option<Self> {
         let is_script = has_name(command, "EVALSHA") || has_name(command, "EVAL");
         (self.kind == RedirectKind::Moved || !is_script).then_some(self)

@@ -1,7 +1,7 @@
 //! Redis URLs taken apart: one server, Sentinels, or a cluster. Pure.
 //!
-//! No error repeats any part of the URL: a password with an unescaped `/`, `#` or `@` moves into what looks like a host, a path
-//! or a parameter.
+//! No error repeats any part of the URL: a password with an unescaped `/`, `#` or `@` moves into what looks like a
+//! host, a path or a parameter.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -1,8 +1,9 @@
 //! RESP2 and what is needed of RESP3: requests into bytes, and replies found in a buffer without copying them.
 //!
-//! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look, and answers
-//! that the bytes are whole, not all there yet (`None`), or no RESP ([`ProtocolError`]). No length from the wire is believed
-//! beyond its bound, and none is used to reserve memory. Read next: [`index`](super::index), which reads XREAD with it.
+//! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look,
+//! and answers that the bytes are whole, not all there yet (`None`), or no RESP ([`ProtocolError`]). No length from the
+//! wire is believed beyond its bound, and none is used to reserve memory. Read next: [`index`](super::index), which
+//! reads XREAD with it.
 
 use std::ops::Range;
 
@@ -174,7 +175,8 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolErro
     }
 }
 
-/// Finds the end of a whole reply, whatever it holds. Of the types of RESP3 it knows those that answer HELLO and SUBSCRIBE.
+/// Finds the end of a whole reply, whatever it holds. Of the types of RESP3 it knows those that answer HELLO and
+/// SUBSCRIBE.
 ///
 /// # Errors
 ///

@@ -1,11 +1,12 @@
 //! Sends each command to the primary that serves its key.
 //!
-//! A server that does not serve the key says so and runs nothing: then the command goes to the one that it names. Nothing else is ever
-//! sent twice. After a lost connection the caller learns of it, because the command may have run; the redis crate's own cluster
-//! connection would send it again, and a whole pipeline when one of its commands was sent away.
+//! A server that does not serve the key says so and runs nothing: then the command goes to the one that it names.
+//! Nothing else is ever sent twice. After a lost connection the caller learns of it, because the command may have run;
+//! the redis crate's own cluster connection would send it again, and a whole pipeline when one of its commands was sent
+//! away.
 //!
-//! While a slot moves, what has arrived at the new node is there and not here (ASK). A single command follows; a script and a
-//! transaction wait until the slot has moved, because at either node they would see half of the keys. Read next:
+//! While a slot moves, what has arrived at the new node is there and not here (ASK). A single command follows; a script
+//! and a transaction wait until the slot has moved, because at either node they would see half of the keys. Read next:
 //! [`super::topology`], who serves what.
 
 use std::collections::HashMap;
@@ -24,7 +25,8 @@ use super::redis_url::RedisAddress;
 use super::slots::Slot;
 use super::topology::Topology;
 
-/// How often one call is sent on. Two are usual after a failover; without an end two nodes that disagree would keep it for ever.
+/// How often one call is sent on. Two are usual after a failover; without an end two nodes that disagree would keep it
+/// for ever.
 const REDIRECTS_MAX: u32 = 5;
 
 /// The connections of one client to the servers that it needs.

@@ -19,7 +19,8 @@ pub struct Script {
     sha1: String,
 }
 
-/// Another script that a script calls as a function: `name(KEYS, ARGV)`, tables as the other's header lists them, returns its reply.
+/// Another script that a script calls as a function: `name(KEYS, ARGV)`, tables as the other's header lists them,
+/// returns its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ScriptFunction {
     /// Its name in Lua.
@@ -35,19 +36,22 @@ impl Script {
         Self::of(Cow::Borrowed(source))
     }
 
-    /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours is.
+    /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours
+    /// is.
     #[must_use]
     pub fn with_prelude(source: &'static str) -> Self {
         Self::of(Cow::Owned(prelude::prepended(source, "")))
     }
 
-    /// The same with functions that `more` defines, for scripts that have those in common. Each of its comments has a line of its own.
+    /// The same with functions that `more` defines, for scripts that have those in common. Each of its comments has a
+    /// line of its own.
     #[must_use]
     pub fn with_preludes(source: &'static str, more: &'static str) -> Self {
         Self::of(Cow::Owned(prelude::prepended(source, more)))
     }
 
-    /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its rule.
+    /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its
+    /// rule.
     #[must_use]
     pub fn with_functions(source: &'static str, functions: &[ScriptFunction]) -> Self {
         let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
@@ -99,7 +103,8 @@ impl ScriptCall<'_> {
     ///
     /// # Errors
     ///
-    /// As [`RedisClient::query`]. After a broken connection the script may or may not have run; each of ours is safe to run again.
+    /// As [`RedisClient::query`]. After a broken connection the script may or may not have run; each of ours is safe to
+    /// run again.
     pub async fn run<T: FromRedisValue>(self, client: &RedisClient) -> RedisResult<T> {
         let words = self.keys.args_iter().chain(self.arguments.args_iter()).filter_map(|word| match word {
             Arg::Simple(bytes) => Some(bytes),

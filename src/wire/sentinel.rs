@@ -1,8 +1,8 @@
 //! Asking Sentinels which server is the primary.
 //!
-//! All of them are asked at once, and the answer of the newest configuration counts: a Sentinel that was cut off still names the
-//! primary of before. What they name is believed once that server itself says that it is a primary. Read next:
-//! [`super::topology`], which keeps the answer.
+//! All of them are asked at once, and the answer of the newest configuration counts: a Sentinel that was cut off still
+//! names the primary of before. What they name is believed once that server itself says that it is a primary. Read
+//! next: [`super::topology`], which keeps the answer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,8 @@ use super::redis_url::RedisAddress;
 
 /// How long a Sentinel, or the primary that is asked for its role, may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the others are waited for once one has answered. They need a millisecond; one that hangs must not hold a failover up.
+/// How long the others are waited for once one has answered. They need a millisecond; one that hangs must not hold a
+/// failover up.
 const OTHERS_WAIT: Duration = Duration::from_millis(200);
 
 /// The Sentinels of one service.
@@ -60,7 +61,8 @@ struct PrimaryReport {
 }
 
 impl Sentinels {
-    /// The Sentinels at these places, each with the login that it needs. `template` is a server of the service, whatever its address.
+    /// The Sentinels at these places, each with the login that it needs. `template` is a server of the service,
+    /// whatever its address.
     ///
     /// # Errors
     ///

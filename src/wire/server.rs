@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), ServerReadiness::Loading);
     }
 
-    /// A Sentinel answers INFO without what a server says of its memory: it is to be named, not taken for half a server.
+    /// A Sentinel answers INFO without what a server says of its memory: it is to be named, not taken for half a
+    /// server.
     #[test]
     fn a_sentinel_is_told_by_each_software() {
         for mode in ["redis_mode", "server_mode"] {

@@ -34,7 +34,8 @@ pub enum TlsError {
     Rustls(#[source] rustls::Error),
 }
 
-/// Makes ring the crypto provider of the process. To be called first in `main` and by tests that use TLS; once or many times.
+/// Makes ring the crypto provider of the process. To be called first in `main` and by tests that use TLS; once or many
+/// times.
 pub fn install_crypto() {
     // An error means that a provider is installed already, which is what is wanted.
     let _ = rustls::crypto::ring::default_provider().install_default();

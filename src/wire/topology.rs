@@ -1,9 +1,9 @@
-//! Which server is the primary for a key, as far as is known: learnt from Sentinels or from the nodes of a cluster, and shared by all
-//! connections of an endpoint.
+//! Which server is the primary for a key, as far as is known: learnt from Sentinels or from the nodes of a cluster, and
+//! shared by all connections of an endpoint.
 //!
-//! Whoever meets a server that is none any more says so ([`Topology::suspect`]); then the next one that needs a primary asks anew, and
-//! the others wait for its answer. [`Topology::watch`] asks all the time, because a primary that was replaced while it is cut off
-//! still answers. Read next: [`super::sentinel`] and [`super::cluster`], who is asked.
+//! Whoever meets a server that is none any more says so ([`Topology::suspect`]); then the next one that needs a primary
+//! asks anew, and the others wait for its answer. [`Topology::watch`] asks all the time, because a primary that was
+//! replaced while it is cut off still answers. Read next: [`super::sentinel`] and [`super::cluster`], who is asked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,8 +19,8 @@ use super::redis_url::RedisAddress;
 use super::sentinel::Sentinels;
 use super::slots::{Slot, SlotMap};
 
-/// How often [`Topology::watch`] asks. What a new primary is told of a subject has to take effect within a second, so it has to be
-/// listened to by then.
+/// How often [`Topology::watch`] asks. What a new primary is told of a subject has to take effect within a second, so
+/// it has to be listened to by then.
 pub const ASK_EVERY: Duration = Duration::from_millis(400);
 
 /// What is known of the primaries.

@@ -1,8 +1,8 @@
 //! The reader of one stream: XREAD on a connection of its own, its reply read in place.
 //!
-//! Knows no meaning of an entry and keeps no position; the caller says after which entry to read. One request at a time, but
-//! the next may be written while the entries of the last are still in use, so that the server reads while the caller commits.
-//! Read next: [`index`](super::index), where a reply is taken apart.
+//! Knows no meaning of an entry and keeps no position; the caller says after which entry to read. One request at a
+//! time, but the next may be written while the entries of the last are still in use, so that the server reads while the
+//! caller commits. Read next: [`index`](super::index), where a reply is taken apart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,8 @@ enum State {
     Receiving { block: Duration },
 }
 
-/// Reads one stream on a connection of its own. After an error other than an error reply it is of no more use: connect again.
+/// Reads one stream on a connection of its own. After an error other than an error reply it is of no more use: connect
+/// again.
 #[derive(Debug)]
 pub struct StreamReader {
     connection: RawConnection,
@@ -63,8 +64,9 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Connects to the primary that serves the stream. It ends the connection rather than hold a reply for it that is beyond its limit
-    /// for subscribers ([`RawConnection::subscribe`]); where the user may not subscribe, [`Self::unbounded`] tells.
+    /// Connects to the primary that serves the stream. It ends the connection rather than hold a reply for it that is
+    /// beyond its limit for subscribers ([`RawConnection::subscribe`]); where the user may not subscribe,
+    /// [`Self::unbounded`] tells.
     ///
     /// # Errors
     ///
@@ -113,16 +115,16 @@ impl StreamReader {
         }
     }
 
-    /// Asks for `count` entries after the id `after`, at least one; with `block`, waits that long for the first of them (1 ms at
-    /// least, for 0 would mean for ever). Only writes: the entries of the last reply stay readable.
+    /// Asks for `count` entries after the id `after`, at least one; with `block`, waits that long for the first of them
+    /// (1 ms at least, for 0 would mean for ever). Only writes: the entries of the last reply stay readable.
     ///
-    /// TIME follows in the same write. The server answers it after XREAD, also after one that blocked, so its reply is the
-    /// moment at which the read was complete.
+    /// TIME follows in the same write. The server answers it after XREAD, also after one that blocked, so its reply is
+    /// the moment at which the read was complete.
     ///
     /// # Errors
     ///
-    /// The connection broke, the reply before was not received ([`ReadError::OutOfStep`]), or another server has become the primary
-    /// meanwhile ([`ReadError::Replaced`]): one that was cut off would go on answering.
+    /// The connection broke, the reply before was not received ([`ReadError::OutOfStep`]), or another server has become
+    /// the primary meanwhile ([`ReadError::Replaced`]): one that was cut off would go on answering.
     pub async fn request(&mut self, after: &str, count: u32, block: Option<Duration>) -> Result<(), ReadError> {
         if self.state != State::Idle {
             return Err(ReadError::OutOfStep);
@@ -148,14 +150,15 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Drops the last reply and waits for the next, at most the request's `block` and [`RESPONSE_TIMEOUT`] more. May be given
-    /// up and called again; it goes on where it was.
+    /// Drops the last reply and waits for the next, at most the request's `block` and [`RESPONSE_TIMEOUT`] more. May be
+    /// given up and called again; it goes on where it was.
     ///
     /// # Errors
     ///
-    /// The connection is of no more use, also because the first entry is too long ([`ReadError::LongEntry`]), or the reply or another
-    /// entry is ([`ReadError::TooLong`]). Or an error reply: after it the next request may be made; where the server hung up behind it,
-    /// that fails with [`ReadError::OutOfStep`], as [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
+    /// The connection is of no more use, also because the first entry is too long ([`ReadError::LongEntry`]), or the
+    /// reply or another entry is ([`ReadError::TooLong`]). Or an error reply: after it the next request may be made;
+    /// where the server hung up behind it, that fails with [`ReadError::OutOfStep`], as
+    /// [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
     pub async fn receive(&mut self) -> Result<XreadReply, ReadError> {
         let block = match self.state {
             State::Asked { block } => {
@@ -174,7 +177,8 @@ impl StreamReader {
             self.state = State::Idle;
         }
         let buffer = self.connection.buffer();
-        // Also where the connection ended after it: a server that is demoted, or has too many clients, says why and closes.
+        // Also where the connection ended after it: a server that is demoted, or has too many clients, says why and
+        // closes.
         if let Some(reply) = self.index.error_reply() {
             return Err(ReadError::refused(reply.command, &buffer[reply.text.clone()]));
         }

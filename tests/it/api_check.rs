@@ -130,7 +130,8 @@ async fn what_is_recorded_counts_once_and_against_every_limit() {
     let made = api.post(PATH, &json!({"subject": "alice", "record": true})).await.json();
     let id = made["event_id"].as_str().expect("an id");
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-    // The rate is used up by the call that was sent twice, which is at its caller's cost; what it refuses is not recorded.
+    // The rate is used up by the call that was sent twice, which is at its caller's cost; what it refuses is not
+    // recorded.
     let refused = api.post(PATH, &record(1, "order-2")).await;
     refused.expect_problem(429, "(rate)");
     assert_eq!((&refused.json()["recorded"], &refused.json()["event_id"]), (&json!(false), &json!("order-2")));
@@ -251,7 +252,8 @@ async fn bodies_that_are_wrong_are_told_why() {
     daemon.drain().await;
 }
 
-/// A customer who has paid for more must not be refused until the daemon restarts, or until the settings that it holds are forgotten.
+/// A customer who has paid for more must not be refused until the daemon restarts, or until the settings that it holds
+/// are forgotten.
 #[tokio::test]
 async fn a_change_of_a_subject_takes_effect_while_its_settings_are_held() {
     let books = Outbox::start();

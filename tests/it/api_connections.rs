@@ -187,8 +187,8 @@ async fn a_head_that_never_ends_is_refused() {
     server.caller().await.ask().await;
 }
 
-/// Connections without a bound take the descriptors that Redis and receivers need; a bound without more lets whoever connects and
-/// says nothing keep all others out.
+/// Connections without a bound take the descriptors that Redis and receivers need; a bound without more lets whoever
+/// connects and says nothing keep all others out.
 #[tokio::test]
 async fn the_longest_idle_connection_gives_way_to_a_new_one() {
     let server = Server::start(3, Timeouts { head: LONG, idle: LONG }).await;

@@ -1,4 +1,5 @@
-//! Contacts that a subject's own side adds, on the real binary: added, listed, removed, and told plainly where they conflict.
+//! Contacts that a subject's own side adds, on the real binary: added, listed, removed, and told plainly where they
+//! conflict.
 
 use crate::support;
 use crate::support::api::Caller;
@@ -78,7 +79,8 @@ async fn contacts_are_listed_without_their_secrets_and_unknown_ones_are_404() {
     api.daemon.drain().await;
 }
 
-/// What was cut off by the deadline reaches Redis all the same: whoever tries again must not be taken for one who was mail.
+/// What was cut off by the deadline reaches Redis all the same: whoever tries again must not be taken for one who was
+/// mail.
 #[tokio::test]
 async fn an_add_that_met_a_stall_of_redis_is_asked_when_it_is_tried_again() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
@@ -96,7 +98,8 @@ async fn an_add_that_met_a_stall_of_redis_is_asked_when_it_is_tried_again() {
     api.daemon.drain().await;
 }
 
-/// The platform may have stored a contact under an id of its own: whoever adds its address is told that id, and verifies under it.
+/// The platform may have stored a contact under an id of its own: whoever adds its address is told that id, and
+/// verifies under it.
 #[tokio::test]
 async fn a_contact_with_an_id_of_the_platforms_own_is_verified_under_it() {
     let mut api = ContactsApi::start().await;
@@ -178,7 +181,8 @@ async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
     api.daemon.drain().await;
 }
 
-/// One mailbox must not become many contacts, each with every alert and with requests of its own, by the spelling of its domain.
+/// One mailbox must not become many contacts, each with every alert and with requests of its own, by the spelling of
+/// its domain.
 #[tokio::test]
 async fn an_address_is_one_contact_however_its_domain_is_spelled() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;

@@ -154,7 +154,8 @@ async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
     sender.drain().await;
 }
 
-/// Whoever wonders why nothing leaves must find it in the log and in the metrics, and what waited must leave afterwards.
+/// Whoever wonders why nothing leaves must find it in the log and in the metrics, and what waited must leave
+/// afterwards.
 #[tokio::test]
 async fn a_pause_is_logged_and_measured_and_what_waited_leaves_after_it() {
     let outbox = Outbox::start();

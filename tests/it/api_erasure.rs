@@ -69,7 +69,8 @@ async fn emit(usage: &RecordedUsage, fields: &[&str]) {
     let _: String = usage.client.query(redis::cmd("XADD").arg("usage").arg("*").arg(fields)).await.expect("added");
 }
 
-/// A customer has the right to be forgotten: whatever key is left, with whatever it holds, breaks it. And nobody else may be.
+/// A customer has the right to be forgotten: whatever key is left, with whatever it holds, breaks it. And nobody else
+/// may be.
 #[tokio::test]
 async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     assert_eq!(bucket(GONE), bucket(OTHER));
@@ -111,7 +112,8 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         let reply = usage.client.query::<Option<u64>>(redis::cmd("HGET").arg(usage.keys.totals()).arg(name)).await;
         reply.expect("redis answers").unwrap_or(0)
     };
-    // Each of them: two deliveries of the hour's alert (the e-mail contact is not verified yet), and a mail that arrives.
+    // Each of them: two deliveries of the hour's alert (the e-mail contact is not verified yet), and a mail that
+    // arrives.
     eventually("all of it is there", || async {
         let codes: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("quota_verify_code:*")).await.expect("keys");
         let is_there = total("delivered").await == 2 && total("refused").await == 2 && codes.len() == 2;
@@ -237,7 +239,8 @@ async fn settings_are_replaced_and_contacts_stay() {
     daemon.drain().await;
 }
 
-/// The daemon holds the counts: an erased one must not come back with the next event, and others must be counted exactly.
+/// The daemon holds the counts: an erased one must not come back with the next event, and others must be counted
+/// exactly.
 #[tokio::test]
 async fn a_subject_is_erased_while_the_daemon_counts() {
     const ROUNDS: u64 = 20;
@@ -267,8 +270,8 @@ async fn a_subject_is_erased_while_the_daemon_counts() {
     daemon.drain().await;
 }
 
-/// With partitions, a ranking must have the subjects of all of them, and an erasure find the subject where it lies, and what it sent
-/// to the wrong place.
+/// With partitions, a ranking must have the subjects of all of them, and an erasure find the subject where it lies, and
+/// what it sent to the wrong place.
 #[tokio::test]
 async fn rankings_and_erasures_know_the_partitions() {
     const COUNT: u32 = 3;

@@ -14,7 +14,8 @@ async fn told(api: &ContactsApi, alert: &Alert) -> (String, Option<String>) {
     (api.outbox.state(&id).await, api.outbox.field(&id, "last_error").await)
 }
 
-/// Somebody who is muted must not be told, somebody else must, and the operator must learn from the delivery whose decision that was.
+/// Somebody who is muted must not be told, somebody else must, and the operator must learn from the delivery whose
+/// decision that was.
 #[tokio::test]
 async fn alerts_of_what_is_muted_end_muted_and_say_why() {
     let api = ContactsApi::start().await;

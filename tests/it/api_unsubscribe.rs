@@ -31,7 +31,8 @@ async fn state_of_the_last_delivery(api: &ContactsApi) -> Option<String> {
     api.outbox.run("HGET", &[key.as_str(), "state"]).await
 }
 
-/// One click must be enough, mail software that looks at every link must do nothing, and a provider that posts twice must see success.
+/// One click must be enough, mail software that looks at every link must do nothing, and a provider that posts twice
+/// must see success.
 #[tokio::test]
 async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
     let mut api = ContactsApi::start().await;
@@ -76,7 +77,8 @@ async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
     api.daemon.drain().await;
 }
 
-/// Who was muted for a weekend and wants no more mail must not get it on Monday. A mute that lasts keeps the operator's own reason.
+/// Who was muted for a weekend and wants no more mail must not get it on Monday. A mute that lasts keeps the operator's
+/// own reason.
 #[tokio::test]
 async fn a_mute_that_would_end_lasts_once_somebody_unsubscribes() {
     let mut api = ContactsApi::start().await;

@@ -89,8 +89,8 @@ async fn a_contact_whose_time_is_over_is_gone_for_everybody_at_once() {
     assert_eq!(stored.iter().map(|one| &one["address"]).collect::<Vec<_>>(), ["new@b.test"]);
 }
 
-/// Whoever is told that the address is confirmed gets alerts, also where its time is over at that very moment. What the operator wrote
-/// stays, whoever wins.
+/// Whoever is told that the address is confirmed gets alerts, also where its time is over at that very moment. What the
+/// operator wrote stays, whoever wins.
 #[tokio::test]
 async fn a_confirmation_at_the_last_moment_wins_or_is_refused() {
     let outbox = Outbox::start();
@@ -183,8 +183,8 @@ async fn a_daemon_removes_what_nobody_confirmed() {
     api.daemon.drain().await;
 }
 
-/// One customer's receivers, however many of them hang and whatever the customer removes and adds, must not keep another customer's
-/// code: 184 that hung delayed one by four minutes of its ten.
+/// One customer's receivers, however many of them hang and whatever the customer removes and adds, must not keep
+/// another customer's code: 184 that hung delayed one by four minutes of its ten.
 #[tokio::test]
 async fn challenges_that_hang_do_not_delay_a_code() {
     const HANGING: usize = 184;

@@ -1,4 +1,5 @@
-//! Verification of e-mail contacts, on the real binary: no alert before consent, and consent only by whoever is at the address.
+//! Verification of e-mail contacts, on the real binary: no alert before consent, and consent only by whoever is at the
+//! address.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +106,8 @@ async fn after_five_wrong_guesses_the_right_code_is_refused_too() {
     api.daemon.drain().await;
 }
 
-/// Somebody else's mailbox must not be filled: neither by asking again, nor by removing and adding, nor by other letters or subjects.
+/// Somebody else's mailbox must not be filled: neither by asking again, nor by removing and adding, nor by other
+/// letters or subjects.
 #[tokio::test]
 async fn an_address_is_asked_so_often_and_no_more() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
@@ -185,7 +187,8 @@ async fn redis_holds_only_digests_and_each_ends() {
     api.daemon.drain().await;
 }
 
-/// A token or password that is used up twice was not one-time. Who presses a moment later is not told that all was in vain.
+/// A token or password that is used up twice was not one-time. Who presses a moment later is not told that all was in
+/// vain.
 #[tokio::test]
 async fn of_sixteen_who_race_one_has_the_token_and_one_the_code() {
     let mut api = ContactsApi::start().await;
@@ -241,7 +244,8 @@ async fn an_address_that_changed_meanwhile_is_not_verified() {
     api.daemon.drain().await;
 }
 
-/// Somebody who took an address away must not find it back because a mail was on its way to it, nor be kept from adding it anew.
+/// Somebody who took an address away must not find it back because a mail was on its way to it, nor be kept from adding
+/// it anew.
 #[tokio::test]
 async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     let mut api = ContactsApi::start().await;
@@ -311,7 +315,8 @@ async fn adds_that_race_with_removals_bring_no_more_messages_than_are_allowed() 
     api.daemon.drain().await;
 }
 
-/// What a message to a contact that was removed leaves behind, however late, says nothing about the one that was added since.
+/// What a message to a contact that was removed leaves behind, however late, says nothing about the one that was added
+/// since.
 #[tokio::test]
 async fn what_is_left_of_a_removed_contact_voids_no_code() {
     let mut api = ContactsApi::start().await;
@@ -327,7 +332,8 @@ async fn what_is_left_of_a_removed_contact_voids_no_code() {
     api.daemon.drain().await;
 }
 
-/// Contacts that can't be read are for the operator to mend: until then a customer must not lose the link or the code in their hands.
+/// Contacts that can't be read are for the operator to mend: until then a customer must not lose the link or the code
+/// in their hands.
 #[tokio::test]
 async fn while_contacts_cannot_be_read_no_link_and_no_code_is_used_up() {
     let mut api = ContactsApi::start().await;

@@ -77,8 +77,8 @@ async fn a_webhook_inside_the_network_is_not_called() {
     api.daemon.drain().await;
 }
 
-/// What a mail provider or a receiver takes is one number: messages that ask for consent must not be the way round it, by which
-/// anybody's receiver is flooded with ever other paths.
+/// What a mail provider or a receiver takes is one number: messages that ask for consent must not be the way round it,
+/// by which anybody's receiver is flooded with ever other paths.
 #[tokio::test]
 async fn messages_that_ask_for_consent_keep_to_the_caps() {
     let mut api = ContactsApi::start_with(|setup| {
@@ -158,7 +158,8 @@ async fn an_echo_for_a_webhook_that_was_removed_verifies_nothing() {
     daemon.drain().await;
 }
 
-/// A chat can't send a challenge back, so nobody could tell whether its owner wants the alerts: only the operator adds one.
+/// A chat can't send a challenge back, so nobody could tell whether its owner wants the alerts: only the operator adds
+/// one.
 #[tokio::test]
 async fn a_subjects_own_side_adds_formats_that_can_answer() {
     let api = ContactsApi::start().await;

@@ -156,7 +156,8 @@ async fn mail_is_capped_as_a_whole() {
     assert_eq!(capped.stored().await, [capped.keys.cap(Channel::Email, None)]);
 }
 
-/// Room is for what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from others.
+/// Room is for what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from
+/// others.
 #[tokio::test]
 async fn what_does_not_leave_takes_no_room() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });

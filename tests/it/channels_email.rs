@@ -169,8 +169,8 @@ async fn refusals_are_judged_by_the_phase_they_answer() {
     }
 }
 
-/// A mailbox that does not exist gets no more mail. What a server refuses because of us, or because the mailbox is full, says nothing of
-/// the address: one blocked sender would disable every contact.
+/// A mailbox that does not exist gets no more mail. What a server refuses because of us, or because the mailbox is
+/// full, says nothing of the address: one blocked sender would disable every contact.
 #[tokio::test]
 async fn only_an_unknown_mailbox_disables_its_contact() {
     let unknown = Some(DisableReason::NoMailbox);
@@ -409,8 +409,8 @@ async fn the_url_may_stand_in_a_file() {
     server.next().await;
 }
 
-/// A server that lets everybody connect and then wants TLS or a password would fail only with the first alert. One that does not know
-/// the own address takes mail for others all the same.
+/// A server that lets everybody connect and then wants TLS or a password would fail only with the first alert. One that
+/// does not know the own address takes mail for others all the same.
 #[tokio::test]
 async fn a_check_names_sender_and_recipient_and_sends_nothing() {
     for (phase, line, expected) in [
@@ -455,7 +455,8 @@ fn signing(url: &str, key_file: &std::path::Path) -> EmailConfig {
     EmailConfig { dkim: Some(dkim), ..config(url) }
 }
 
-/// A mail whose signature leaves a header out can be changed on its way, and providers act on no one-click that is not signed.
+/// A mail whose signature leaves a header out can be changed on its way, and providers act on no one-click that is not
+/// signed.
 #[tokio::test]
 async fn a_mail_is_signed_with_everything_that_a_provider_looks_at() {
     let (_folder, key) = key_of(1024);

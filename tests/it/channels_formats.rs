@@ -79,8 +79,8 @@ fn sentences_name_the_window() {
     insta::assert_snapshot!("sentences", read);
 }
 
-/// A receiver gets exactly the body of its format, with the right media type, the contact's headers, one id on every attempt, and a
-/// signature where there is a secret that signs.
+/// A receiver gets exactly the body of its format, with the right media type, the contact's headers, one id on every
+/// attempt, and a signature where there is a secret that signs.
 #[tokio::test]
 async fn each_format_arrives_as_it_is_written() {
     let channels = channels(&inside());
@@ -223,7 +223,8 @@ fn no_name_is_more_than_a_name() {
     }
 }
 
-/// What a wrong template would cost must be told before an alert is due: with the file, and what could have stood there.
+/// What a wrong template would cost must be told before an alert is due: with the file, and what could have stood
+/// there.
 #[test]
 fn a_wrong_template_is_explained_when_it_is_loaded() {
     let mut told = Table::default();
@@ -246,7 +247,8 @@ fn a_wrong_template_is_explained_when_it_is_loaded() {
     insta::assert_snapshot!("wrong_templates", told);
 }
 
-/// A template is for receivers that nobody here knows: it says everything that the mails say, and its values can't break it.
+/// A template is for receivers that nobody here knows: it says everything that the mails say, and its values can't
+/// break it.
 #[tokio::test]
 async fn a_template_makes_the_body() {
     let template = r#"{"id": {{ id }}, "text": {{ subject ~ ": " ~ used|thousands ~ " of " ~ limit|thousands }}, "at": {{ resets_at|clock }}, "share": {{ used_percent }}}"#;
@@ -270,7 +272,8 @@ async fn a_template_makes_the_body() {
     assert!(fault.field == "format" && fault.problem.ends_with("only ops"), "{fault}");
 }
 
-/// A template that fails on one odd alert, or that was taken away, must cost its looks and not the alert; and somebody must hear of it.
+/// A template that fails on one odd alert, or that was taken away, must cost its looks and not the alert; and somebody
+/// must hear of it.
 #[test]
 fn a_template_that_fails_at_an_attempt_costs_no_alert() {
     let recorder = PrometheusBuilder::new().build_recorder();

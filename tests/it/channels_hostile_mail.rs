@@ -1,4 +1,5 @@
-//! Mail servers that hurt: whatever one sends, the deadline holds, memory is bounded, and no answer is taken for another.
+//! Mail servers that hurt: whatever one sends, the deadline holds, memory is bounded, and no answer is taken for
+//! another.
 
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ async fn send(server: &ScriptedServer) -> Outcome {
     mailer(&url(server)).send(MAIL).await
 }
 
-/// A line without an end took 2 GB in five seconds, and an answer of many lines was parsed anew with each of them, which blocked
-/// the whole daemon.
+/// A line without an end took 2 GB in five seconds, and an answer of many lines was parsed anew with each of them,
+/// which blocked the whole daemon.
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
     for (sent, steps) in [
@@ -62,7 +63,8 @@ async fn one_deadline_covers_a_conversation_that_never_stops() {
     }
 }
 
-/// What came before the handshake can be anybody's words. Taken for answers after it, they said yes to a mail that the server refused.
+/// What came before the handshake can be anybody's words. Taken for answers after it, they said yes to a mail that the
+/// server refused.
 #[tokio::test]
 async fn text_before_the_tls_handshake_ends_the_connection() {
     let certificates = Certificates::new();

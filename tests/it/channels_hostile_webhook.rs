@@ -1,4 +1,5 @@
-//! Receivers that hurt: whatever one does, one deadline holds, memory is bounded, and the connection is gone afterwards.
+//! Receivers that hurt: whatever one does, one deadline holds, memory is bounded, and the connection is gone
+//! afterwards.
 
 use std::time::Duration;
 
@@ -90,8 +91,8 @@ async fn leaving_in_the_middle_is_no_answer() {
     }
 }
 
-/// Two lengths, or a length and chunks, are how one answer is smuggled into another. Connections are not used again, so only the
-/// status counts.
+/// Two lengths, or a length and chunks, are how one answer is smuggled into another. Connections are not used again, so
+/// only the status counts.
 #[tokio::test]
 async fn contradictory_heads_end_the_attempt() {
     for (head, class) in [
@@ -108,7 +109,8 @@ async fn contradictory_heads_end_the_attempt() {
     }
 }
 
-/// HTTP/2 is not spoken: a receiver that does all the same, asked or not, has said nothing, and may flood nobody after the attempt.
+/// HTTP/2 is not spoken: a receiver that does all the same, asked or not, has said nothing, and may flood nobody after
+/// the attempt.
 #[tokio::test]
 async fn frames_of_http2_end_the_attempt() {
     /// SETTINGS, and a PING (RFC 9113, section 6), whose bytes are all ASCII.

@@ -1,4 +1,5 @@
-//! Connections to receivers that get several messages at once: used for more than one, and never at the cost of a message.
+//! Connections to receivers that get several messages at once: used for more than one, and never at the cost of a
+//! message.
 
 use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookRequest};
 use quotabell::contacts::ExtraHeaders;
@@ -44,8 +45,8 @@ async fn a_connection_serves_what_follows_at_once() {
     assert_eq!(statuses(steps, false).await, [Some(200), Some(200)], "nothing follows: a connection each");
 }
 
-/// A receiver may close a connection whenever it likes. The request that was on its way may have been taken, so it is not sent again before
-/// its time; and from then on such a receiver gets a connection for each.
+/// A receiver may close a connection whenever it likes. The request that was on its way may have been taken, so it is
+/// not sent again before its time; and from then on such a receiver gets a connection for each.
 #[tokio::test]
 async fn a_request_is_sent_once_and_a_receiver_that_closes_gets_connections_of_their_own() {
     for (how, steps) in [

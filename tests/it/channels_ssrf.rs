@@ -235,8 +235,8 @@ async fn redirects_to_the_inside_reach_nobody() {
     assert!(receiver.try_next().is_none());
 }
 
-/// A name that stands for a receiver at one look-up and for an inner address at the next (DNS rebinding): what was judged is what is
-/// called, at each attempt anew.
+/// A name that stands for a receiver at one look-up and for an inner address at the next (DNS rebinding): what was
+/// judged is what is called, at each attempt anew.
 #[tokio::test]
 async fn a_name_that_changes_between_look_ups_reaches_nobody() {
     const ATTEMPTS: usize = 60;

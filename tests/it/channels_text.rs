@@ -79,7 +79,8 @@ fn an_exceeded_quota_reads_well() {
     insta::assert_snapshot!("exceeded", parts(&mail));
 }
 
-/// Whoever reads "of 600 requests" takes it for a day's: every part names the window, and hours as clocks there show them.
+/// Whoever reads "of 600 requests" takes it for a day's: every part names the window, and hours as clocks there show
+/// them.
 #[test]
 fn every_window_reads_well() {
     let mut read = Table::default();
@@ -107,8 +108,8 @@ fn a_quota_used_up_exactly_is_not_called_exceeded() {
     assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
 }
 
-/// A customer in Vietnam reads numbers, dates and every state as they are written there; and a mail that says of one alert both that
-/// it is a warning and that the limit is exceeded is read as neither.
+/// A customer in Vietnam reads numbers, dates and every state as they are written there; and a mail that says of one
+/// alert both that it is a warning and that the limit is exceeded is read as neither.
 #[test]
 fn mails_in_vietnamese_read_well() {
     let (templates, locale) = (Templates::embedded(), Locale::parse("vi-VN").expect("a tag"));

@@ -191,8 +191,8 @@ async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     assert_eq!((outcome.class, outcome.status), (Class::Transient, None));
 }
 
-/// The deadline covers the body too; and as the receiver has said what became of the alert, its answer counts: a 2xx is not sent
-/// again, a 503 is.
+/// The deadline covers the body too; and as the receiver has said what became of the alert, its answer counts: a 2xx is
+/// not sent again, a 503 is.
 #[tokio::test]
 async fn a_receiver_that_hangs_in_its_body_has_answered() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
@@ -243,7 +243,8 @@ async fn trouble_on_the_way_is_transient() {
     }
 }
 
-/// I6: a subject must not reach the inside of our network, however it spells the address, and the try must not be repeated.
+/// I6: a subject must not reach the inside of our network, however it spells the address, and the try must not be
+/// repeated.
 #[tokio::test]
 async fn blocked_addresses_are_never_called() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");

@@ -1,4 +1,5 @@
-//! What `usage`, `alerts` and `deliveries` have in common: a real daemon's books are shown, lists fit a terminal, failures have hints.
+//! What `usage`, `alerts` and `deliveries` have in common: a real daemon's books are shown, lists fit a terminal,
+//! failures have hints.
 
 use crate::support::binary::quotabell;
 use crate::support::books::{hide_what_varies, ids, record, run, server_time, with_dead};
@@ -133,7 +134,8 @@ async fn failures_have_their_codes_and_hints() {
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
 }
 
-/// A verb with another configuration than the daemon's shows limits that nobody is held to, whichever way it takes to Redis.
+/// A verb with another configuration than the daemon's shows limits that nobody is held to, whichever way it takes to
+/// Redis.
 #[test]
 fn plans_that_are_not_the_daemons_are_warned_of_once() {
     let server = RedisServer::start();

@@ -53,7 +53,8 @@ async fn everything_that_works_is_said_and_nothing_is_written() {
     assert!(mail.try_next().is_none() && mail.connections() == 1, "it logs in and sends nothing");
 }
 
-/// A queued command that was run after all would count, trim or delete: with a ledger that is in use, too, nothing changes.
+/// A queued command that was run after all would count, trim or delete: with a ledger that is in use, too, nothing
+/// changes.
 #[tokio::test]
 async fn a_ledger_that_is_in_use_stays_untouched() {
     let outbox = Outbox::start();
@@ -90,7 +91,8 @@ fn rights_that_are_missing_are_named() {
     assert!(keys.is_empty(), "{keys:?}");
 }
 
-/// A first mail under a cap opens a window: a user who may not do that would send none, and the configuration was said to be fine.
+/// A first mail under a cap opens a window: a user who may not do that would send none, and the configuration was said
+/// to be fine.
 #[test]
 fn the_right_to_open_a_window_of_mails_is_asked_for() {
     let server = RedisServer::start();
@@ -283,7 +285,8 @@ fn the_embedded_server_needs_a_binary() {
     assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);
 }
 
-/// The example is what people copy first, and what the steps to install packaging/quotabell.service copy: it must start as it is.
+/// The example is what people copy first, and what the steps to install packaging/quotabell.service copy: it must start
+/// as it is.
 #[test]
 fn the_example_and_the_unit_start_as_they_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -216,7 +216,8 @@ fn what_can_not_be_edited_is_told_and_left_alone() {
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: "), "{}", wrong.stderr);
 }
 
-/// Three words of configuration bring an alert into a chat; what is stored is what an attempt reads, and what is shown is no secret.
+/// Three words of configuration bring an alert into a chat; what is stored is what an attempt reads, and what is shown
+/// is no secret.
 #[test]
 fn a_contact_has_a_format_and_headers() {
     let server = RedisServer::start();

@@ -208,7 +208,8 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert!(told.code == 2 && told.stderr.contains("neither a duration"), "{}", told.told());
 }
 
-/// What the list shows of an id must be enough for the verbs that take one; where it is not, guessing would replay another's.
+/// What the list shows of an id must be enough for the verbs that take one; where it is not, guessing would replay
+/// another's.
 #[tokio::test]
 async fn an_id_is_named_by_its_first_digits() {
     let (outbox, dead) = with_dead(&["alice", "bob"]).await;

@@ -1,4 +1,5 @@
-//! How the program ends: 0 done, 1 failed, 2 usage, 78 configuration; an error ends with its hint; a closed pipe is no error.
+//! How the program ends: 0 done, 1 failed, 2 usage, 78 configuration; an error ends with its hint; a closed pipe is no
+//! error.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};

@@ -36,7 +36,8 @@ async fn set(redis: &RedisServer, subject: &str, fields: &[&str]) {
     let () = redis.client().query(&command).await.expect("the platform may set subjects");
 }
 
-/// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for it.
+/// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_gets_one_signed_test_message() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -171,7 +172,8 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!(body["data"]["plan"], "gold");
 }
 
-/// A verb in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their ids.
+/// A verb in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their
+/// ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     let redis = RedisServer::start();

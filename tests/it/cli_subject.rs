@@ -96,7 +96,8 @@ fn set_writes_the_limits_of_every_window() {
     assert_eq!(hash(&server, "alice"), [("limit:requests".to_owned(), "100/week 7/month".to_owned())].into());
 }
 
-/// A locale that is spelled wrong would be told to nobody; one without templates is legal, and whoever sets it must know what is read.
+/// A locale that is spelled wrong would be told to nobody; one without templates is legal, and whoever sets it must
+/// know what is read.
 #[test]
 fn set_takes_a_locale() {
     let server = RedisServer::start();
@@ -128,7 +129,8 @@ fn set_takes_a_locale() {
     );
 }
 
-/// Each contact hears what stands in its place; what is not named is kept, and a mistake is told before anything is written.
+/// Each contact hears what stands in its place; what is not named is kept, and a mistake is told before anything is
+/// written.
 #[test]
 fn set_says_which_alerts_each_contact_hears() {
     let server = RedisServer::start();
@@ -361,7 +363,8 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     assert!(!stored.contains("main") && stored.contains("a@b.test"), "{stored}");
 }
 
-/// What the operator's own edit broke may hold contacts that nobody can restore: it is overwritten only when that is asked for.
+/// What the operator's own edit broke may hold contacts that nobody can restore: it is overwritten only when that is
+/// asked for.
 #[test]
 fn contacts_that_are_no_array_are_replaced_only_on_request() {
     let server = RedisServer::start();
@@ -403,7 +406,8 @@ fn a_bad_value_writes_nothing() {
     }
 }
 
-/// A webhook that the configuration refuses is legal, but the operator must hear of it now and not from a dead delivery.
+/// A webhook that the configuration refuses is legal, but the operator must hear of it now and not from a dead
+/// delivery.
 #[test]
 fn a_plain_http_webhook_is_warned_about() {
     let server = RedisServer::start();
@@ -427,7 +431,8 @@ fn an_address_that_few_mail_servers_take_is_warned_about() {
     assert!(!set("bob@bücher.example").stderr.contains("warning"));
 }
 
-/// Whoever wonders why a contact gets nothing must see it; naming it makes it the operator's, who needs nobody's consent.
+/// Whoever wonders why a contact gets nothing must see it; naming it makes it the operator's, who needs nobody's
+/// consent.
 #[test]
 fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() {
     let server = RedisServer::start();

@@ -436,7 +436,8 @@ fn every_setting_is_judged_before_the_daemon_listens() {
 
 const CONTRADICTION: &str = "plans.pro.limits.requests: 600/hour is above 500/day: the limit of the day is reached first (quotabell.toml, line 3)";
 
-/// Limits that contradict each other still count: the operator hears of them where the configuration is judged, and at start.
+/// Limits that contradict each other still count: the operator hears of them where the configuration is judged, and at
+/// start.
 #[test]
 fn limits_that_contradict_each_other_are_warned_of() {
     let folder = tempfile::tempdir().expect("a temporary folder");

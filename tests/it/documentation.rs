@@ -292,7 +292,8 @@ fn code_with(document: &str, word: &str) -> String {
 #[tokio::test]
 async fn the_documented_hset_is_valid_as_typed() {
     let typed = code_with("docs/subjects.md", "HSET");
-    // Stand-ins for the two programs: one shows what it was called with, the other makes a key that is the same each time.
+    // Stand-ins for the two programs: one shows what it was called with, the other makes a key that is the same each
+    // time.
     let script = format!(
         "redis-cli() {{ printf '%s\\0' \"$@\"; }}\nopenssl() {{ echo {}; }}\n{typed}",
         SECRET.trim_start_matches("whsec_")
@@ -496,7 +497,8 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     served.expect_nothing_refused().await;
 }
 
-/// An operator who tries the configuration as the wrong user must hear that it is the wrong one, and not widen its rights.
+/// An operator who tries the configuration as the wrong user must hear that it is the wrong one, and not widen its
+/// rights.
 #[tokio::test]
 async fn check_config_is_to_be_run_as_the_daemons_user() {
     let served = Served::start().await;

@@ -1,5 +1,5 @@
-//! The daemon and the verbs in a cluster: through the failover of a node, with a slot that moves, and with URLs that name something
-//! else.
+//! The daemon and the verbs in a cluster: through the failover of a node, with a slot that moves, and with URLs that
+//! name something else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,8 +83,9 @@ async fn give_rights(cluster: &RedisCluster) {
     }
 }
 
-/// A node that dies takes what its replica had not got with it. What survived has to be counted and raised once, by a daemon that
-/// nobody restarts and that may do no more than the documents grant; and changes of subjects have to be heard on all nodes again.
+/// A node that dies takes what its replica had not got with it. What survived has to be counted and raised once, by a
+/// daemon that nobody restarts and that may do no more than the documents grant; and changes of subjects have to be
+/// heard on all nodes again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_failover_of_a_node_costs_no_event_that_survives_and_doubles_none() {
     let mut cluster = RedisCluster::start().await;
@@ -131,8 +132,8 @@ async fn the_failover_of_a_node_costs_no_event_that_survives_and_doubles_none() 
     daemon.drain().await;
 }
 
-/// Moving a slot is an everyday operation. While its keys are at two nodes nothing can be counted or sent; afterwards everything has
-/// been, once.
+/// Moving a slot is an everyday operation. While its keys are at two nodes nothing can be counted or sent; afterwards
+/// everything has been, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_under_traffic_costs_nothing_and_doubles_nothing() {
     let cluster = RedisCluster::start().await;

@@ -1,5 +1,5 @@
-//! From XADD to the mailbox and the receiver, on the real binary: what arrives, how often, under which id, and what changes in Redis
-//! do on the way.
+//! From XADD to the mailbox and the receiver, on the real binary: what arrives, how often, under which id, and what
+//! changes in Redis do on the way.
 
 use std::collections::BTreeMap;
 
@@ -175,7 +175,8 @@ async fn a_receiver_that_recovers_gets_the_same_alert_and_every_attempt_is_logge
     assert!(town.receiver.try_next().is_none());
 }
 
-/// A receiver that drops a webhook is left alone with it; once an operator replays, it is the same alert and not a new one.
+/// A receiver that drops a webhook is left alone with it; once an operator replays, it is the same alert and not a new
+/// one.
 #[tokio::test]
 async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id() {
     let mut town = Town::found([Answer::status(422).header("webhook-delivery", "abort-message")]).await;

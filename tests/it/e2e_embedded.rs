@@ -70,7 +70,8 @@ async fn all_counted(client: &RedisClient, events: u64) {
     eventually("everything is counted", || async { (counted(client).await == events).then_some(()) }).await;
 }
 
-/// Producers go on writing to the embedded server while the daemon is dead; it must outlive a kill and end with a drain.
+/// Producers go on writing to the embedded server while the daemon is dead; it must outlive a kill and end with a
+/// drain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
     let place = Place::new();
@@ -125,8 +126,8 @@ async fn the_embedded_redis_has_a_process_group_of_its_own() {
     daemon.drain().await;
 }
 
-/// Two daemons on one machine share the server: an upgrade that starts the new one first and stops the old one then would
-/// otherwise take Redis away from both.
+/// Two daemons on one machine share the server: an upgrade that starts the new one first and stops the old one then
+/// would otherwise take Redis away from both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_redis_is_stopped_by_the_last_daemon_only() {
     let place = Place::new();

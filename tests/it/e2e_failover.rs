@@ -20,8 +20,8 @@ async fn add(client: &RedisClient, number: u64) {
     let _: String = run(client, &["XADD", "usage", "*", "subject", &subject]).await;
 }
 
-/// Replication is asynchronous: a replica that takes over lacks what the primary had not sent. The worker has read, and even
-/// committed, entries that are gone then.
+/// Replication is asynchronous: a replica that takes over lacks what the primary had not sent. The worker has read, and
+/// even committed, entries that are gone then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
     let mut servers = [RedisServer::start_to_be_followed(), RedisServer::start_to_be_followed()];

@@ -43,7 +43,8 @@ async fn cross(outbox: &Outbox, metric: &str, before: u64) -> Ids {
     Ids { alert: alert.id.to_string(), delivery }
 }
 
-/// A receiver that drops what it has seen would drop the alert of the second environment. The instance is drawn once, and stays.
+/// A receiver that drops what it has seen would drop the alert of the second environment. The instance is drawn once,
+/// and stays.
 #[tokio::test]
 async fn two_deployments_never_share_an_id_and_a_restart_changes_none() {
     let mut all = Vec::new();

@@ -1,4 +1,5 @@
-//! Mails in the language of whoever reads them, on the real binary: from the subject's settings to what a mailbox holds.
+//! Mails in the language of whoever reads them, on the real binary: from the subject's settings to what a mailbox
+//! holds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,7 +88,8 @@ async fn each_subject_is_told_in_its_language_or_the_nearest_that_is_there() {
     api.daemon.drain().await;
 }
 
-/// Whoever is asked for consent decides by what the mail says, and whoever is told of a disabled contact has to act on it.
+/// Whoever is asked for consent decides by what the mail says, and whoever is told of a disabled contact has to act on
+/// it.
 #[tokio::test]
 async fn requests_for_consent_and_notices_are_told_in_the_language_of_the_subject() {
     let mut api = ContactsApi::start().await;

@@ -13,7 +13,8 @@ fn fields(line: &str) -> Value {
     serde_json::from_str(line).expect("a JSON object a line")
 }
 
-/// Who sums up durations or filters by the kind of an error reads fields, and text that says everything twice buries what matters.
+/// Who sums up durations or filters by the kind of an error reads fields, and text that says everything twice buries
+/// what matters.
 #[tokio::test]
 async fn fields_have_their_kind_and_causes_are_said_once() {
     let mut outbox = Outbox::on(RedisServer::start());

@@ -135,7 +135,8 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     .await;
     // The connection of the reader breaks.
     let _: u64 = outbox.run("CLIENT", &["KILL", "TYPE", "pubsub"]).await;
-    // Somebody else trims what was not read. In one script, since a reader that waits takes the first entry that it may.
+    // Somebody else trims what was not read. In one script, since a reader that waits takes the first entry that it
+    // may.
     let _: u64 = outbox.run("EVAL", &[ADDED_AND_TRIMMED, "0"]).await;
     eventually("the gap is found", || async {
         let page = support::daemon::page(address, "/metrics").await?;
@@ -223,7 +224,8 @@ async fn metrics_are_served_while_redis_is_away() {
     daemon.drain().await;
 }
 
-/// The rule that wakes somebody is about the mail server, through which everything goes, and not about one customer's receiver.
+/// The rule that wakes somebody is about the mail server, through which everything goes, and not about one customer's
+/// receiver.
 #[tokio::test]
 async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
     let outbox = Outbox::on(RedisServer::start());

@@ -51,8 +51,8 @@ async fn flag_left(streams: &Streams, subject: &str) -> i64 {
     client.query(redis::cmd("PTTL").arg(keys.flag(&key))).await.expect("a time to live")
 }
 
-/// Counts, flags, pending deliveries and events that nobody has counted move in the middle of a day: nobody hears an alert twice, and
-/// nobody misses one.
+/// Counts, flags, pending deliveries and events that nobody has counted move in the middle of a day: nobody hears an
+/// alert twice, and nobody misses one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
     let (old, new) = (RedisServer::start(), RedisCluster::start().await);
@@ -181,7 +181,8 @@ async fn what_can_not_be_moved_is_refused() {
     refused(&migrate(&old.url(), &other.server.url(), "2"), 1, &["quota_odd:{usage}", "does not know"]);
 }
 
-/// What was used last month must be known after the move too, also where the last day of a metric differs between partitions.
+/// What was used last month must be known after the move too, also where the last day of a metric differs between
+/// partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_moves_along() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -224,7 +225,8 @@ async fn history_moves_along() {
     assert_eq!(newest, [("requests".to_owned(), expected)]);
 }
 
-/// As many entries are not the same entries: an event that is lost on the way, or one that is there twice, must not pass.
+/// As many entries are not the same entries: an event that is lost on the way, or one that is there twice, must not
+/// pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_that_differ_are_found() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

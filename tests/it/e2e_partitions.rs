@@ -1,4 +1,5 @@
-//! Several partitions: real daemons that share them, come, die and drain, on one Redis and in a cluster; and what is refused.
+//! Several partitions: real daemons that share them, come, die and drain, on one Redis and in a cluster; and what is
+//! refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +33,8 @@ async fn name_of(daemon: &mut Daemon, readers: &BTreeSet<String>) -> String {
     readers.iter().find(|name| name.contains(&address)).expect("it reads").clone()
 }
 
-/// A partition that nobody reads is a customer that nobody warns; one that two read is work for nothing. Daemons come, one is killed
-/// and one drained under traffic, and every count is right.
+/// A partition that nobody reads is a customer that nobody warns; one that two read is work for nothing. Daemons come,
+/// one is killed and one drained under traffic, and every count is right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemons_share_the_partitions_and_take_over_from_one_that_dies_or_drains() {
     let server = RedisServer::start();
@@ -305,7 +306,8 @@ fn name_in(streams: &Streams, number: u32) -> String {
     (0..).map(|at| format!("s-{at}")).find(is_there).expect("there is one")
 }
 
-/// The list of daemons is one for all streams, and anybody may break it. Neither may leave a partition without a reader.
+/// The list of daemons is one for all streams, and anybody may break it. Neither may leave a partition without a
+/// reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_are_read_whatever_the_list_of_daemons_says() {
     let server = RedisServer::start();

@@ -1,4 +1,5 @@
-//! A network between daemon and Redis that fails in every way that a network can: nothing is lost, counted twice or raised twice.
+//! A network between daemon and Redis that fails in every way that a network can: nothing is lost, counted twice or
+//! raised twice.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ async fn add(client: &RedisClient, from: u64) {
     let () = client.pipe(&events).await.expect("added");
 }
 
-/// A commit whose answer is lost has happened: a daemon that sent it again, or believed that it had not, would count twice.
+/// A commit whose answer is lost has happened: a daemon that sent it again, or believed that it had not, would count
+/// twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_the_network_does_nothing_is_lost_and_nothing_doubled() {
     let server = RedisServer::start();
@@ -101,7 +103,8 @@ async fn the_checker_finds_whatever_is_changed() {
     let all: Vec<String> = run(&client, &["KEYS", "quota_*"]).await;
     assert!(all.len() > 15, "{all:?}");
     for name in all {
-        // Who reads, the metrics of a period and the ids of events say nothing about what was counted. The outbox is empty.
+        // Who reads, the metrics of a period and the ids of events say nothing about what was counted. The outbox is
+        // empty.
         if ["quota_lease:", "quota_daemons", "quota_metrics:", "quota_seen:", "quota_outbox:"]
             .iter()
             .any(|kind| name.starts_with(kind))

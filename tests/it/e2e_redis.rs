@@ -327,7 +327,8 @@ async fn a_stream_of_another_type_ends_the_start_and_is_named() {
     ended.expect_code(1, &["error: usage is a string, it is to be a stream", "hint: "]);
 }
 
-/// While it runs each key is named, the metric for alerting shows it, and nothing claims that counting goes on before it does.
+/// While it runs each key is named, the metric for alerting shows it, and nothing claims that counting goes on before
+/// it does.
 #[tokio::test]
 async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
     let server = RedisServer::start();
@@ -400,8 +401,9 @@ async fn a_counter_of_another_type_stops_counting_loudly_until_it_is_mended() {
     daemon.drain().await;
 }
 
-/// Redis cuts a torn file behind its last whole command, also inside a transaction, which stays open: what follows is lost when the file
-/// is torn again, and comes back below the checkpoint when a later transaction closes it. Counts that are too low must not be trusted.
+/// Redis cuts a torn file behind its last whole command, also inside a transaction, which stays open: what follows is
+/// lost when the file is torn again, and comes back below the checkpoint when a later transaction closes it. Counts
+/// that are too low must not be trusted.
 #[tokio::test]
 async fn entries_that_a_torn_file_brings_back_are_said() {
     const LOST: u64 = 50;

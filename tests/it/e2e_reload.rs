@@ -72,7 +72,8 @@ fn fails(call: &Finished, said: &[&str]) {
     assert!(said.iter().all(|said| call.stderr.contains(said)), "{}", call.told());
 }
 
-/// A plan that is sold with a higher limit from today on must not need a restart, and one with a mistake must not end the counting.
+/// A plan that is sold with a higher limit from today on must not need a restart, and one with a mistake must not end
+/// the counting.
 #[tokio::test]
 async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     let mut daemon = Planned::start("1000").await;

@@ -1,4 +1,5 @@
-//! The daemon on a primary that Sentinels watch: through failovers, with logins, and with URLs that name something else.
+//! The daemon on a primary that Sentinels watch: through failovers, with logins, and with URLs that name something
+//! else.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -58,8 +59,8 @@ async fn is_ready(daemon: &mut Daemon) {
     .await;
 }
 
-/// A primary that dies takes what the replica had not got with it. What survived has to be counted and raised once, by a daemon that
-/// nobody restarts, and that may do no more than the documents grant it.
+/// A primary that dies takes what the replica had not got with it. What survived has to be counted and raised once, by
+/// a daemon that nobody restarts, and that may do no more than the documents grant it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_costs_no_event_that_survives_and_doubles_none() {
     let mut service = SentinelService::start().await;
@@ -87,7 +88,8 @@ async fn a_failover_costs_no_event_that_survives_and_doubles_none() {
     daemon.drain().await;
 }
 
-/// A primary that hung is still one in its own eyes when it wakes up: a daemon that goes on with it counts what nobody keeps.
+/// A primary that hung is still one in its own eyes when it wakes up: a daemon that goes on with it counts what nobody
+/// keeps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_was_replaced_while_it_hung_is_left() {
     let service = SentinelService::start().await;
@@ -134,7 +136,8 @@ async fn one_sentinel_is_enough() {
     daemon.drain().await;
 }
 
-/// Sentinels that demand a login are configured as often as those that do not; a login that is refused has to be named as theirs.
+/// Sentinels that demand a login are configured as often as those that do not; a login that is refused has to be named
+/// as theirs.
 #[tokio::test]
 async fn sentinels_may_demand_the_login_of_the_servers_or_one_of_their_own() {
     let demands = |of_sentinels| Passwords { of_servers: Some(PASSWORD), of_sentinels: Some(of_sentinels) };

@@ -44,7 +44,8 @@ impl Product {
     }
 }
 
-/// Without prefixes of their own, a limit that one product sets for `alice` would raise alerts for the `alice` of the other.
+/// Without prefixes of their own, a limit that one product sets for `alice` would raise alerts for the `alice` of the
+/// other.
 #[tokio::test]
 async fn daemons_with_different_prefixes_do_not_share_their_subjects() {
     let outbox = Outbox::start();
@@ -56,7 +57,8 @@ async fn daemons_with_different_prefixes_do_not_share_their_subjects() {
     }
     assert_eq!((EU.total(&outbox, "raised").await, US.total(&outbox, "raised").await), (2, 0));
 
-    // A change below the own prefix takes effect within a second: that prefix is the one that Redis tells the daemon about.
+    // A change below the own prefix takes effect within a second: that prefix is the one that Redis tells the daemon
+    // about.
     US.limit(&outbox, "5").await;
     let mut sent = 1;
     eventually("the new limit raises alerts", || {

@@ -1,5 +1,5 @@
-//! Two real daemons on one Redis: one reads, the other stands by and takes over. No test waits for a lease to run out but the one that
-//! is about it.
+//! Two real daemons on one Redis: one reads, the other stands by and takes over. No test waits for a lease to run out
+//! but the one that is about it.
 //!
 //! That counts are right also where both read is shown without the lease, in `events_worker.rs`.
 
@@ -54,7 +54,8 @@ impl House {
         (reader, standby)
     }
 
-    /// Until daemons that don't read have asked so many times more for the lease: nothing else asks how long a key will live.
+    /// Until daemons that don't read have asked so many times more for the lease: nothing else asks how long a key will
+    /// live.
     async fn asked_in_vain(&self, times: u64) {
         let asked = || async {
             let stats: String = self.outbox.run("INFO", "commandstats").await;
@@ -79,7 +80,8 @@ async fn reads(daemon: &mut Daemon) {
     metric_is(daemon, "quotabell_reading 1").await;
 }
 
-/// A second daemon that also reads doubles the load for nothing; one that does not take over makes the second one useless.
+/// A second daemon that also reads doubles the load for nothing; one that does not take over makes the second one
+/// useless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_daemon_reads_and_the_other_takes_over_when_it_is_killed() {
     let house = House::build();
@@ -119,7 +121,8 @@ async fn a_daemon_that_drains_hands_over_at_once() {
     standby.drain().await;
 }
 
-/// A supervisor that restarts a crashed daemon within a second must not see it idle for the rest of its predecessor's lease.
+/// A supervisor that restarts a crashed daemon within a second must not see it idle for the rest of its predecessor's
+/// lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
     let house = House::build();
@@ -191,7 +194,8 @@ async fn a_daemon_that_was_paused_beyond_its_lease_counts_nothing_twice() {
     paused.drain().await;
 }
 
-/// A key of ours that holds something else is named until it is mended, as any other: guessing who reads would spoil both.
+/// A key of ours that holds something else is named until it is mended, as any other: guessing who reads would spoil
+/// both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     let house = House::build();

@@ -6,7 +6,8 @@ use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::types::percent::THRESHOLDS_MAX;
 use quotabell::types::{Alert, StreamId};
 
-/// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it for 90 ms.
+/// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it
+/// for 90 ms.
 #[tokio::test]
 async fn alerts_of_a_backlog_are_raised_in_commits_of_about_two_hundred() {
     const SUBJECTS: usize = 2_000;
@@ -105,7 +106,8 @@ async fn events_that_come_too_late_read_no_counters() {
     assert!(asked < 100, "{asked}");
 }
 
-/// Refused events are kept with their fields: a reading full of large ones must not become one commit of many megabytes.
+/// Refused events are kept with their fields: a reading full of large ones must not become one commit of many
+/// megabytes.
 #[tokio::test]
 async fn large_refused_events_are_kept_in_several_commits() {
     const EVENTS: usize = 300;
@@ -129,7 +131,8 @@ async fn large_refused_events_are_kept_in_several_commits() {
     assert_eq!(of.len(), EVENTS, "each entry once");
     assert!(refused.iter().all(|(_, fields)| fields.len() == 6 + 32), "16 fields are kept");
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(1));
-    // Each commit adds to the total of refused events once, the last also to that of counted ones: 13 KiB of each entry are kept.
+    // Each commit adds to the total of refused events once, the last also to that of counted ones: 13 KiB of each entry
+    // are kept.
     let commits = calls(&partition, "hincrby").await - 1;
     assert!(commits > EVENTS * 13 / 1_024, "{commits}");
 }
@@ -150,8 +153,8 @@ fn add_payloads(partition: &Partition, entries: usize, bytes: usize) {
     redis::cmd("EVAL").arg(SCRIPT).arg(1).arg("usage").arg(entries).arg(bytes).exec(&mut connection).expect("added");
 }
 
-/// Small entries make readings large; what follows them may be of any size. 10,000 small ones and 1,500 of 1 MiB once took the server to
-/// 3 GB and the daemon to 1.5 GB.
+/// Small entries make readings large; what follows them may be of any size. 10,000 small ones and 1,500 of 1 MiB once
+/// took the server to 3 GB and the daemon to 1.5 GB.
 #[tokio::test]
 async fn large_entries_behind_small_ones_are_counted_in_bounded_memory() {
     const MIB: usize = 1 << 20;

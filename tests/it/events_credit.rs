@@ -2,8 +2,8 @@
 
 use crate::support::partition::Partition;
 
-/// I1: what was not used can't be given back, and the order of the stream decides what was used, also between events with ids and
-/// without.
+/// I1: what was not used can't be given back, and the order of the stream decides what was used, also between events
+/// with ids and without.
 #[tokio::test]
 async fn a_credit_gives_back_what_was_used_before_it_and_no_more() {
     let partition = Partition::without_worker();
@@ -36,7 +36,8 @@ async fn a_credit_gives_back_what_was_used_before_it_and_no_more() {
     assert_eq!((total("counted").await, total("duplicates").await), (10, 2));
 }
 
-/// A counter that is nearly full takes what fits at its place in the stream: a credit makes room for what comes after it alone.
+/// A counter that is nearly full takes what fits at its place in the stream: a credit makes room for what comes after
+/// it alone.
 #[tokio::test]
 async fn the_order_of_the_stream_decides_what_fits() {
     let partition = Partition::without_worker();
@@ -78,8 +79,8 @@ async fn units_and_credit_in_one_entry_are_refused() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(1));
 }
 
-/// I3: a customer was told at 4,000 of 5,000. Neither a credit nor the second time at 4,000 changes that, not even for a worker that
-/// was not there.
+/// I3: a customer was told at 4,000 of 5,000. Neither a credit nor the second time at 4,000 changes that, not even for
+/// a worker that was not there.
 #[tokio::test]
 async fn a_credit_takes_no_alert_back_and_lets_none_be_raised_twice() {
     let partition = Partition::without_worker();

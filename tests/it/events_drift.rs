@@ -8,7 +8,8 @@ async fn counter(partition: &Partition, subject: &str) -> String {
     partition.keys.usage(&Metric::default(), partition.today().await, keys::bucket(subject))
 }
 
-/// I1: what is stored wins, and nothing is lost or counted twice: a worker that trusted its memory would overwrite the correction.
+/// I1: what is stored wins, and nothing is lost or counted twice: a worker that trusted its memory would overwrite the
+/// correction.
 #[tokio::test]
 async fn a_counter_changed_by_hand_is_counted_on_from_what_is_stored() {
     let partition = Partition::with_worker().await;
@@ -62,7 +63,8 @@ async fn counters_deleted_by_hand_are_counted_from_zero() {
     }
 }
 
-/// I8: what no commit writes is named and not guessed at: a count with a zero before it would be found changed for ever.
+/// I8: what no commit writes is named and not guessed at: a count with a zero before it would be found changed for
+/// ever.
 #[tokio::test]
 async fn a_count_that_no_commit_writes_stops_the_counting_until_it_is_mended() {
     for held in ["007", "1.5", "-1", "abc", "", "9007199254740992", "+5"] {
@@ -96,8 +98,8 @@ fn events(n: usize) -> [Vec<String>; 3] {
     ]
 }
 
-/// I2: a right that is withdrawn while the worker counts stops it; a commit that met the refusal midway would be counted again at each
-/// try, and an alert raised again or lost.
+/// I2: a right that is withdrawn while the worker counts stops it; a commit that met the refusal midway would be
+/// counted again at each try, and an alert raised again or lost.
 #[tokio::test]
 async fn a_right_withdrawn_while_a_worker_counts_leaves_nothing_half_done() {
     const RIGHTS: [&str; 7] = ["xadd", "sadd", "rpush", "expire", "hincrby", "hset", "set"];

@@ -5,7 +5,8 @@ use quotabell::ledger::forget;
 use quotabell::types::{Period, Subject, keys};
 use quotabell::views::alerts::kept_periods;
 
-/// Of many counters in one hash a commit compares one: a total that was held must not be written back where another is compared.
+/// Of many counters in one hash a commit compares one: a total that was held must not be written back where another is
+/// compared.
 #[tokio::test]
 async fn a_counter_that_was_removed_begins_at_zero() {
     let partition = Partition::with_worker().await;

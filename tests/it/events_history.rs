@@ -7,8 +7,8 @@ use quotabell::types::{Day, Metric, Subject, keys};
 
 const CLOSED_TTL_S: i64 = 48 * 3600 + 2560;
 
-/// What was used on a day must be known when its counters are gone: also of a stream that has been silent since, and by a daemon that
-/// finds the day when it starts. Counters that are let go before would be lost.
+/// What was used on a day must be known when its counters are gone: also of a stream that has been silent since, and by
+/// a daemon that finds the day when it starts. Counters that are let go before would be lost.
 #[tokio::test]
 async fn a_day_that_is_over_is_archived_before_its_counters_are_let_go() {
     let partition = Partition::without_worker();

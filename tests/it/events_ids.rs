@@ -9,7 +9,8 @@ async fn add_id(partition: &Partition, id: &str) {
     partition.add(&[(b"subject", b"alice"), (b"id", id.as_bytes())]).await;
 }
 
-/// I1: the next reader knows what the last one counted, whether that one drained, is still there, or was cut off in the middle.
+/// I1: the next reader knows what the last one counted, whether that one drained, is still there, or was cut off in the
+/// middle.
 #[tokio::test]
 async fn an_id_counts_once_across_a_take_over_and_a_restart() {
     let partition = Partition::without_worker();
@@ -41,8 +42,8 @@ async fn an_id_counts_once_across_a_take_over_and_a_restart() {
     assert_eq!(totals, 2 + 60 + 4 + 3 - 5);
 }
 
-/// I1: the promise is 10 to 20 minutes of stream time, also for a reader that begins in the middle of it; ids that are past are
-/// removed, also those of windows that were skipped.
+/// I1: the promise is 10 to 20 minutes of stream time, also for a reader that begins in the middle of it; ids that are
+/// past are removed, also those of windows that were skipped.
 #[tokio::test]
 async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     let partition = Partition::without_worker();
@@ -88,7 +89,8 @@ async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     worker.end().await;
 }
 
-/// One explicit id in the future dates every later entry: windows follow arrival, so ids are still found, and still let go.
+/// One explicit id in the future dates every later entry: windows follow arrival, so ids are still found, and still let
+/// go.
 #[tokio::test]
 async fn an_entry_in_the_future_does_not_freeze_the_windows() {
     let partition = Partition::with_worker().await;
@@ -106,8 +108,8 @@ async fn an_entry_in_the_future_does_not_freeze_the_windows() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(4));
 }
 
-/// Ids without an end must not take the memory of the machine: the newest are remembered, also by the next reader, which reads what is
-/// stored slice by slice. What is forgotten is counted again, so it must be known.
+/// Ids without an end must not take the memory of the machine: the newest are remembered, also by the next reader,
+/// which reads what is stored slice by slice. What is forgotten is counted again, so it must be known.
 #[tokio::test]
 async fn of_more_ids_than_may_be_remembered_the_newest_are() {
     const MAX: usize = 1_000;

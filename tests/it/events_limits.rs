@@ -17,8 +17,8 @@ async fn record(partition: &Partition, subject: &str, percent: u16) -> RaisedRec
     serde_json::from_str(&text).expect("a record")
 }
 
-/// I3: a customer who upgrades at noon from 5,000 to 20,000 hears again at 16,000 and 20,000, and the record keeps what was told
-/// before.
+/// I3: a customer who upgrades at noon from 5,000 to 20,000 hears again at 16,000 and 20,000, and the record keeps what
+/// was told before.
 #[tokio::test]
 async fn a_higher_limit_lets_its_thresholds_be_raised_again() {
     let partition = Partition::with_worker().await;
@@ -45,8 +45,8 @@ async fn a_higher_limit_lets_its_thresholds_be_raised_again() {
     assert_eq!((&stored.earlier[0].id, stored.earlier[0].threshold_units), (&told[0].id, 4_000));
 }
 
-/// I3: a limit that goes up and down tells nobody the same number twice; and what lies behind the count is not raised by a limit that
-/// moves, only by a crossing.
+/// I3: a limit that goes up and down tells nobody the same number twice; and what lies behind the count is not raised
+/// by a limit that moves, only by a crossing.
 #[tokio::test]
 async fn a_limit_that_goes_up_and_down_raises_nothing_twice() {
     let partition = Partition::without_worker();
@@ -86,8 +86,8 @@ async fn a_threshold_is_raised_again_ten_times_at_most() {
     assert_eq!(record(&partition, "alice", 100).await.earlier.len(), 10);
 }
 
-/// After a credit a threshold of a higher limit lies ahead again. It is raised by the event that crosses it, and not by one that went
-/// past it before.
+/// After a credit a threshold of a higher limit lies ahead again. It is raised by the event that crosses it, and not by
+/// one that went past it before.
 #[tokio::test]
 async fn a_higher_limit_is_crossed_by_events_alone_also_after_a_credit() {
     let partition = Partition::with_worker().await;
@@ -105,7 +105,8 @@ async fn a_higher_limit_is_crossed_by_events_alone_also_after_a_credit() {
     assert_eq!(partition.raised("alice").await[3..], [(80, 160)]);
 }
 
-/// I3: a credit may bring a threshold ahead again that a higher limit had moved behind the count: whoever reaches it then has crossed it.
+/// I3: a credit may bring a threshold ahead again that a higher limit had moved behind the count: whoever reaches it
+/// then has crossed it.
 #[tokio::test]
 async fn a_threshold_that_lies_ahead_after_a_credit_is_crossed() {
     let partition = Partition::with_worker().await;
@@ -134,7 +135,8 @@ async fn an_alert_whose_flag_expired_is_not_raised_again() {
     assert_eq!(partition.run::<u64>(&["EXISTS", &flag]).await, 0);
 }
 
-/// While the day lasts the count decides, so a lowered limit takes effect with the next event; afterwards only a crossing does.
+/// While the day lasts the count decides, so a lowered limit takes effect with the next event; afterwards only a
+/// crossing does.
 #[tokio::test]
 async fn a_lowered_limit_counts_today_and_not_for_yesterday() {
     let partition = Partition::without_worker();

@@ -1,4 +1,5 @@
-//! The stream is trimmed, deleted or made again behind the worker's back: what is gone is noticed, what is there is counted once.
+//! The stream is trimmed, deleted or made again behind the worker's back: what is gone is noticed, what is there is
+//! counted once.
 
 use crate::support::eventually::eventually;
 use crate::support::partition::Partition;
@@ -41,8 +42,8 @@ async fn a_stream_made_again_is_read_from_its_beginning() {
     assert_eq!(partition.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
 }
 
-/// Behind the largest id there is nothing to look for, and Redis refuses to. Taken for an error, a stream that is counted to its end
-/// would look as if counting had stopped.
+/// Behind the largest id there is nothing to look for, and Redis refuses to. Taken for an error, a stream that is
+/// counted to its end would look as if counting had stopped.
 #[tokio::test]
 async fn a_stream_whose_ids_are_used_up_is_counted_to_its_end_and_so_is_its_successor() {
     let partition = Partition::with_worker().await;
@@ -83,7 +84,8 @@ async fn a_checkpoint_that_is_deleted_stops_the_counting_until_it_is_mended() {
     assert_eq!(partition.count("alice", "requests", today).await, Some(2));
 }
 
-/// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones for ever.
+/// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones
+/// for ever.
 #[tokio::test]
 async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() {
     let partition = Partition::with_worker().await;

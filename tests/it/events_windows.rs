@@ -20,8 +20,9 @@ async fn raised(partition: &Partition) -> BTreeSet<(String, String, u16)> {
     set
 }
 
-/// I1, I3, I7: an hour of UTC, a day, a week and a month of the subject's zone and billing day count the same events, and each alerts
-/// at its own limit; an event that comes late counts in each of its periods while its day still takes it.
+/// I1, I3, I7: an hour of UTC, a day, a week and a month of the subject's zone and billing day count the same events,
+/// and each alerts at its own limit; an event that comes late counts in each of its periods while its day still takes
+/// it.
 #[tokio::test]
 async fn four_windows_count_and_alert_side_by_side() {
     let partition = Partition::without_worker();
@@ -139,7 +140,8 @@ async fn an_event_that_comes_too_late_is_refused_also_where_its_rows_are_held() 
     assert_eq!(refused[0].1[3], b"too_late");
 }
 
-/// I1: an event counts in all of its periods or in none. Where the month has no room, the hour and the day would say that it was used.
+/// I1: an event counts in all of its periods or in none. Where the month has no room, the hour and the day would say
+/// that it was used.
 #[tokio::test]
 async fn an_event_that_does_not_fit_one_of_its_periods_counts_in_none() {
     let partition = Partition::without_worker();
@@ -158,8 +160,8 @@ async fn an_event_that_does_not_fit_one_of_its_periods_counts_in_none() {
     assert_eq!((refused.len(), refused[0].1[3].as_slice()), (1, b"counter_overflow".as_slice()));
 }
 
-/// A billing day that changes in mid-month begins another month, in which what was used before is not counted again; whoever sets it
-/// back goes on in the month before.
+/// A billing day that changes in mid-month begins another month, in which what was used before is not counted again;
+/// whoever sets it back goes on in the month before.
 #[tokio::test]
 async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
     let partition = Partition::without_worker();
@@ -187,7 +189,8 @@ async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
     assert_eq!(used(Window::Day, 10).await, 9);
 }
 
-/// Who moves to another zone in the middle of a day must not be counted twice, and is told when the day ends where they are now.
+/// Who moves to another zone in the middle of a day must not be counted twice, and is told when the day ends where they
+/// are now.
 #[tokio::test]
 async fn a_zone_that_changes_in_mid_period_counts_each_event_once() {
     let partition = Partition::without_worker();

@@ -86,7 +86,8 @@ async fn odd_subjects_are_counted_apart() {
     }
 }
 
-/// A producer that sends twice because a reply was lost is counted once: inside a batch, across batches, across workers.
+/// A producer that sends twice because a reply was lost is counted once: inside a batch, across batches, across
+/// workers.
 #[tokio::test]
 async fn an_event_id_counts_once() {
     let partition = Partition::without_worker();
@@ -111,7 +112,8 @@ async fn an_event_id_counts_once() {
     assert_eq!(totals["duplicates"], 2);
 }
 
-/// Ids protect for 10 to 20 minutes of stream time, also where an outage lies between: not by the clock of whoever reads.
+/// Ids protect for 10 to 20 minutes of stream time, also where an outage lies between: not by the clock of whoever
+/// reads.
 #[tokio::test]
 async fn event_ids_protect_in_stream_time() {
     let partition = Partition::without_worker();
@@ -145,7 +147,8 @@ async fn a_plain_hset_takes_effect_within_a_second() {
     assert_eq!(partition.alerts().await[0], ("alice".to_owned(), 80));
 }
 
-/// An unreadable setting must not turn into a default: the subject is counted, not judged, and judged again once it is mended.
+/// An unreadable setting must not turn into a default: the subject is counted, not judged, and judged again once it is
+/// mended.
 #[tokio::test]
 async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
     let partition = Partition::without_worker();
@@ -163,7 +166,8 @@ async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
     .await;
 }
 
-/// A subject whose key became a string keeps all its settings: judged by the default plan it would be alerted at another's limit.
+/// A subject whose key became a string keeps all its settings: judged by the default plan it would be alerted at
+/// another's limit.
 #[tokio::test]
 async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     let partition = Partition::without_worker();
@@ -186,7 +190,8 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     assert_eq!(partition.alerts().await, [("bob".to_owned(), 100)]);
 }
 
-/// A platform that keeps its own fields in a subject's hash may write them all the time: that must not stop the counting.
+/// A platform that keeps its own fields in a subject's hash may write them all the time: that must not stop the
+/// counting.
 #[tokio::test]
 async fn a_subject_that_is_written_all_the_time_is_counted() {
     let partition = Partition::with_worker().await;
@@ -221,8 +226,8 @@ async fn an_event_of_the_last_day_of_1969_is_counted_and_judged() {
     assert_eq!(partition.alerts().await, [("alice".to_owned(), 80), ("alice".to_owned(), 100)]);
 }
 
-/// I8: entries so large that the first reading can't come through are read in smaller ones. Here the server hangs up on a reply
-/// above 1 MB; a slow network that runs into the deadline does the same.
+/// I8: entries so large that the first reading can't come through are read in smaller ones. Here the server hangs up on
+/// a reply above 1 MB; a slow network that runs into the deadline does the same.
 #[tokio::test]
 async fn entries_too_large_for_one_reading_are_read_in_smaller_ones() {
     let partition = Partition::without_worker();
@@ -309,8 +314,8 @@ async fn racing_workers_count_every_entry_once() {
     assert_eq!(totals["counted"], 3000);
 }
 
-/// After a race for a nearly full counter a worker must not remember the room that its own failed commit would have used: it would
-/// refuse events that fit.
+/// After a race for a nearly full counter a worker must not remember the room that its own failed commit would have
+/// used: it would refuse events that fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     const COUNT_MAX: u64 = (1 << 53) - 1;
@@ -354,8 +359,8 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     assert_eq!((totals["counted"], totals["refused"]), (SUBJECTS + EVENTS - refused, refused));
 }
 
-/// Two containers with the same host name and the same address inside: each takes the other for its own dead predecessor. Were that
-/// believed more than once, they would take the lease from each other for ever.
+/// Two containers with the same host name and the same address inside: each takes the other for its own dead
+/// predecessor. Were that believed more than once, they would take the lease from each other for ever.
 #[tokio::test]
 async fn two_workers_of_the_same_home_do_not_take_the_lease_from_each_other() {
     let partition = Partition::without_worker();

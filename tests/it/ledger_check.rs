@@ -207,7 +207,8 @@ fn plan_of_one() -> PlanConfig {
     PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig::default() }
 }
 
-/// A check of the wrong period refuses a customer whose next one has just begun. The caller's idea of the time must not matter.
+/// A check of the wrong period refuses a customer whose next one has just begun. The caller's idea of the time must not
+/// matter.
 #[tokio::test]
 async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
     let gate = Gate::open();
@@ -273,7 +274,8 @@ async fn each_window_refuses_by_its_own_count() {
     assert!(gate.judge(&question(&subject("all"), 11), &profile).await.never_fits());
 }
 
-/// Where the event can't be appended the rate must not be taken from: the caller is let through or refused unrecorded, and asks again.
+/// Where the event can't be appended the rate must not be taken from: the caller is let through or refused unrecorded,
+/// and asks again.
 #[tokio::test]
 async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
     let gate = Gate::open();

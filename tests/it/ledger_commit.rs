@@ -100,8 +100,8 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     assert_eq!(ledger.dump().await, before);
 }
 
-/// Somebody who deletes an entry between its reading and its commit changes what he would change right behind the commit: nothing that
-/// was counted. It is neither told to be lost nor counted twice.
+/// Somebody who deletes an entry between its reading and its commit changes what he would change right behind the
+/// commit: nothing that was counted. It is neither told to be lost nor counted twice.
 #[tokio::test]
 async fn an_entry_that_is_deleted_between_reading_and_commit_counts_once() {
     let ledger = Ledger::open();
@@ -120,8 +120,8 @@ async fn an_entry_that_is_deleted_between_reading_and_commit_counts_once() {
     }
 }
 
-/// A failover takes entries that were read. Where the new primary's clock is behind, or producers give ids themselves, others come to
-/// lie under the same ids: the last one is there, and says nothing of those before it.
+/// A failover takes entries that were read. Where the new primary's clock is behind, or producers give ids themselves,
+/// others come to lie under the same ids: the last one is there, and says nothing of those before it.
 #[tokio::test]
 async fn a_batch_is_not_committed_to_a_server_that_has_other_entries_under_its_ids() {
     let (primary, successor) = (Ledger::open(), Ledger::open());
@@ -147,8 +147,8 @@ async fn reader(ledger: &Ledger) -> StreamReader {
     StreamReader::connect(&RedisEndpoint::local(ledger.server.port()), "usage").await.expect("it reads")
 }
 
-/// INFO costs the server as much as some counters, with each commit. A reader that is there proves as much; where it has gone, or the
-/// user may not ask, INFO has to.
+/// INFO costs the server as much as some counters, with each commit. A reader that is there proves as much; where it
+/// has gone, or the user may not ask, INFO has to.
 #[tokio::test]
 async fn the_process_is_known_by_its_reader() {
     let ledger = Ledger::open();
@@ -175,8 +175,9 @@ async fn the_process_is_known_by_its_reader() {
     ledger.committed(&batch).await;
 }
 
-/// What was read from a primary and is not on the replica that took its place must not be counted there, though the replica's
-/// checkpoint is the one that the batch was read from: 1050 counted and 1000 surviving was measured without this.
+/// What was read from a primary and is not on the replica that took its place must not be counted there, though the
+/// replica's checkpoint is the one that the batch was read from: 1050 counted and 1000 surviving was measured without
+/// this.
 #[tokio::test]
 async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
     let (primary, replica) = (Ledger::open_with(&["--save", "", "--repl-diskless-sync-delay", "0"]), Ledger::open());
@@ -209,8 +210,8 @@ async fn a_batch_read_too_long_ago_is_old() {
     assert_eq!(ledger.dump().await, before);
 }
 
-/// I1: what somebody else wrote to a counter must not be overwritten by what the worker believes. The one counter of a hash is
-/// compared each time, and so is each that raises an alert.
+/// I1: what somebody else wrote to a counter must not be overwritten by what the worker believes. The one counter of a
+/// hash is compared each time, and so is each that raises an alert.
 #[tokio::test]
 async fn a_counter_that_was_changed_by_hand_is_drift_and_nothing_is_written() {
     let ledger = Ledger::open();
@@ -280,7 +281,8 @@ async fn a_counter_that_raises_an_alert_is_always_compared() {
     }
 }
 
-/// I3: a flag that is there means that the alert was raised, whatever the worker has read: the caller hears that it was not.
+/// I3: a flag that is there means that the alert was raised, whatever the worker has read: the caller hears that it was
+/// not.
 #[tokio::test]
 async fn an_alert_whose_flag_is_there_is_not_raised() {
     let ledger = Ledger::open();
@@ -333,8 +335,8 @@ fn id_of(id: &str) -> SeenId {
     SeenId::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
 }
 
-/// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the batch would
-/// be counted again at each try.
+/// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the
+/// batch would be counted again at each try.
 #[tokio::test]
 async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
     let ledger = Ledger::open();
@@ -412,7 +414,8 @@ async fn a_full_server_still_commits() {
     assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 }
 
-/// The life of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without one.
+/// The life of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without
+/// one.
 #[tokio::test]
 async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
     let ledger = Ledger::open();
@@ -431,8 +434,8 @@ async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
     }
 }
 
-/// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever; and a counter
-/// whose life was set keeps it.
+/// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever; and
+/// a counter whose life was set keeps it.
 #[tokio::test]
 async fn a_record_that_comes_later_in_the_minute_has_a_life() {
     let ledger = Ledger::open();
@@ -448,8 +451,8 @@ async fn a_record_that_comes_later_in_the_minute_has_a_life() {
     assert!(ledger.run::<u64>(&["TTL", &ledger.counter(&first)]).await <= 1_000_000);
 }
 
-/// A hash is given its life once a minute: one that somebody deleted in between, and that a new subject makes again, would live for
-/// ever.
+/// A hash is given its life once a minute: one that somebody deleted in between, and that a new subject makes again,
+/// would live for ever.
 #[tokio::test]
 async fn a_hash_that_has_gone_gets_its_life_when_it_is_made_again() {
     let ledger = Ledger::open();

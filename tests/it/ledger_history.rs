@@ -169,8 +169,8 @@ async fn what_is_older_than_history_is_kept_goes() {
     assert_eq!(metrics, ["requests"]);
 }
 
-/// A million subjects in one call would hold the server for seconds; a worker that is killed in between must lose none of them, and
-/// one that finds another server with the same data must not go by the order of the first.
+/// A million subjects in one call would hold the server for seconds; a worker that is killed in between must lose none
+/// of them, and one that finds another server with the same data must not go by the order of the first.
 #[tokio::test]
 async fn a_day_is_archived_in_slices_by_whoever_is_there() {
     let books = Books::open();
@@ -212,7 +212,8 @@ async fn a_day_is_archived_in_slices_by_whoever_is_there() {
         }
     }
     assert_eq!(books.run::<usize>(&["HLEN", &history]).await, subjects);
-    // 3,000 counters by 100, as many values by 400, as far as it came before the restart, and a call for each 64 buckets.
+    // 3,000 counters by 100, as many values by 400, as far as it came before the restart, and a call for each 64
+    // buckets.
     assert!((38..80).contains(&calls), "{calls}");
 }
 

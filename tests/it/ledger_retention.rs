@@ -63,7 +63,8 @@ fn day(text: &str) -> Day {
     Day::parse(text).expect("a date")
 }
 
-/// Counters of a day that is over would otherwise take memory for two weeks; those of a day that is not must outlive an outage.
+/// Counters of a day that is over would otherwise take memory for two weeks; those of a day that is not must outlive an
+/// outage.
 #[tokio::test]
 async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     let books = Books::open();

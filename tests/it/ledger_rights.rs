@@ -43,7 +43,8 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     ledger.committed(&batch).await;
 }
 
-/// Most commits write counters and nothing else, others refused events alone: no other kind of key asks for their rights.
+/// Most commits write counters and nothing else, others refused events alone: no other kind of key asks for their
+/// rights.
 #[tokio::test]
 async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     let ledger = Ledger::open();
@@ -77,7 +78,8 @@ async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     ledger.committed(&alert).await;
 }
 
-/// An audit that can't write what it found must not say it again with each look, and nothing is trimmed that could not be noted.
+/// An audit that can't write what it found must not say it again with each look, and nothing is trimmed that could not
+/// be noted.
 #[tokio::test]
 async fn an_audit_and_a_tidying_without_their_right_write_nothing() {
     let ledger = Ledger::open();

@@ -1,4 +1,5 @@
-//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the dry run of it all.
+//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the dry
+//! run of it all.
 
 use std::collections::HashMap;
 
@@ -54,7 +55,8 @@ async fn the_group_stands_at_the_checkpoint() {
     }
 }
 
-/// Ids are numbers: as text, entry 10 of a millisecond comes before entry 9, and what another group needs would be trimmed.
+/// Ids are numbers: as text, entry 10 of a millisecond comes before entry 9, and what another group needs would be
+/// trimmed.
 #[tokio::test]
 async fn trimming_knows_that_entry_9_comes_before_entry_10() {
     for (needed, last) in [("1700000000000-9", "1700000000000-10"), ("999999999999-0", "1000000000000-0")] {
@@ -111,7 +113,8 @@ async fn trimming_stops_at_what_another_group_needs() {
     assert_eq!(kept, [ids[4].to_string(), ids[5].to_string()], "the checkpoint's entry stays, and what is unread");
 }
 
-/// A stream that was made again may hold entries below the checkpoint: trimmed for counted, they would be lost without a word.
+/// A stream that was made again may hold entries below the checkpoint: trimmed for counted, they would be lost without
+/// a word.
 #[tokio::test]
 async fn a_stream_that_was_made_again_is_left_alone() {
     let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
@@ -222,7 +225,8 @@ async fn unread_entries_that_are_trimmed_are_counted_once() {
     assert_eq!((&groups[0]["entries-read"], &groups[0]["lag"]), (&redis::Value::Int(4), &redis::Value::Int(0)));
 }
 
-/// A stream that was made again begins anew, with what had gone from it by then: counted as unread, that would be told to be lost.
+/// A stream that was made again begins anew, with what had gone from it by then: counted as unread, that would be told
+/// to be lost.
 #[tokio::test]
 async fn what_had_gone_from_a_stream_that_was_made_again_is_no_loss() {
     let ledger = Ledger::open();
@@ -248,7 +252,8 @@ async fn what_had_gone_from_a_stream_that_was_made_again_is_no_loss() {
     assert_eq!(read().await, 2);
 }
 
-/// Producers that trim (MAXLEN) or somebody who deletes rarely stop with the newest entry: what is read behind the gap must not hide it.
+/// Producers that trim (MAXLEN) or somebody who deletes rarely stop with the newest entry: what is read behind the gap
+/// must not hide it.
 #[tokio::test]
 async fn unread_entries_that_are_removed_before_others_are_read_are_counted_once() {
     for is_trimmed in [false, true] {
@@ -294,7 +299,8 @@ async fn entries_that_are_removed_before_the_first_commit_are_counted() {
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(1));
 }
 
-/// What was read before its first commit is counted, so deleting it then is neither a loss nor a stream that was made again.
+/// What was read before its first commit is counted, so deleting it then is neither a loss nor a stream that was made
+/// again.
 #[tokio::test]
 async fn an_entry_that_is_deleted_before_the_first_commit_is_no_loss() {
     let ledger = Ledger::open();
@@ -309,8 +315,8 @@ async fn an_entry_that_is_deleted_before_the_first_commit_is_no_loss() {
     }
 }
 
-/// A cleaning job that deletes the stream takes events along that nobody has counted: an operator who sees no number trusts counts that
-/// are too low.
+/// A cleaning job that deletes the stream takes events along that nobody has counted: an operator who sees no number
+/// trusts counts that are too low.
 #[tokio::test]
 async fn unread_entries_that_go_with_their_stream_are_counted_once() {
     for gone in [&["DEL", "usage"][..], &["RENAME", "usage", "kept"]] {
@@ -368,7 +374,8 @@ async fn a_count_that_was_set_is_no_loss() {
     }
 }
 
-/// Redis may bring entries back below the checkpoint, where nobody reads them. Counts that are too low must not be trusted.
+/// Redis may bring entries back below the checkpoint, where nobody reads them. Counts that are too low must not be
+/// trusted.
 #[tokio::test]
 async fn entries_that_return_below_the_checkpoint_are_found() {
     for has_unread in [false, true] {

@@ -78,7 +78,8 @@ async fn a_contact_is_found_again_or_known_to_be_removed() {
     assert_eq!(find(email("ops")).await, ContactLookup::Removed, "it has contacts of its own now");
 }
 
-/// A contact that calls itself `none` would share its delivery with the alert that waits for a contact, and get nothing.
+/// A contact that calls itself `none` would share its delivery with the alert that waits for a contact, and get
+/// nothing.
 #[tokio::test]
 async fn the_reserved_id_is_replaced() {
     let outbox = Outbox::start();

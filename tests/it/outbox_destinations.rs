@@ -141,7 +141,8 @@ async fn leased(outbox: &Outbox) -> u64 {
     keys.len() as u64
 }
 
-/// A mail server that hangs under hundreds of mails must not delay a single webhook, and is not called by all of them at once.
+/// A mail server that hangs under hundreds of mails must not delay a single webhook, and is not called by all of them
+/// at once.
 #[tokio::test]
 async fn a_mail_server_that_hangs_delays_no_webhook() {
     let outbox = Outbox::start();
@@ -159,8 +160,8 @@ async fn a_mail_server_that_hangs_delays_no_webhook() {
     assert_eq!(in_flight, 1, "it has never answered");
 }
 
-/// What the attempts at one destination may be at once: one, one more with each success, half with each failure, never more than
-/// configured.
+/// What the attempts at one destination may be at once: one, one more with each success, half with each failure, never
+/// more than configured.
 #[tokio::test]
 async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failures() {
     let outbox = Outbox::start();
@@ -285,8 +286,8 @@ async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
     assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
 }
 
-/// Deliveries that follow others must take no place of their own, also when another worker leases there meanwhile: a receiver would get
-/// more at once than its bound allows.
+/// Deliveries that follow others must take no place of their own, also when another worker leases there meanwhile: a
+/// receiver would get more at once than its bound allows.
 #[tokio::test]
 async fn deliveries_that_follow_others_take_no_place() {
     let outbox = Outbox::start();
@@ -328,8 +329,8 @@ async fn a_destination_has_no_more_attempts_at_once_than_its_bound() {
     assert_eq!(hanging.heard(), 16);
 }
 
-/// A destination that begins to fail must not get all that was leased to follow: that would be called time after time by what its open
-/// circuit holds back. What is given back counts no attempt.
+/// A destination that begins to fail must not get all that was leased to follow: that would be called time after time
+/// by what its open circuit holds back. What is given back counts no attempt.
 #[tokio::test]
 async fn nothing_follows_an_attempt_that_failed() {
     let outbox = Outbox::start();
@@ -367,7 +368,8 @@ async fn in_flight(outbox: &Outbox, port: u16) -> u64 {
     outbox.run("ZCARD", format!("{}http://127.0.0.1:{port}", outbox.keys.leased_prefix())).await
 }
 
-/// A receiver that is down is not called for each of its deliveries, but once in a while; the first success lets all of them go.
+/// A receiver that is down is not called for each of its deliveries, but once in a while; the first success lets all of
+/// them go.
 #[tokio::test]
 async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     let outbox = Outbox::start();
@@ -425,7 +427,8 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
 }
 
-/// Attempts that began before a circuit opened may end together with the one that closes it: what is closed once is not open any more.
+/// Attempts that began before a circuit opened may end together with the one that closes it: what is closed once is not
+/// open any more.
 #[tokio::test]
 async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
     let outbox = Outbox::start();
@@ -454,8 +457,8 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
     assert_eq!(left, 0, "it would be counted as open for ever");
 }
 
-/// Behind a receiver that is down for good nothing may wait for ever: each delivery ends when its time is over, also one that was never
-/// tried; the others wait on.
+/// Behind a receiver that is down for good nothing may wait for ever: each delivery ends when its time is over, also
+/// one that was never tried; the others wait on.
 #[tokio::test]
 async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     let outbox = Outbox::start();

@@ -399,7 +399,8 @@ async fn a_lost_answer_doubles_nothing() {
     }
 }
 
-/// Each contact hears what it names, the operator gets copies of what it asks for, and what nobody asks for is recorded alone.
+/// Each contact hears what it names, the operator gets copies of what it asks for, and what nobody asks for is recorded
+/// alone.
 #[tokio::test]
 async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     let mut town = Town::found([]).await;

@@ -183,8 +183,8 @@ async fn a_stale_token_changes_nothing() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// Waking must find exactly the subject's deliveries, whatever other subjects are called, and take away a lease whose holder
-/// looked before the change; otherwise the contact that appeared waits for the backstop.
+/// Waking must find exactly the subject's deliveries, whatever other subjects are called, and take away a lease whose
+/// holder looked before the change; otherwise the contact that appeared waits for the backstop.
 #[tokio::test]
 async fn waking_finds_one_subject_and_overrides_a_lease() {
     let outbox = Outbox::start();

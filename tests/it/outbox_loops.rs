@@ -62,8 +62,8 @@ async fn alerts_travel_from_the_outbox_to_their_contacts() {
     assert!(seen.iter().any(|seen| seen.address == "ops@b.test"));
 }
 
-/// What was only put off has had no attempt: neither its number nor its clock may move, or it would be given up, and retried late,
-/// for attempts that nobody made.
+/// What was only put off has had no attempt: neither its number nor its clock may move, or it would be given up, and
+/// retried late, for attempts that nobody made.
 #[tokio::test]
 async fn a_delivery_that_was_put_off_has_had_no_attempt() {
     let outbox = Outbox::start();
@@ -192,7 +192,8 @@ async fn a_drain_finishes_what_runs_and_starts_nothing() {
     assert_eq!((leased.id, leased.attempts), (delivery(&later, &email("a")), 1));
 }
 
-/// What was leased but not begun when the drain starts must be free for the next worker at once, as if it had never been leased.
+/// What was leased but not begun when the drain starts must be free for the next worker at once, as if it had never
+/// been leased.
 #[tokio::test]
 async fn a_drain_gives_back_what_was_leased_and_not_started() {
     let outbox = Outbox::start();
@@ -201,7 +202,8 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
         outbox.set_contacts(&alert.subject, &json(&[email("a")])).await;
         outbox.fan_out_new(&alert, &[email("a")]).await;
     }
-    // The first attempt itself starts the drain, while the others, leased by the same call, still look their contacts up.
+    // The first attempt itself starts the drain, while the others, leased by the same call, still look their contacts
+    // up.
     let stop = Arc::new(std::sync::OnceLock::<CancellationToken>::new());
     let told = Arc::clone(&stop);
     let notifier = Double::new(move |_| {
@@ -255,7 +257,8 @@ async fn a_contact_added_later_gets_the_alert_that_waited() {
     assert_eq!(notifier.seen()[0].address, "new@b.test");
 }
 
-/// The contact is looked up at each attempt: an address that was mended counts at once, a removed contact gets nothing more.
+/// The contact is looked up at each attempt: an address that was mended counts at once, a removed contact gets nothing
+/// more.
 #[tokio::test]
 async fn contacts_are_rechecked_at_each_attempt() {
     let outbox = Outbox::start();
@@ -300,7 +303,8 @@ async fn unreadable_contacts_make_deliveries_wait() {
     assert!(outbox.due(&id).await > Some(totals.now.0 + 50_000), "it looks again in a minute, not in a busy loop");
 }
 
-/// While Redis is away nothing may be lost, and what was accepted meanwhile must be recorded before anybody attempts it again.
+/// While Redis is away nothing may be lost, and what was accepted meanwhile must be recorded before anybody attempts it
+/// again.
 #[tokio::test]
 async fn an_outcome_survives_an_outage_longer_than_its_lease() {
     let mut outbox = Outbox::on(RedisServer::start_durable());
@@ -428,7 +432,8 @@ async fn an_alert_without_contact_sleeps_until_it_expires() {
     assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (2, 0));
 }
 
-/// After a connection broke, changes may have been missed: those that can be told now are woken, and the others sleep on.
+/// After a connection broke, changes may have been missed: those that can be told now are woken, and the others sleep
+/// on.
 #[tokio::test]
 async fn only_deliveries_with_a_contact_are_woken() {
     let outbox = Outbox::start();

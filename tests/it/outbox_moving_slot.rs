@@ -95,7 +95,8 @@ fn kind(result: Result<impl std::fmt::Debug, OutboxError>) -> ErrorKind {
     result.expect_err("half of the keys are elsewhere").error_kind()
 }
 
-/// A delivery whose hash has gone ahead looks as if it had been lost. One that was dropped for that is an alert nobody gets.
+/// A delivery whose hash has gone ahead looks as if it had been lost. One that was dropped for that is an alert nobody
+/// gets.
 #[tokio::test]
 async fn deliveries_whose_hashes_have_moved_ahead_are_not_dropped() {
     let outbox = MovingOutbox::start().await;

@@ -116,8 +116,8 @@ fn header<'a>(caught: &'a CaughtRequest, name: &str) -> &'a str {
     caught.headers[name].to_str().expect("ASCII")
 }
 
-/// Receivers deduplicate by webhook-id: it must be the alert's, on every attempt. They compare the timestamp with their own clock: it
-/// must be this machine's, however wrong the clock of Redis is, as a day here.
+/// Receivers deduplicate by webhook-id: it must be the alert's, on every attempt. They compare the timestamp with their
+/// own clock: it must be this machine's, however wrong the clock of Redis is, as a day here.
 #[tokio::test]
 async fn a_webhook_keeps_its_id_over_attempts() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
@@ -203,7 +203,8 @@ async fn a_muted_contact_gets_nothing() {
     assert!(receiver.try_next().is_none());
 }
 
-/// An old stream that is read for the first time must mail nobody about last month; an outage of hours must lose nothing.
+/// An old stream that is read for the first time must mail nobody about last month; an outage of hours must lose
+/// nothing.
 #[tokio::test]
 async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");

@@ -58,8 +58,8 @@ async fn until_leased(outbox: &Outbox, token: &str) -> LeasedDelivery {
     found.into_inner().expect("just seen")
 }
 
-/// An outcome that comes after the lease ran out, but before anybody else leased, is true and must be kept: otherwise a delivered
-/// alert is sent again.
+/// An outcome that comes after the lease ran out, but before anybody else leased, is true and must be kept: otherwise a
+/// delivered alert is sent again.
 #[tokio::test]
 async fn a_lease_that_ran_out_can_still_be_settled() {
     let outbox = Outbox::start();
@@ -125,7 +125,8 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     outbox.assert_balanced().await;
 }
 
-/// A lease that is given back must leave no trace of an attempt: neither in the count nor in the clock of `give_up_after`.
+/// A lease that is given back must leave no trace of an attempt: neither in the count nor in the clock of
+/// `give_up_after`.
 #[tokio::test]
 async fn a_released_lease_counts_no_attempt() {
     let outbox = Outbox::start();
@@ -267,7 +268,8 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     );
 }
 
-/// A total that Redis can't add to must be found before the delivery is ended, or the totals would never agree with the deliveries.
+/// A total that Redis can't add to must be found before the delivery is ended, or the totals would never agree with the
+/// deliveries.
 #[tokio::test]
 async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     let outbox = Outbox::start();
@@ -292,7 +294,8 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns the kind of its error.
+/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns the kind of its
+/// error.
 async fn with_wrong_type<T>(
     outbox: &Outbox,
     name: &str,

@@ -9,8 +9,8 @@ const GIVEN_BACK: [&str; 4] = ["SETUSER", "default", "resetkeys", "~*"];
 /// What is recorded is tried at least so often before the test looks.
 const TRIES: u64 = 20;
 
-/// Each attempt gives its slot back when it ends. If no more held up the next ones, a daemon that can't record would send all that is due,
-/// and all of it again when the leases run out.
+/// Each attempt gives its slot back when it ends. If no more held up the next ones, a daemon that can't record would
+/// send all that is due, and all of it again when the leases run out.
 #[tokio::test]
 async fn nothing_more_is_sent_while_outcomes_cannot_be_recorded() {
     let outbox = Outbox::start();

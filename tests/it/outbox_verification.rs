@@ -1,4 +1,5 @@
-//! A notification for one contact: a request for consent on its way through the outbox, on a real server with real receivers.
+//! A notification for one contact: a request for consent on its way through the outbox, on a real server with real
+//! receivers.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -30,8 +30,8 @@ async fn due_now(outbox: &Outbox) -> BTreeSet<String> {
     due.into_iter().collect()
 }
 
-/// An import of a million subjects must not be a million scripts: those for whom nothing waits cost a part of a pipeline, and where
-/// nothing waits at all, one look.
+/// An import of a million subjects must not be a million scripts: those for whom nothing waits cost a part of a
+/// pipeline, and where nothing waits at all, one look.
 #[tokio::test]
 async fn only_subjects_with_alerts_that_wait_cost_a_script() {
     let outbox = Outbox::start();
@@ -58,8 +58,8 @@ async fn only_subjects_with_alerts_that_wait_cost_a_script() {
     assert_eq!(due_now(&outbox).await, expected);
 }
 
-/// A contact that comes between the reading of the contacts and the writing of the delivery is noticed when nothing waits yet: the alert
-/// would sleep until it expires.
+/// A contact that comes between the reading of the contacts and the writing of the delivery is noticed when nothing
+/// waits yet: the alert would sleep until it expires.
 #[tokio::test]
 async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     let outbox = Outbox::start();

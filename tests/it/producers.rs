@@ -1,4 +1,5 @@
-//! The functions with which producers choose a partition, as docs/sending.md shows them: each is run whose interpreter is here.
+//! The functions with which producers choose a partition, as docs/sending.md shows them: each is run whose interpreter
+//! is here.
 
 use std::fs;
 use std::path::Path;

@@ -164,7 +164,8 @@ async fn what_is_used_up_comes_back_in_its_time() {
         assert!(limiter.take(&client, &key, SHORT).await.expect("an answer"));
         let again = || async { limiter.take(&client, &key, SHORT).await.expect("an answer").then_some(()) };
         eventually("it comes back", again).await;
-        // At least as much has passed as between the server's two decisions, however late an answer is; its clock counts whole ms.
+        // At least as much has passed as between the server's two decisions, however late an answer is; its clock
+        // counts whole ms.
         let since = asked.elapsed();
         assert!(since + Duration::from_millis(5) > SHORT, "{limiter:?} came back after {since:?}");
     }
@@ -248,7 +249,8 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
     }
 }
 
-/// Removing a hundred thousand calls in one step would hold the server, and all who wait for it, for more than ten milliseconds.
+/// Removing a hundred thousand calls in one step would hold the server, and all who wait for it, for more than ten
+/// milliseconds.
 #[tokio::test]
 async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     let clockwork = Clockwork::start();

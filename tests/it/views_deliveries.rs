@@ -27,7 +27,8 @@ async fn listed(outbox: &Outbox, filter: &DeliveryFilter) -> Vec<DeliveryView> {
     }
 }
 
-/// Many deliveries are made in one millisecond; a list that pages by time alone would skip or repeat them, or never end.
+/// Many deliveries are made in one millisecond; a list that pages by time alone would skip or repeat them, or never
+/// end.
 #[tokio::test]
 async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
     let outbox = Outbox::start();

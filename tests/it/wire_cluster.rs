@@ -1,5 +1,5 @@
-//! The client in a cluster: every command reaches the node of its key, through moves of slots too, and none is sent twice that may
-//! have run.
+//! The client in a cluster: every command reaches the node of its key, through moves of slots too, and none is sent
+//! twice that may have run.
 
 use std::collections::HashMap;
 
@@ -78,7 +78,8 @@ async fn pipelines_transactions_and_scripts_reach_the_nodes_of_their_keys() {
     assert!(replies[0].is_err() && replies[1].as_deref() == Ok("k1!"), "{replies:?}");
 }
 
-/// While a slot moves its keys are at either node. Commands find theirs; a script that would see half of them does not run.
+/// While a slot moves its keys are at either node. Commands find theirs; a script that would see half of them does not
+/// run.
 #[tokio::test]
 async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
     let cluster = RedisCluster::start().await;
@@ -138,7 +139,8 @@ async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
     assert_eq!(held(&cluster, &keys).await, [(to, 6)].into());
 }
 
-/// An event that is appended twice is counted twice: of a pipeline whose slot moved on the way only the rest is sent on.
+/// An event that is appended twice is counted twice: of a pipeline whose slot moved on the way only the rest is sent
+/// on.
 #[tokio::test]
 async fn what_has_run_before_the_slot_moved_is_not_run_again() {
     let cluster = RedisCluster::start().await;

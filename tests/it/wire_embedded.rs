@@ -93,7 +93,8 @@ async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     again.stop().await.expect("it stops");
 }
 
-/// A daemon that was killed leaves the server behind; the next one must not start a second on the same file, nor refuse.
+/// A daemon that was killed leaves the server behind; the next one must not start a second on the same file, nor
+/// refuse.
 #[tokio::test]
 async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
     let place = Place::new();
@@ -250,8 +251,8 @@ fn which(name: &str) -> String {
     String::from_utf8(found.stdout).expect("a path").trim().to_owned()
 }
 
-/// Waits until the append-only file has all that was answered. With `everysec` it mostly has before the answer; while the disk is busy with
-/// what came before, up to two seconds later.
+/// Waits until the append-only file has all that was answered. With `everysec` it mostly has before the answer; while
+/// the disk is busy with what came before, up to two seconds later.
 async fn written(place: &Place) {
     eventually("the file has it", || async {
         let info: String = place.client().query(redis::cmd("INFO").arg("persistence")).await.ok()?;
@@ -293,8 +294,8 @@ async fn a_file_torn_inside_a_transaction_is_written_anew() {
     server.stop().await.expect("it stops");
 }
 
-/// A daemon that is ready before the file is written anew takes events that the torn beginning may still take along; so does one that
-/// adopts the server of a daemon which was killed in between.
+/// A daemon that is ready before the file is written anew takes events that the torn beginning may still take along; so
+/// does one that adopts the server of a daemon which was killed in between.
 #[tokio::test]
 async fn a_server_is_ready_when_its_file_is_written_anew() {
     let place = Place::new();

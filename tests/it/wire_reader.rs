@@ -158,7 +158,8 @@ async fn a_huge_reply_is_read_and_its_memory_given_back() {
     assert!(reader.capacity() <= 9 * 1024 * 1024, "{}", reader.capacity());
 }
 
-/// The server builds a whole reply before it sends any of it: where large entries follow small ones, it would hold all of them twice.
+/// The server builds a whole reply before it sends any of it: where large entries follow small ones, it would hold all
+/// of them twice.
 #[tokio::test]
 async fn the_server_ends_a_reading_rather_than_hold_more_than_a_subscriber_may_have() {
     const MIB: usize = 1 << 20;
@@ -186,7 +187,8 @@ async fn the_server_ends_a_reading_rather_than_hold_more_than_a_subscriber_may_h
     assert_eq!(read(&mut reader, "0-0", 16).await.entries, 16);
 }
 
-/// An entry that no server sends to a subscriber at once has to be known, to be refused; and what is in it must not be held.
+/// An entry that no server sends to a subscriber at once has to be known, to be refused; and what is in it must not be
+/// held.
 #[tokio::test]
 async fn an_entry_that_is_too_long_is_read_no_further() {
     const BOUND: usize = 16 << 20;

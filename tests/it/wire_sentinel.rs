@@ -116,8 +116,8 @@ async fn a_server_that_says_it_is_a_replica_is_waited_for() {
     assert_eq!(answering(&client).await, Ok(replica.port()));
 }
 
-/// A primary that was cut off answers as before. Only the Sentinels know, so they are asked all the time: both kinds of connection
-/// leave it although nothing fails.
+/// A primary that was cut off answers as before. Only the Sentinels know, so they are asked all the time: both kinds of
+/// connection leave it although nothing fails.
 #[tokio::test]
 async fn connections_leave_a_primary_that_was_replaced_and_still_answers() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

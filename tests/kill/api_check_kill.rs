@@ -1,8 +1,8 @@
-//! `POST /v1/check` with `record` while the daemon is killed with SIGKILL at random moments, over and over: what a client sends until it
-//! has an answer is counted once.
+//! `POST /v1/check` with `record` while the daemon is killed with SIGKILL at random moments, over and over: what a
+//! client sends until it has an answer is counted once.
 //!
-//! Moments are random numbers of answers since the daemon was ready, and then of round trips to Redis; so kills land between a request,
-//! the script, the answer and the commit. `QUOTABELL_TEST_SEED` repeats a run's choices.
+//! Moments are random numbers of answers since the daemon was ready, and then of round trips to Redis; so kills land
+//! between a request, the script, the answer and the commit. `QUOTABELL_TEST_SEED` repeats a run's choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -62,7 +62,8 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
     let (answers, answered) = watch::channel(0);
     // The daemon's own provider; a second test in this process finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A connection for each request: what fails has failed with the daemon that lives now, not with one that is long dead.
+    // A connection for each request: what fails has failed with the daemon that lives now, not with one that is long
+    // dead.
     let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).pool_max_idle_per_host(0).build();
     let client = client.expect("a client");
     let street = Arc::new(Street { address, client, lives, answers, stop: CancellationToken::new() });

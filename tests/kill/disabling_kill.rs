@@ -1,8 +1,8 @@
-//! Contacts whose receivers are gone (410), and a daemon that is killed while it disables them: between the mark, the notice to the
-//! others, their alerts and the settlement.
+//! Contacts whose receivers are gone (410), and a daemon that is killed while it disables them: between the mark, the
+//! notice to the others, their alerts and the settlement.
 //!
-//! Each life of a daemon has a new subject with a contact that is gone and two others. Whatever was cut off, the contact ends disabled,
-//! the others have one notice and each alert, and the contact's own deliveries end cancelled.
+//! Each life of a daemon has a new subject with a contact that is gone and two others. Whatever was cut off, the
+//! contact ends disabled, the others have one notice and each alert, and the contact's own deliveries end cancelled.
 
 use quotabell::types::{AlertId, ContactId, DeliveryId, DisabledState};
 use rand::rngs::StdRng;
@@ -26,7 +26,8 @@ const ROUND_TRIPS_MAX: u32 = 40;
 /// The contacts of each subject.
 const CONTACTS: [(&str, Manners); 3] = [("gone", Manners::Gone), ("good", Manners::Good), ("flaky", Manners::Flaky)];
 
-/// A contact that is marked and whose alert went to nobody, or of which nobody was told, would be found by its customer alone.
+/// A contact that is marked and whose alert went to nobody, or of which nobody was told, would be found by its customer
+/// alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its_alerts() {
     let seed =

@@ -1,5 +1,5 @@
-//! `DELETE` of a subject while the daemon is killed with SIGKILL at random moments: whoever sends it until it is answered has everything
-//! removed, and nothing of anybody else. `QUOTABELL_TEST_SEED` repeats a run's choices.
+//! `DELETE` of a subject while the daemon is killed with SIGKILL at random moments: whoever sends it until it is
+//! answered has everything removed, and nothing of anybody else. `QUOTABELL_TEST_SEED` repeats a run's choices.
 
 use std::net::SocketAddr;
 
@@ -18,8 +18,8 @@ const KILLS: u64 = 30;
 /// Both thresholds of the limit of an hour and of a day.
 const UNITS: u64 = 12;
 
-/// Each step of an erasure is a command of its own: one that died half way and was begun again must leave nothing, and no total that the
-/// worker holds may bring a counter back.
+/// Each step of an erasure is a command of its own: one that died half way and was begun again must leave nothing, and
+/// no total that the worker holds may bring a counter back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed() {
     let seed =
@@ -98,7 +98,8 @@ async fn is_read(outbox: &Outbox, entries: u64) {
     .await;
 }
 
-/// The keys that name a subject, or hold something that does; usage events and digests of their ids expire by themselves.
+/// The keys that name a subject, or hold something that does; usage events and digests of their ids expire by
+/// themselves.
 async fn naming(outbox: &Outbox, of: &str) -> Vec<String> {
     let keys: Vec<String> = outbox.run("KEYS", "*").await;
     let mut naming = Vec::new();

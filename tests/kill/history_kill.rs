@@ -1,5 +1,5 @@
-//! Archiving of days that are over while the daemon is killed with SIGKILL at random moments: what was used on each day is known
-//! afterwards, once. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! Archiving of days that are over while the daemon is killed with SIGKILL at random moments: what was used on each day
+//! is known afterwards, once. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const DAYS: i64 = 10;
 const SLICES_WITHIN: Duration = Duration::from_secs(5);
 const DAY_MS: i64 = 86_400_000;
 
-/// A day is archived slice by slice. One that is begun again must neither lose a counter nor count it twice. These days are over by the
-/// server's clock, so each entry changes a day that may be archived already, and is archived again.
+/// A day is archived slice by slice. One that is begun again must neither lose a counter nor count it twice. These days
+/// are over by the server's clock, so each entry changes a day that may be archived already, and is archived again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() {
     let seed =
@@ -67,7 +67,8 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
             add(at, &mut random, count).await;
             daemon = setup.spawn();
             daemon.says(READY).await;
-            // A daemon looks for days that an earlier one has left once the stream is read to its end: oldest first, ten times a second.
+            // A daemon looks for days that an earlier one has left once the stream is read to its end: oldest first,
+            // ten times a second.
             let _ = tokio::time::timeout(SLICES_WITHIN, slices(&outbox, &days, random.random_range(1..7))).await;
             for _ in 0..random.random_range(0..200) {
                 let _: String = outbox.run("PING", &[] as &[&str]).await;

@@ -1,9 +1,9 @@
-//! The real binary, killed with SIGKILL at random moments, over and over, in the middle of one run of events. Afterwards every number
-//! must be what a plain map says.
+//! The real binary, killed with SIGKILL at random moments, over and over, in the middle of one run of events.
+//! Afterwards every number must be what a plain map says.
 //!
-//! Moments are random numbers of round trips to Redis, counted from the start of the process, from the moment it is ready, from a
-//! commit or from a webhook that has arrived and is not answered yet; so kills land in starts, readings, commits, fan-outs, sends and
-//! settlements. Some lives are two daemons at once, of which one
+//! Moments are random numbers of round trips to Redis, counted from the start of the process, from the moment it is
+//! ready, from a commit or from a webhook that has arrived and is not answered yet; so kills land in starts, readings,
+//! commits, fan-outs, sends and settlements. Some lives are two daemons at once, of which one
 //! reads and the other stands by. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -70,7 +70,8 @@ struct Scene {
     /// Contacts by subject, those of the silent included.
     contacts: BTreeMap<String, Vec<Contact>>,
     setup: DaemonSetup,
-    /// Where daemons listen. One that is started where the last reader was killed need not wait for its lease to run out.
+    /// Where daemons listen. One that is started where the last reader was killed need not wait for its lease to run
+    /// out.
     homes: [String; 2],
 }
 
@@ -188,7 +189,8 @@ impl Scene {
         let _: u64 = self.outbox.run("HSET", words).await;
     }
 
-    /// Adds events until told to stop, in pipelines of random length, and enters them into the model by the ids that the stream gave.
+    /// Adds events until told to stop, in pipelines of random length, and enters them into the model by the ids that
+    /// the stream gave.
     fn produce(&self, stop: &CancellationToken) -> JoinHandle<StreamModel> {
         let (client, keys, stop) = (Arc::clone(&self.outbox.client), self.outbox.keys.clone(), stop.clone());
         let mut traffic = Traffic::new(self.traffic.seed());

@@ -1,6 +1,6 @@
-//! Three real daemons that share eight partitions, killed with SIGKILL again and again under traffic. Each is started again at its
-//! address, so that partitions go from one to the other all the time. Afterwards every number must be what a plain map says.
-//! `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! Three real daemons that share eight partitions, killed with SIGKILL again and again under traffic. Each is started
+//! again at its address, so that partitions go from one to the other all the time. Afterwards every number must be what
+//! a plain map says. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::BTreeSet;
 

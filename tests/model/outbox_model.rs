@@ -1,4 +1,5 @@
-//! Random histories of the delivery scripts against a model in memory: after each step Redis and the model agree, and I4 holds.
+//! Random histories of the delivery scripts against a model in memory: after each step Redis and the model agree, and
+//! I4 holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +15,8 @@ use quotabell::outbox::{
 };
 use quotabell::types::{Alert, Channel, Class, DeliveryId, Keys};
 
-/// One step. Numbers choose among what there is at that moment, so that every sequence means something and can be shrunk.
+/// One step. Numbers choose among what there is at that moment, so that every sequence means something and can be
+/// shrunk.
 #[derive(Debug, Clone)]
 enum Step {
     /// An alert goes into the outbox and is fanned out to a subset of the contacts; twice, as after a lost answer.

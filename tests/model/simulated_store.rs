@@ -102,7 +102,8 @@ impl MemoryStore {
         }
     }
 
-    /// Every counter that a commit writes must be what the worker believes: nobody else has committed since its checkpoint.
+    /// Every counter that a commit writes must be what the worker believes: nobody else has committed since its
+    /// checkpoint.
     fn compare(&mut self, batch: &Batch) {
         for group in &batch.groups {
             for row in &group.rows {

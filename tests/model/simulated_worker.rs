@@ -1,4 +1,5 @@
-//! The decisions of a worker, one at a time: what `events/session.rs` does on one connection, without connection, clock or tasks.
+//! The decisions of a worker, one at a time: what `events/session.rs` does on one connection, without connection, clock
+//! or tasks.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -154,7 +155,8 @@ impl SimulatedWorker {
         }
     }
 
-    /// Reads up to so many entries, which it takes for read at `server`, and adds those that can be. Some settings may have changed since the last time.
+    /// Reads up to so many entries, which it takes for read at `server`, and adds those that can be. Some settings may
+    /// have changed since the last time.
     pub async fn read(&mut self, store: &mut impl Store, count: usize, server: UnixMs, changed: Option<&str>) -> usize {
         let Some(session) = &mut self.session else { return 0 };
         let entries = store.read(session.after, count).await;
@@ -213,7 +215,8 @@ impl SimulatedWorker {
         session.ahead.look_again(&mut self.builder, &mut self.held);
     }
 
-    /// Adds what was read until the batch is full or all of it is added, and reads what that needs; or the session ends.
+    /// Adds what was read until the batch is full or all of it is added, and reads what that needs; or the session
+    /// ends.
     pub async fn make_ready(&mut self, store: &mut impl Store) {
         for _ in 0..READS_MAX {
             self.take_missing();

@@ -1,6 +1,6 @@
-//! Expiring set, one-time token, cooldown and lease against plain models in memory: random schedules of calls and time, through the
-//! public API, on a real server whose clock the test turns. Any call may be sent twice, as after a lost answer: the second answer
-//! must say what the first did.
+//! Expiring set, one-time token, cooldown and lease against plain models in memory: random schedules of calls and time,
+//! through the public API, on a real server whose clock the test turns. Any call may be sent twice, as after a lost
+//! answer: the second answer must say what the first did.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -214,7 +214,8 @@ impl Model for CooldownModel {
 
     fn call(&mut self, now_ms: u64, call: &Pass) -> CooldownDecision {
         self.calls += 1;
-        // Neither a clock that was set back nor an interval that was longer before keeps anybody out for more than an interval.
+        // Neither a clock that was set back nor an interval that was longer before keeps anybody out for more than an
+        // interval.
         if let Some(through) = &mut self.through {
             through.ends_ms = through.ends_ms.min(now_ms + call.interval_ms);
         }

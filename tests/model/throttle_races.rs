@@ -1,7 +1,8 @@
-//! 64 clients at once, each on its own connection, on the server's own clock: no limiter lets more through than it says.
+//! 64 clients at once, each on its own connection, on the server's own clock: no limiter lets more through than it
+//! says.
 //!
-//! A caller can't know when the server ran its call, only that it was between sending it and having the answer. So a stretch of
-//! time is charged only with calls that lie in it for certain, and no correct limiter can fail here.
+//! A caller can't know when the server ran its call, only that it was between sending it and having the answer. So a
+//! stretch of time is charged only with calls that lie in it for certain, and no correct limiter can fail here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

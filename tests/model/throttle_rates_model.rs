@@ -1,7 +1,8 @@
-//! Fixed window, sliding window and GCRA against plain models in memory: random schedules of calls and time, answers compared to the
-//! microsecond, through the public API, on a real server whose clock the test turns.
+//! Fixed window, sliding window and GCRA against plain models in memory: random schedules of calls and time, answers
+//! compared to the microsecond, through the public API, on a real server whose clock the test turns.
 //!
-//! The models are as simple as the promise. They know no Lua, no keys and no rounding but the one that the promise names.
+//! The models are as simple as the promise. They know no Lua, no keys and no rounding but the one that the promise
+//! names.
 
 use std::time::Duration;
 
@@ -195,7 +196,8 @@ impl Model for FixedModel {
         if self.ends_ms < now_ms {
             *self = Self::default();
         }
-        // Neither a clock that was set back nor a window that was longer before keeps anybody out for more than a window.
+        // Neither a clock that was set back nor a window that was longer before keeps anybody out for more than a
+        // window.
         self.ends_ms = self.ends_ms.min(now_ms + window_ms);
         let is_open = now_ms < self.ends_ms;
         let mut used = if is_open { self.used } else { 0 };

@@ -1,6 +1,6 @@
-//! Seeded histories of workers that read, add, commit and forget, over a model of the store in memory: answers are lost, commits
-//! arrive late or twice, batches grow old, a failover takes a tail, several workers believe that they read. The same
-//! seeds are played against a real server.
+//! Seeded histories of workers that read, add, commit and forget, over a model of the store in memory: answers are
+//! lost, commits arrive late or twice, batches grow old, a failover takes a tail, several workers believe that they
+//! read. The same seeds are played against a real server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -115,8 +115,9 @@ impl<S: Store> World<S> {
         }
     }
 
-    /// Another server takes over, with what it has. Connections to the one before it end, so no reading goes on across it; but each
-    /// worker commits what it has added, as after any reading that failed, and that may arrive at the new one.
+    /// Another server takes over, with what it has. Connections to the one before it end, so no reading goes on across
+    /// it; but each worker commits what it has added, as after any reading that failed, and that may arrive at the new
+    /// one.
     async fn fail_over(&mut self) {
         self.store.fail_over();
         for worker in &mut self.workers {
@@ -312,7 +313,8 @@ impl Met {
     }
 }
 
-/// What a worker keeps, forgets and raises must be right after any order of events, also in orders that no real run ever meets.
+/// What a worker keeps, forgets and raises must be right after any order of events, also in orders that no real run
+/// ever meets.
 #[tokio::test]
 async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
     let histories = number_from("QUOTABELL_TEST_HISTORIES").unwrap_or(HISTORIES);
@@ -321,7 +323,8 @@ async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
         met.add(&play(first.wrapping_add(history), STEPS, MemoryStore::new()).await);
     }
     println!("seeds from {first}: {met:?}");
-    // A failover seldom comes between a reading and its commit: batches that are lost can not be counted on in a short run.
+    // A failover seldom comes between a reading and its commit: batches that are lost can not be counted on in a short
+    // run.
     let each = [met.stale, met.old, met.drift, met.arrived_late];
     assert!(met.committed > met.steps / 200 && met.alerts > 10 * histories, "{met:?}");
     assert!(met.overflows > 0, "{met:?}");

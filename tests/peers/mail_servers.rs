@@ -1,5 +1,6 @@
-//! Alert mails through mail servers of others that want STARTTLS and a password: `aiosmtpd` and Postfix, each a process of its own that
-//! tools/peers.sh has unpacked. What they took is read by Python's `email` and verified by `dkimpy`, as it lies in the mailbox.
+//! Alert mails through mail servers of others that want STARTTLS and a password: `aiosmtpd` and Postfix, each a process
+//! of its own that tools/peers.sh has unpacked. What they took is read by Python's `email` and verified by `dkimpy`, as
+//! it lies in the mailbox.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -112,7 +113,8 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
     (outcome, json!({"subject": said.subject_line, "text": said.text, "html": said.html, "id": id}))
 }
 
-/// A mail that arrives garbled, unsigned or not at all is an alert that was not given; and a wrong password must say so.
+/// A mail that arrives garbled, unsigned or not at all is an alert that was not given; and a wrong password must say
+/// so.
 async fn alerts_arrive_through(program: Program) {
     let (folder, public) = dkim_key();
     let certificates = Certificates::new();

@@ -1,10 +1,11 @@
-//! The same calls at the same moments through our limiters and through the Python package `limits`: the same decisions, and where not,
-//! why. In [`messages`], what we send through the libraries with which others receive it, and in [`mail_servers`] through their mail
-//! servers. `make test-peers` fetches the packages and
+//! The same calls at the same moments through our limiters and through the Python package `limits`: the same decisions,
+//! and where not, why. In [`messages`], what we send through the libraries with which others receive it, and in
+//! [`mail_servers`] through their mail servers. `make test-peers` fetches the packages and
 //! runs this.
 //!
-//! Both talk to one server whose clock the test turns. The schedules keep off exact boundaries and, for the fixed window, compare up
-//! to the first refusal: there the two differ on purpose, and tests of their own show how, so that a change of either is noticed.
+//! Both talk to one server whose clock the test turns. The schedules keep off exact boundaries and, for the fixed
+//! window, compare up to the first refusal: there the two differ on purpose, and tests of their own show how, so that a
+//! change of either is noticed.
 
 mod mail_servers;
 mod messages;
@@ -151,8 +152,8 @@ impl Both {
     }
 }
 
-/// A moving window that a widespread implementation decides otherwise would be a surprise to whoever comes from it; for calls of any
-/// number of units, also more than the limit.
+/// A moving window that a widespread implementation decides otherwise would be a surprise to whoever comes from it; for
+/// calls of any number of units, also more than the limit.
 #[test]
 fn sliding_windows_decide_as_limits_does() {
     let peers = Both::start();
@@ -178,8 +179,9 @@ fn fixed_windows_decide_single_units_as_limits_does() {
     });
 }
 
-/// `limits` counts what it refuses, so one refused call of several units closes the window for all that follow. Ours takes nothing: what
-/// is left can still be used. Up to that refusal both decide the same, and ours never refuses what theirs admits.
+/// `limits` counts what it refuses, so one refused call of several units closes the window for all that follow. Ours
+/// takes nothing: what is left can still be used. Up to that refusal both decide the same, and ours never refuses what
+/// theirs admits.
 #[test]
 fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
     let peers = Both::start();
@@ -208,8 +210,8 @@ fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
     assert_eq!(say("more", 1), Said { ours: true, theirs: false });
 }
 
-/// On the boundary itself: theirs still counts what is exactly a window old (and, fixed, is in its last millisecond as Redis keeps
-/// keys), ours is at its end, so that a wait of `retry_after` is long enough.
+/// On the boundary itself: theirs still counts what is exactly a window old (and, fixed, is in its last millisecond as
+/// Redis keeps keys), ours is at its end, so that a wait of `retry_after` is long enough.
 #[test]
 fn at_the_very_boundary_limits_waits_an_instant_longer() {
     let peers = Both::start();

@@ -1,5 +1,5 @@
-//! What we send, judged by the libraries with which others receive it: signatures by `standardwebhooks` and `svix`, CloudEvents by their
-//! SDK, each in Python and for Node, and the signatures of mails by `dkimpy`.
+//! What we send, judged by the libraries with which others receive it: signatures by `standardwebhooks` and `svix`,
+//! CloudEvents by their SDK, each in Python and for Node, and the signatures of mails by `dkimpy`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs Postfix as a plain process, for a test: postfix.sh ROOT FOLDER PORT CERTIFICATE KEY. ROOT is where tools/peers.sh has unpacked
-# Debian's packages; everything that it writes lies in FOLDER. It asks for STARTTLS, then for the user `alerts` with the password
-# `p:a/s%s word`, and puts each mail for example.com into FOLDER/mail/new. Ends with the process that started it: stdin tells.
+# Runs Postfix as a plain process, for a test: postfix.sh ROOT FOLDER PORT CERTIFICATE KEY. ROOT is where tools/peers.sh
+# has unpacked Debian's packages; everything that it writes lies in FOLDER. It asks for STARTTLS, then for the user
+# `alerts` with the password `p:a/s%s word`, and puts each mail for example.com into FOLDER/mail/new. Ends with the
+# process that started it: stdin tells.
 #
 # Postfix has to be started by root, and gives its rights away to users that every Debian has.
 set -euo pipefail

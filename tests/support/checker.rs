@@ -1,6 +1,6 @@
-//! Compares everything that Redis holds of a partition with the plain model of its stream: counters of every window, refused events,
-//! totals, records, flags, the outbox and the deliveries. Everything must have been counted and fanned out, and limits must not have
-//! changed.
+//! Compares everything that Redis holds of a partition with the plain model of its stream: counters of every window,
+//! refused events, totals, records, flags, the outbox and the deliveries. Everything must have been counted and fanned
+//! out, and limits must not have changed.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::cmp::Ordering;
@@ -189,7 +189,8 @@ pub async fn enter_stream(client: &RedisClient, stream: &str, model: &mut Stream
     }
 }
 
-/// Compares a partition with the model of its stream. Nothing may be uncounted or in the outbox, and nobody may write meanwhile.
+/// Compares a partition with the model of its stream. Nothing may be uncounted or in the outbox, and nobody may write
+/// meanwhile.
 pub async fn compare(client: &RedisClient, keys: &Keys, model: &StreamModel) -> Compared {
     let mut checker = Checker { client, keys, findings: Findings::default() };
     let stored = checker.stored().await;

@@ -1,8 +1,8 @@
 -- Put before a script by clockwork.rs: time is what the test says, everything else is the server's.
 --
--- The clock, us, is the last of ARGV, which the script itself does not see. When a key ends stands beside it, under its name and
--- ':ends', since the server's own end would come by the server's own clock. As Redis has it, a key is there in the
--- millisecond of its end and gone in the next, and a time to live that is no positive whole number is an error.
+-- The clock, us, is the last of ARGV, which the script itself does not see. When a key ends stands beside it, under its
+-- name and ':ends', since the server's own end would come by the server's own clock. As Redis has it, a key is there in
+-- the millisecond of its end and gone in the next, and a time to live that is no positive whole number is an error.
 
 local clock_us = tonumber(ARGV[#ARGV])
 local KEYS, ARGV = KEYS, {unpack(ARGV, 1, #ARGV - 1)}

@@ -1,9 +1,9 @@
-//! A real server whose scripts live by a clock that the test turns, so that time is part of a random schedule and answers can be
-//! compared to the microsecond.
+//! A real server whose scripts live by a clock that the test turns, so that time is part of a random schedule and
+//! answers can be compared to the microsecond.
 //!
-//! Between the caller and the server stands a relay. It puts `clockwork.lua` before each script that is loaded, and the clock behind the
-//! arguments of each call; the rest passes as it is. So the public API is what is tested, on a real server, with nothing of
-//! ours changed. It can also send a call twice, as a connection does whose answer was lost.
+//! Between the caller and the server stands a relay. It puts `clockwork.lua` before each script that is loaded, and the
+//! clock behind the arguments of each call; the rest passes as it is. So the public API is what is tested, on a real
+//! server, with nothing of ours changed. It can also send a call twice, as a connection does whose answer was lost.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};

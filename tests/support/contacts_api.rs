@@ -194,7 +194,8 @@ impl ContactsApi {
         self.caller.send("POST", path, &[], "").await
     }
 
-    /// Adds one more contact elsewhere and waits for its mail: whatever was asked for before has left by then, and nothing else had.
+    /// Adds one more contact elsewhere and waits for its mail: whatever was asked for before has left by then, and
+    /// nothing else had.
     pub async fn nothing_else_was_sent(&mut self) {
         self.add_email("last", "last@b.test").await;
         assert_eq!(self.next_verification().await.to, "last@b.test", "another message left");

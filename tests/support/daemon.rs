@@ -1,5 +1,5 @@
-//! The real binary as a daemon: `quotabell run` with an environment of its own, watched through its log and its HTTP port, killed
-//! when dropped.
+//! The real binary as a daemon: `quotabell run` with an environment of its own, watched through its log and its HTTP
+//! port, killed when dropped.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
@@ -51,8 +51,8 @@ pub struct Page {
 }
 
 impl DaemonSetup {
-    /// On this Redis, with an HTTP port that the system chooses, receivers on this machine allowed, and retries that a test can
-    /// wait for. Nothing of the tests' own environment reaches it but PATH.
+    /// On this Redis, with an HTTP port that the system chooses, receivers on this machine allowed, and retries that a
+    /// test can wait for. Nothing of the tests' own environment reaches it but PATH.
     pub fn on(redis_url: &str) -> Self {
         let setup = Self { variables: Vec::new(), arguments: Vec::new(), descriptors: None };
         setup

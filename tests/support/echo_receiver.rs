@@ -1,4 +1,5 @@
-//! A receiver of webhooks that is asked for its consent: checks each signature, echoes challenges as it is told, and keeps what came.
+//! A receiver of webhooks that is asked for its consent: checks each signature, echoes challenges as it is told, and
+//! keeps what came.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Reading caught mails as mail software does, as far as ours need it. The server itself is `quotabell::demo::receivers::SmtpCatcher`.
+//! Reading caught mails as mail software does, as far as ours need it. The server itself is
+//! `quotabell::demo::receivers::SmtpCatcher`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use base64::Engine;

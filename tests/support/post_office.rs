@@ -1,6 +1,6 @@
-//! A receiver for many contacts at once: each contact has its path, its secret and its manners. It looks into Redis whether success
-//! had been recorded before an attempt arrived, and holds each answer for a few round trips, so that kills land in the middle of
-//! sends.
+//! A receiver for many contacts at once: each contact has its path, its secret and its manners. It looks into Redis
+//! whether success had been recorded before an attempt arrived, and holds each answer for a few round trips, so that
+//! kills land in the middle of sends.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::BTreeMap;

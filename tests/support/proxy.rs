@@ -1,8 +1,8 @@
-//! A TCP proxy before a server, which breaks connections as networks do: answers that never arrive, frames that end in the middle,
-//! silence, one side that is gone while the other does not know.
+//! A TCP proxy before a server, which breaks connections as networks do: answers that never arrive, frames that end in
+//! the middle, silence, one side that is gone while the other does not know.
 //!
-//! No byte is ever left out of a connection that goes on: what a network holds back arrives later or the connection ends, and a stream
-//! with a hole would be a fault of the test.
+//! No byte is ever left out of a connection that goes on: what a network holds back arrives later or the connection
+//! ends, and a stream with a hole would be a fault of the test.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Once: the answer to the next script is dropped with its connection. The script has run, and its caller does not know.
+    /// Once: the answer to the next script is dropped with its connection. The script has run, and its caller does not
+    /// know.
     LoseReply,
     /// Once: the connection ends in the middle of the next answer.
     CutReply,

@@ -1,4 +1,5 @@
-//! A real cluster of three primaries, with one replica or three: on free ports, in temporary folders, killed when dropped.
+//! A real cluster of three primaries, with one replica or three: on free ports, in temporary folders, killed when
+//! dropped.
 
 use std::cell::Cell;
 
@@ -11,7 +12,8 @@ use super::redis_server::{RedisServer, free_port};
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16384;
 
-/// The nodes; the first three began as primaries, the last one as the replica of the one that serves the stream `usage`.
+/// The nodes; the first three began as primaries, the last one as the replica of the one that serves the stream
+/// `usage`.
 #[derive(Debug)]
 pub struct RedisCluster {
     pub nodes: Vec<RedisServer>,
@@ -141,8 +143,8 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until the replica takes what its primary writes: the link is up before that, and for up to a second a primary that
-    /// dies would take everything along.
+    /// Waits until the replica takes what its primary writes: the link is up before that, and for up to a second a
+    /// primary that dies would take everything along.
     async fn replicates(&self, primary: usize) {
         let key = "{usage}.replicated";
         self.tell(primary, &["SET", key, "1"]).await;
@@ -200,8 +202,8 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until the replicas of a primary have what it has now. Redis moves keys without waiting for them: where a primary dies
-    /// meanwhile, some of the moved keys are nowhere, and no program can tell what was in them.
+    /// Waits until the replicas of a primary have what it has now. Redis moves keys without waiting for them: where a
+    /// primary dies meanwhile, some of the moved keys are nowhere, and no program can tell what was in them.
     pub async fn is_replicated(&self, primary: usize) {
         let offsets = async |name: &str| {
             let info: String = self.try_on(primary, &["INFO", "replication"]).await.expect("it answers");

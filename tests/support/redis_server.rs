@@ -137,8 +137,8 @@ pub fn tear_newest(folder: &Path, bytes: u64) {
 
 /// A TCP port that nobody listens on at this moment.
 ///
-/// Drawn from below the range from which systems take the ports of outgoing connections (32768 on Linux): a port of that range may
-/// be taken by anybody's connection between a server's death and its restart.
+/// Drawn from below the range from which systems take the ports of outgoing connections (32768 on Linux): a port of
+/// that range may be taken by anybody's connection between a server's death and its restart.
 pub fn free_port() -> u16 {
     loop {
         let port = 10_000 + rand::random::<u16>() % 22_000;

@@ -1,5 +1,5 @@
-//! Servers that play a script to every client, whatever the protocol: what they say, what they wait for, and what they do wrong.
-//! Well-behaved ones are `quotabell::demo::receivers`.
+//! Servers that play a script to every client, whatever the protocol: what they say, what they wait for, and what they
+//! do wrong. Well-behaved ones are `quotabell::demo::receivers`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;

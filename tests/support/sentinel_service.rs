@@ -1,4 +1,5 @@
-//! A real primary with replicas, watched by three real Sentinels: on free ports, in temporary folders, killed when dropped.
+//! A real primary with replicas, watched by three real Sentinels: on free ports, in temporary folders, killed when
+//! dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,8 +21,8 @@ const OPTIONS: [&str; 8] =
 /// Sentinels; two of them agree that the primary is down.
 const SENTINELS: usize = 3;
 
-/// How often a Sentinel does what it does, in milliseconds. They find each other sooner; and none of them stops working for 30 s
-/// because this machine was too busy for it to run for 2 s.
+/// How often a Sentinel does what it does, in milliseconds. They find each other sooner; and none of them stops working
+/// for 30 s because this machine was too busy for it to run for 2 s.
 const PERIODS: [&str; 6] = ["PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TILT-TRIGGER", "60000"];
 
 /// The servers and their Sentinels.

@@ -1,7 +1,8 @@
 //! What a stream of usage events must lead to: plain maps, filled entry by entry in the order of the stream.
 //!
-//! Knows neither Redis nor batches, and nothing of the code under test: it reads the raw fields by the rules of docs/sending.md. So it
-//! judges any entry, also one that a test has made of random bytes, and any stream, also what is left of one after a failover.
+//! Knows neither Redis nor batches, and nothing of the code under test: it reads the raw fields by the rules of
+//! docs/sending.md. So it judges any entry, also one that a test has made of random bytes, and any stream, also what is
+//! left of one after a failover.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -69,7 +69,8 @@ impl Streams {
         let _: Vec<String> = self.partitions.first().client.pipe(&pipeline).await.expect("appended");
     }
 
-    /// Waits until everything is counted, and looks whether every count is that of the map, and every alert was raised once.
+    /// Waits until everything is counted, and looks whether every count is that of the map, and every alert was raised
+    /// once.
     pub async fn agree(&self) {
         let sent: u64 = self.sent.values().sum();
         let raised = |used: u64| [80, 100].iter().filter(|percent| used * 100 >= LIMIT * **percent).count() as u64;

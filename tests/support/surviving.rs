@@ -30,7 +30,8 @@ pub async fn all_counted(client: &RedisClient) {
         .await;
 }
 
-/// Everything of this server agrees with its own stream, where `requests` of every subject are limited to `limit` a day.
+/// Everything of this server agrees with its own stream, where `requests` of every subject are limited to `limit` a
+/// day.
 pub async fn agrees(client: &RedisClient, limit: u64) {
     let keys = Keys::new("usage");
     let mut model = StreamModel::new(&[], limit);

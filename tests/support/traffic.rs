@@ -63,7 +63,8 @@ impl Event {
         self.fields.iter().map(|field| (field.name.as_bytes(), field.value.as_slice()))
     }
 
-    /// Enters it into the model under the id that the stream gave it. The model must refuse what is made to break a rule.
+    /// Enters it into the model under the id that the stream gave it. The model must refuse what is made to break a
+    /// rule.
     pub fn enter(&self, model: &mut StreamModel, entry: &str) {
         let refused = model.enter(entry, self.raw());
         assert!(self.refused.is_none() || refused == self.refused, "{refused:?}: {self:?}");
@@ -143,8 +144,8 @@ impl Traffic {
 
     fn of_the_whale(&mut self) -> Event {
         let customer = self.customers.iter().position(|customer| customer.subject == WHALE).expect("it is there");
-        // Of every size, so that a full counter refuses the large ones and still takes the small ones between them. An event that is
-        // refused has not used its id up: sent again, it may fit.
+        // Of every size, so that a full counter refuses the large ones and still takes the small ones between them. An
+        // event that is refused has not used its id up: sent again, it may fit.
         let bits = self.random.random_range(1..=53);
         let units = self.random.random_range(1..1_u64 << bits);
         let is_credit = self.random.random_bool(0.05);

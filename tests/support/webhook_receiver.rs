@@ -1,5 +1,5 @@
-//! A receiver of webhooks that trusts nothing: it checks each signature by itself (HMAC-SHA256 as RFC 2104 writes it, over the crate
-//! `sha2`), and keeps what came.
+//! A receiver of webhooks that trusts nothing: it checks each signature by itself (HMAC-SHA256 as RFC 2104 writes it,
+//! over the crate `sha2`), and keeps what came.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use base64::Engine;

@@ -1,7 +1,7 @@
 //! Which file imports which, and that no files import each other in a circle.
 //!
-//! A path is followed to the file that defines its item, through `pub use`: a folder's `mod.rs` that names its files again for
-//! others is no import.
+//! A path is followed to the file that defines its item, through `pub use`: a folder's `mod.rs` that names its files
+//! again for others is no import.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,7 +170,8 @@ fn words(path: &str) -> Vec<String> {
     path.split("::").map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
 
-/// Paths that code names without importing them: `crate::a::b`, `super::b`, and `b::c` for all that may be a module of its own.
+/// Paths that code names without importing them: `crate::a::b`, `super::b`, and `b::c` for all that may be a module of
+/// its own.
 fn inline_paths(code: &str) -> Vec<Vec<String>> {
     let is_path = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
     let candidates = code.split(|letter| !is_path(letter)).filter(|word| word.contains("::"));

@@ -19,7 +19,8 @@ fn keys_spelled(file: &Source) -> Vec<String> {
         false => stripped(&file.text, Keep::Strings),
     };
     let prefix = concat!("quo", "ta_");
-    // Help texts may talk of keys in general (`quota_*`); a key has a name, and a name begins its string or ends with a colon.
+    // Help texts may talk of keys in general (`quota_*`); a key has a name, and a name begins its string or ends with a
+    // colon.
     let is_key = |line: &str, at: usize| {
         let name = first_word(&line[at..]);
         let begins = line[..at].ends_with(['"', '\'']);

@@ -18,7 +18,8 @@ const ALLOWED: [Exception; 5] = [
     Exception { of: "manual_page", reason: "a page of the manual" },
 ];
 
-/// The words that no name may hold, as the glossary of ARCHITECTURE.md lists them: the line that begins with `Not in names:`.
+/// The words that no name may hold, as the glossary of ARCHITECTURE.md lists them: the line that begins with `Not in
+/// names:`.
 fn banned_words(architecture: &str) -> Vec<String> {
     let line =
         architecture.split("Not in names:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();

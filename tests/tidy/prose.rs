@@ -1,8 +1,8 @@
-//! Markdown: lines wrap, so that a change shows the sentence that it changes.
+//! Markdown and comments: lines wrap, so that a change shows the sentence that it changes.
 
 use std::path::Path;
 
-use crate::source::{Source, documents, expect_none};
+use crate::source::{Source, documents, expect_none, files_below, rust_below};
 
 /// The most characters of a line of prose.
 const COLUMNS_MAX: usize = 120;
@@ -24,6 +24,17 @@ fn long_lines(document: &Source) -> Vec<String> {
     violations
 }
 
+/// Comments in Rust and Lua that are too long. `rustfmt` breaks code and leaves comments as they are.
+fn long_comments(file: &Source) -> Vec<String> {
+    let mark = if file.is("lua") { "--" } else { "//" };
+    let lines = file.text.lines().enumerate();
+    let comments =
+        lines.filter(|(_, line)| line.trim_start().strip_prefix(mark).is_some_and(|text| text.contains(' ')));
+    let long =
+        comments.map(|(number, line)| (number, line.chars().count())).filter(|(_, columns)| *columns > COLUMNS_MAX);
+    long.map(|(number, columns)| file.says(number, &format!("{columns} characters, at most {COLUMNS_MAX}"))).collect()
+}
+
 /// A paragraph on one line hides in every diff what was changed of it.
 #[test]
 fn prose_wraps() {
@@ -39,6 +50,23 @@ fn long_lines_are_found() {
     let of = |text: String| long_lines(&Source::sample("docs/x.md", &text)).len();
     assert_eq!(of(format!("# A\n\n{long}\n- {long}")), 2);
     assert_eq!(of(format!("| {long} |\n```text\n{long}\n```\nhttps://example.com/{}", "a".repeat(120))), 0);
+}
+
+/// A comment that is wider than the code around it is cut off wherever two files stand side by side.
+#[test]
+fn comments_wrap() {
+    let mut files: Vec<Source> = ["src", "tests", "benches"].into_iter().flat_map(rust_below).collect();
+    files.extend(["src", "tests"].into_iter().flat_map(files_below).filter(|file| file.is("lua")));
+    expect_none(&files.iter().flat_map(long_comments).collect::<Vec<_>>());
+}
+
+/// The rule must be able to fail, and leave code alone.
+#[test]
+fn long_comments_are_found() {
+    let long = "a word ".repeat(18);
+    let of = |path, text: String| long_comments(&Source::sample(path, &text)).len();
+    assert_eq!(of("src/a/x.rs", format!("//! {long}\n    /// {long}\nfn f() {{ // {long}\n}}")), 2);
+    assert_eq!(of("src/a/x.lua", format!("-- {long}\nlocal x = '{long}'\n-- {}", "a".repeat(120))), 1);
 }
 
 /// Files of `src` that a document names and that are not there. Named are `folder/file.rs` and `src/folder/file.rs`.

@@ -1,5 +1,6 @@
-//! What Redis holds of the attempts of deliveries, compared with the requests that a receiver got: every request belongs to a lease, what
-//! was recorded is what the receiver did, and what is repeated was not recorded, because its daemon was killed first.
+//! What Redis holds of the attempts of deliveries, compared with the requests that a receiver got: every request
+//! belongs to a lease, what was recorded is what the receiver did, and what is repeated was not recorded, because its
+//! daemon was killed first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -95,7 +96,8 @@ pub struct Repeats {
     pub all: usize,
     /// Of a request that was answered with success, whose daemon was killed before it had recorded that.
     pub unrecorded: usize,
-    /// Of a request that was answered with success, and whose daemon says that the deadline of its attempt had passed by then.
+    /// Of a request that was answered with success, and whose daemon says that the deadline of its attempt had passed
+    /// by then.
     pub after_deadline: usize,
     /// How long after an answer with success its daemon was killed, at most.
     pub killed_after: Duration,

@@ -1,5 +1,5 @@
-//! Entries of random fields and bytes: each must be counted or refused, for the reason that the model finds, and none may stop the
-//! stream.
+//! Entries of random fields and bytes: each must be counted or refused, for the reason that the model finds, and none
+//! may stop the stream.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -1,4 +1,5 @@
-//! Three daemons, of which one after the other is killed or paused at random moments: in starts, readings, commits and fan-outs.
+//! Three daemons, of which one after the other is killed or paused at random moments: in starts, readings, commits and
+//! fan-outs.
 
 use std::time::Duration;
 

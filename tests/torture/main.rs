@@ -1,5 +1,6 @@
-//! Faults of every kind, by the thousand: daemons and servers that are killed, failovers, moving slots, torn files, broken networks,
-//! entries of random bytes, wrong clocks. Afterwards everything must agree with a plain model of the streams that survived.
+//! Faults of every kind, by the thousand: daemons and servers that are killed, failovers, moving slots, torn files,
+//! broken networks, entries of random bytes, wrong clocks. Afterwards everything must agree with a plain model of the
+//! streams that survived.
 //!
 //! `cargo test` plays each scenario for a moment. `make torture` plays them in full: see [`USAGE`].
 

@@ -1,4 +1,5 @@
-//! A receiver of webhooks at thousands of addresses of this machine, some of which answer in every way but the right one.
+//! A receiver of webhooks at thousands of addresses of this machine, some of which answer in every way but the right
+//! one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};

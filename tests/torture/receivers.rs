@@ -1,5 +1,5 @@
-//! Alerts to many receivers, of which three in ten misbehave at random, while daemons are killed: each alert is told, with one id, never
-//! again once it was, and never before it is due.
+//! Alerts to many receivers, of which three in ten misbehave at random, while daemons are killed: each alert is told,
+//! with one id, never again once it was, and never before it is due.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ const ALERTS_A_RECEIVER: u64 = 25;
 const SICK_OF_TEN: u64 = 3;
 /// Half a second: a receiver that hangs does so for as long.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// A machine that stands still for a moment lets a deadline pass; no more of the successes than one in so many meet that.
+/// A machine that stands still for a moment lets a deadline pass; no more of the successes than one in so many meet
+/// that.
 const AFTER_DEADLINE_ONE_IN: u64 = 100;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Delays differ by up to a fifth, and are stored in whole milliseconds.
@@ -36,7 +37,8 @@ const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
 /// After the last kill every lease runs out, and every retry comes.
 const ALL_WITHIN: Duration = Duration::from_secs(180);
 
-/// Plays it: a round is a kill. Twice before without kills: with receivers that are all well, and with sick ones among them.
+/// Plays it: a round is a kill. Twice before without kills: with receivers that are all well, and with sick ones among
+/// them.
 pub async fn run(trial: Trial) -> Told {
     let alerts = ALERTS_A_ROUND * trial.rounds;
     let well = play(trial, alerts, 0, false).await;
@@ -174,7 +176,8 @@ async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Playe
     played
 }
 
-/// Writes the contacts, then an event of each subject that takes it to 80 %. Returns when the events were begun to be sent.
+/// Writes the contacts, then an event of each subject that takes it to 80 %. Returns when the events were begun to be
+/// sent.
 async fn append(redis: &RedisClient, alerts: u64, port: u16) -> Instant {
     let (mut contacts, mut events) = (redis::pipe(), redis::pipe());
     for n in 0..alerts {

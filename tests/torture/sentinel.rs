@@ -1,4 +1,5 @@
-//! Failovers by Sentinels: a primary that is killed, hangs or is told to step down, sometimes with a tail that its replica never got.
+//! Failovers by Sentinels: a primary that is killed, hangs or is told to step down, sometimes with a tail that its
+//! replica never got.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What every scenario is given, what it tells, and the deployment that it plays on: customers, a producer, the comparison at the end.
+//! What every scenario is given, what it tells, and the deployment that it plays on: customers, a producer, the
+//! comparison at the end.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -171,8 +172,8 @@ impl Deployment {
         }
     }
 
-    /// Waits until everything is counted and fanned out, and compares it with the model of the streams. `load` tells what should be
-    /// there. A daemon must run.
+    /// Waits until everything is counted and fanned out, and compares it with the model of the streams. `load` tells
+    /// what should be there. A daemon must run.
     pub async fn compare(&self, load: Load) -> Told {
         let produced = load.end().await;
         let mut told = Told::default();

@@ -1,7 +1,7 @@
 //! Who a mail goes to: which addresses a mail can be written and sent to. Pure.
 //!
-//! An attempt only reads its recipient; whoever writes a contact down has it judged whole before, so that nobody waits for a mail
-//! that can't exist. What the server knows of the mailbox is learnt by sending alone.
+//! An attempt only reads its recipient; whoever writes a contact down has it judged whole before, so that nobody waits
+//! for a mail that can't exist. What the server knows of the mailbox is learnt by sending alone.
 
 use lettre::message::Mailbox;
 use lettre::{Address, Message};
@@ -21,8 +21,8 @@ pub fn check(address: &str) -> Result<(), InvalidContact> {
 ///
 /// # Errors
 ///
-/// As [`check`], and for more bytes than a path may have or a local part that few servers take: in quotes (one mailbox has many such
-/// names), or beyond ASCII.
+/// As [`check`], and for more bytes than a path may have or a local part that few servers take: in quotes (one mailbox
+/// has many such names), or beyond ASCII.
 pub fn check_public(address: &str) -> Result<(), InvalidContact> {
     if address.len() > BYTES_MAX {
         return Err(invalid(format!("has {} bytes, at most {BYTES_MAX} are allowed", address.len())));
@@ -36,7 +36,8 @@ pub fn check_public(address: &str) -> Result<(), InvalidContact> {
     }
 }
 
-/// What an operator should know about an address that is legal. Beyond ASCII, a local part asks the server for SMTPUTF8 (RFC 6531).
+/// What an operator should know about an address that is legal. Beyond ASCII, a local part asks the server for SMTPUTF8
+/// (RFC 6531).
 #[must_use]
 pub fn warning(address: &str) -> Option<String> {
     judge(address)
@@ -61,8 +62,8 @@ fn invalid(problem: String) -> InvalidContact {
     InvalidContact { field: "address", problem }
 }
 
-/// Reads a recipient. The domain is put into its ASCII form, so that only a non-ASCII local part asks the server for SMTPUTF8.
-/// `None` when it is no address.
+/// Reads a recipient. The domain is put into its ASCII form, so that only a non-ASCII local part asks the server for
+/// SMTPUTF8. `None` when it is no address.
 pub(super) fn read(text: &str) -> Option<Address> {
     // A control character would be a second SMTP command; an address that has one is no address.
     if text.chars().any(char::is_control) {
@@ -84,8 +85,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An address that is accepted and can't be written to is a contact that waits for ever. An operator knows the own mail server;
-    /// whoever types an address into a form does not, and waits for a mail in vain.
+    /// An address that is accepted and can't be written to is a contact that waits for ever. An operator knows the own
+    /// mail server; whoever types an address into a form does not, and waits for a mail in vain.
     #[test]
     fn addresses_are_judged_more_strictly_where_the_operator_did_not_write_them() {
         for plain in ["bob@example.com", "bob@bücher.example", "o'hara+x_y.z@example.com", "bob@localhost"] {

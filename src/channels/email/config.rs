@@ -11,8 +11,8 @@ use crate::types::{Locale, Units, duration};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmailConfig {
-    /// `smtp://host:port`, `smtps://user:pass@host:465`, `smtp://host:587?tls=required`. A secret, since it may hold a password.
-    /// Empty where a file is named later than any URL.
+    /// `smtp://host:port`, `smtps://user:pass@host:465`, `smtp://host:587?tls=required`. A secret, since it may hold a
+    /// password. Empty where a file is named later than any URL.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub smtp_url: String,
     /// A file whose first line is the URL; wins over `smtp_url`, of which the configuration leaves none beside it.

@@ -1,6 +1,7 @@
 //! DKIM (RFC 6376): signs mails, so that their domain vouches for them.
 //!
-//! Reads the key once. The signature covers what providers ask for, the headers of one-click unsubscribing among them (RFC 8058, 3.1).
+//! Reads the key once. The signature covers what providers ask for, the headers of one-click unsubscribing among them
+//! (RFC 8058, 3.1).
 
 use std::path::Path;
 
@@ -19,8 +20,8 @@ use crate::channels::error::ChannelError;
 
 /// RFC 8301: a shorter key must not sign.
 const KEY_BITS_MIN: usize = 1024;
-/// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it. `Content-Type` is not
-/// among them: lettre keeps that of a multipart mail beside the headers that it signs.
+/// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it.
+/// `Content-Type` is not among them: lettre keeps that of a multipart mail beside the headers that it signs.
 const SIGNED: [&str; 10] = [
     "From",
     "To",

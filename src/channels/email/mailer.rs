@@ -1,7 +1,7 @@
 //! One attempt over SMTP: a mail with a stable Message-ID to one recipient, through the configured server.
 //!
-//! Owns the deadline and the outcome. Never renders, never chooses the recipient. Read next: `smtp` for the conversation
-//! and its classes, `message` for the bytes.
+//! Owns the deadline and the outcome. Never renders, never chooses the recipient. Read next: `smtp` for the
+//! conversation and its classes, `message` for the bytes.
 
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,8 @@ impl Mailer {
         Outcome { peer: Some(self.location.clone()), ..self.timed(attempt).await }
     }
 
-    /// Connects, protects and authenticates as for a mail to this address, announces one, sends none, and says how it ended; for
-    /// `check-config`. Without an address to the sender's own, which need not take mail.
+    /// Connects, protects and authenticates as for a mail to this address, announces one, sends none, and says how it
+    /// ended; for `check-config`. Without an address to the sender's own, which need not take mail.
     pub async fn check(&self, to: Option<&str>) -> Outcome {
         let from = self.author.address();
         let check = async {

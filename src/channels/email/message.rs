@@ -1,7 +1,7 @@
 //! The bytes of one mail: headers that stay the same on every attempt, and two parts of the same content.
 //!
-//! Pure. Everything that comes from outside (a subject's name, an address) loses its control characters before lettre sees it,
-//! because lettre panics on them in names and a line break in a header would begin another header.
+//! Pure. Everything that comes from outside (a subject's name, an address) loses its control characters before lettre
+//! sees it, because lettre panics on them in names and a line break in a header would begin another header.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,8 @@ use super::dkim::DkimSigner;
 pub struct Mail<'a> {
     /// The recipient, `local@domain`, as the subject gave it; judged here.
     pub to: &'a str,
-    /// What the Message-ID is made of: the delivery's id, so that it is the same on every attempt, or another id for each message.
+    /// What the Message-ID is made of: the delivery's id, so that it is the same on every attempt, or another id for
+    /// each message.
     pub message_id: &'a str,
     /// The alert's id: the header `X-Quotabell-Alert`, for filters and support. `None` where the mail is about none.
     pub alert_id: Option<&'a str>,
@@ -86,14 +87,15 @@ impl Author {
         Ok(message.formatted())
     }
 
-    /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that a mail that was accepted twice can be shown once.
+    /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that a mail that was accepted twice can be
+    /// shown once.
     fn message_id(&self, id: &str) -> String {
         format!("<{}@{}>", token(id), self.mailbox.email.domain())
     }
 }
 
-/// A mailbox as the RFC writes it, or else any name before `<local@domain>`: `Acme: alerts` would have to be quoted, which
-/// nobody knows and lettre does by itself.
+/// A mailbox as the RFC writes it, or else any name before `<local@domain>`: `Acme: alerts` would have to be quoted,
+/// which nobody knows and lettre does by itself.
 fn parse_mailbox(text: &str) -> Option<Mailbox> {
     text.parse().ok().or_else(|| {
         let (name, address) = text.strip_suffix('>')?.rsplit_once('<')?;
@@ -102,7 +104,8 @@ fn parse_mailbox(text: &str) -> Option<Mailbox> {
     })
 }
 
-/// One part of the mail. Quoted-printable, whatever it holds: lines then stay short of SMTP's 998 bytes, and the text readable.
+/// One part of the mail. Quoted-printable, whatever it holds: lines then stay short of SMTP's 998 bytes, and the text
+/// readable.
 fn part(kind: ContentType, text: &str) -> SinglePart {
     SinglePart::builder().header(kind).header(ContentTransferEncoding::QuotedPrintable).body(text.to_owned())
 }

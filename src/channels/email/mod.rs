@@ -1,7 +1,7 @@
 //! E-mail through the configured SMTP server.
 //!
-//! Owns the rules for addresses, the templates, the mail, the conversation with the server, and the class of its outcome.
-//! Read next: [`templates`], then [`mailer`].
+//! Owns the rules for addresses, the templates, the mail, the conversation with the server, and the class of its
+//! outcome. Read next: [`templates`], then [`mailer`].
 
 use std::time::Duration;
 

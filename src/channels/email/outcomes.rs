@@ -67,8 +67,8 @@ enum Connection {
 }
 
 impl Refusal {
-    /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT that is not about
-    /// a policy (RFC 3463, 5.7) and does not speak of relaying.
+    /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT
+    /// that is not about a policy (RFC 3463, 5.7) and does not speak of relaying.
     pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
         let Outcome { status, error, reply, .. } = &self.outcome;
         let policy = error.iter().any(|error| error.contains(" 5.7."))
@@ -151,7 +151,8 @@ fn failed_text(step: Step, error: &SmtpError) -> String {
     }
 }
 
-/// The enhanced status code (RFC 3463, as `5.1.1`) at the beginning of a refusal. The rest of the text may hold addresses.
+/// The enhanced status code (RFC 3463, as `5.1.1`) at the beginning of a refusal. The rest of the text may hold
+/// addresses.
 fn enhanced_status(said: &str) -> Option<&str> {
     let word = said.split_whitespace().next()?;
     let parts: Vec<&str> = word.split('.').collect();

@@ -27,7 +27,8 @@ use crate::channels::resolver::{ResolveError, Resolver};
 const IDLE_MAX: usize = 8;
 /// How long one is kept. Servers close idle connections after five minutes or later.
 const IDLE_FOR: Duration = Duration::from_secs(60);
-/// How long one is used. A name whose address has changed is asked for again then, and many servers close a connection that is older.
+/// How long one is used. A name whose address has changed is asked for again then, and many servers close a connection
+/// that is older.
 const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 /// How long an idle connection may take to show that it is alive before a new one is made.
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
@@ -112,7 +113,8 @@ impl SmtpClient {
         self.finish(connection, ended).await
     }
 
-    /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the connection.
+    /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the
+    /// connection.
     pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
         let mut connection = self.connect().await?;
         let announced = announce(&mut connection, envelope, &[]).await;
@@ -144,7 +146,8 @@ impl SmtpClient {
         ended
     }
 
-    /// An idle connection that answers. RSET rather than NOOP asks it, as Postfix does: it also clears what a refused mail left.
+    /// An idle connection that answers. RSET rather than NOOP asks it, as Postfix does: it also clears what a refused
+    /// mail left.
     async fn alive_idle(&self) -> Option<OpenConnection> {
         loop {
             let kept = self.idle.lock().await.pop()?;
@@ -222,8 +225,8 @@ async fn converse(connection: &mut SmtpConnection, envelope: Envelope<'_>, bytes
     Ok(taken.code().into())
 }
 
-/// Says from whom and to whom the mail is. RFC 6531 and 6152: an address beyond ASCII needs SMTPUTF8; other bytes are announced
-/// where the server knows how.
+/// Says from whom and to whom the mail is. RFC 6531 and 6152: an address beyond ASCII needs SMTPUTF8; other bytes are
+/// announced where the server knows how.
 async fn announce(
     connection: &mut SmtpConnection,
     Envelope { from, to }: Envelope<'_>,
@@ -249,7 +252,8 @@ async fn announce(
 mod tests {
     use super::*;
 
-    /// Under steady mail a connection is never idle: without a bound on its age, a mail server that has moved is never found.
+    /// Under steady mail a connection is never idle: without a bound on its age, a mail server that has moved is never
+    /// found.
     #[test]
     fn a_connection_is_neither_idle_nor_old_for_ever() {
         assert!(may_be_used_again(IDLE_FOR, AGE_MAX));

@@ -1,8 +1,9 @@
 //! One connection to the mail server: a command goes out, an answer comes in.
 //!
-//! The commands and answers are lettre's; its connection is not used, because it reads a line for as long as the server writes it, and
-//! takes for answers after the TLS handshake what came before it. Here an answer has an end, and nothing is an answer that was not
-//! asked for. Knows no deadline: [`super::mailer`] sets one for all of a conversation. Read next: [`super::smtp`].
+//! The commands and answers are lettre's; its connection is not used, because it reads a line for as long as the server
+//! writes it, and takes for answers after the TLS handshake what came before it. Here an answer has an end, and nothing
+//! is an answer that was not asked for. Knows no deadline: [`super::mailer`] sets one for all of a conversation. Read
+//! next: [`super::smtp`].
 
 use std::fmt::{Display, Write};
 use std::io;
@@ -91,7 +92,8 @@ impl SmtpConnection {
         self.server.supports_feature(extension)
     }
 
-    /// Upgrades the connection to TLS (RFC 3207), and asks anew what the server can: the old answer can have been anybody's.
+    /// Upgrades the connection to TLS (RFC 3207), and asks anew what the server can: the old answer can have been
+    /// anybody's.
     pub(super) async fn start_tls(mut self, tls: &Tls, hello: &ClientId) -> Result<Self, SmtpError> {
         self.command(Starttls, Severity::PositiveCompletion).await?;
         self.expect_silence()?;
@@ -116,8 +118,8 @@ impl SmtpConnection {
         Err(SmtpError::Malformed)
     }
 
-    /// Sends a command. One kind of answer says yes: any 2xx or 3xx would let a 250 to DATA make the content commands, and a 354 to
-    /// the final dot pass for delivered.
+    /// Sends a command. One kind of answer says yes: any 2xx or 3xx would let a 250 to DATA make the content commands,
+    /// and a 354 to the final dot pass for delivered.
     pub(super) async fn command(&mut self, command: impl Display, yes: Severity) -> Result<Response, SmtpError> {
         expected(self.exchange(command).await?, yes)
     }
@@ -125,7 +127,8 @@ impl SmtpConnection {
     /// Sends the content after DATA, and its end.
     pub(super) async fn content(&mut self, bytes: &[u8]) -> Result<Response, SmtpError> {
         self.expect_silence()?;
-        // In one piece: a final dot that is written by itself waits 40 ms for the acknowledgement of what was before it.
+        // In one piece: a final dot that is written by itself waits 40 ms for the acknowledgement of what was before
+        // it.
         self.write(&with_final_dot(bytes)).await?;
         expected(self.answer().await?, Severity::PositiveCompletion)
     }
@@ -152,7 +155,8 @@ impl SmtpConnection {
         Ok(self.stream.flush().await?)
     }
 
-    /// Reads lines until one is the last of its answer, as `250 ok` after `250-first`. They are parsed once, all together.
+    /// Reads lines until one is the last of its answer, as `250 ok` after `250-first`. They are parsed once, all
+    /// together.
     async fn answer(&mut self) -> Result<Response, SmtpError> {
         let (mut text, mut bytes, mut line) = (String::new(), 0, Vec::new());
         loop {

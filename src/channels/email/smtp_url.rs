@@ -1,7 +1,8 @@
 //! The mail server's URL: `smtp://host:25`, `smtp://user:pass@host:587?tls=required`, `smtps://user:pass@host:465`.
 //!
-//! Pure. The forms are lettre's, read here because lettre keeps what it read to itself, and because two things must be judged
-//! that it lets pass: credentials that would travel unprotected, and a misspelt `tls=`, which would silently mean none.
+//! Pure. The forms are lettre's, read here because lettre keeps what it read to itself, and because two things must be
+//! judged that it lets pass: credentials that would travel unprotected, and a misspelt `tls=`, which would silently
+//! mean none.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -56,7 +57,8 @@ impl SmtpServer {
     /// What is wrong and what is allowed.
     pub(super) fn parse(text: &str) -> Result<Self, UrlProblem> {
         let url = Url::parse(text.trim()).map_err(|_| MALFORMED)?;
-        // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be shown.
+        // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be
+        // shown.
         let behind = [Some(url.path()), url.query(), url.fragment()];
         if url.has_host() && behind.into_iter().flatten().any(|part| part.contains('@')) {
             return Err(ENCODING);

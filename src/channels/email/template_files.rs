@@ -1,5 +1,5 @@
-//! Which text is which template in which locale: the shipped ones, and over them the operator's files. Reads files only while it is
-//! built.
+//! Which text is which template in which locale: the shipped ones, and over them the operator's files. Reads files only
+//! while it is built.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,12 @@ use crate::types::Locale;
 /// The setting that names the operator's folder.
 pub(super) const SETTING: &str = "email.templates";
 
-/// Names the templates, and embeds them in each locale that is shipped. The folder of the repository is built as an operator's is.
+/// Names the templates, and embeds them in each locale that is shipped. The folder of the repository is built as an
+/// operator's is.
 macro_rules! shipped {
     ($($name:literal),*) => {
-        /// The templates, by the names that files bear. Each locale has all of them, its own or those of the locale that stands in.
+        /// The templates, by the names that files bear. Each locale has all of them, its own or those of the locale
+        /// that stands in.
         pub(super) const NAMES: [&str; [$($name),*].len()] = [$($name),*];
         const SHIPPED: [(&str, [&str; NAMES.len()]); 2] = [
             ("en", [$(include_str!(concat!("../../../templates/", $name))),*]),
@@ -54,9 +56,9 @@ pub(super) struct TemplateFiles {
 }
 
 impl TemplateFiles {
-    /// The shipped templates with those of the operator's folder over them. Files that lie in the folder itself are in the language of
-    /// `default`, those of a folder there in the one that names it. What a locale lacks is that of the locale it falls back to, then of
-    /// `default`, then the English one.
+    /// The shipped templates with those of the operator's folder over them. Files that lie in the folder itself are in
+    /// the language of `default`, those of a folder there in the one that names it. What a locale lacks is that of the
+    /// locale it falls back to, then of `default`, then the English one.
     ///
     /// # Errors
     ///
@@ -202,7 +204,8 @@ mod tests {
         source.file.as_ref().map_or_else(shipped, |_| source.text.clone())
     }
 
-    /// A reader who gets a language that nobody named can't read the alert; one file of a locale must not take away the others.
+    /// A reader who gets a language that nobody named can't read the alert; one file of a locale must not take away the
+    /// others.
     #[test]
     fn each_file_falls_back_by_itself_from_the_region_to_the_default_to_english() {
         let folder = folder(&["subject.txt", "vi/subject.txt", "vi-VN/alert.txt", "de/alert.txt"]);

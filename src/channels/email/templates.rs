@@ -1,10 +1,10 @@
 //! Mails from templates, in the language of whoever reads them: subject line, plain text and HTML.
 //!
-//! Owns the variables and filters that templates may use; the list is the comment at the top of `templates/alert.txt` (of
-//! `templates/verify.txt` for the mail that asks to confirm an address, and of `templates/disabled.txt` for the one that tells of a
-//! disabled contact), which is all that an operator has to read. Every template is rendered with samples at start, strictly, so that a
-//! typing error stops the start and not an alert. Never touches the network; reads files only while it loads. Read next:
-//! [`super::template_files`], which file stands for which locale.
+//! Owns the variables and filters that templates may use; the list is the comment at the top of `templates/alert.txt`
+//! (of `templates/verify.txt` for the mail that asks to confirm an address, and of `templates/disabled.txt` for the one
+//! that tells of a disabled contact), which is all that an operator has to read. Every template is rendered with
+//! samples at start, strictly, so that a typing error stops the start and not an alert. Never touches the network;
+//! reads files only while it loads. Read next: [`super::template_files`], which file stands for which locale.
 
 use std::path::Path;
 
@@ -75,8 +75,9 @@ impl Templates {
         Self::load(None, &Locale::english()).expect("the embedded templates render")
     }
 
-    /// The embedded templates, each replaced by the file of its name in `directory`, or in the folder of its locale there. Whoever reads
-    /// a language without templates gets those of `default`. Renders samples of every kind of mail before it answers.
+    /// The embedded templates, each replaced by the file of its name in `directory`, or in the folder of its locale
+    /// there. Whoever reads a language without templates gets those of `default`. Renders samples of every kind of mail
+    /// before it answers.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
-//! What a webhook may call: subjects choose the URLs, so the daemon must never be made to call the inside of its own network.
+//! What a webhook may call: subjects choose the URLs, so the daemon must never be made to call the inside of its own
+//! network.
 //!
-//! Pure. Owns the list of blocked ranges and the judgement of a URL; resolves no name. The resolver in [`super::client`] asks
-//! [`CallRules::judge`] for every address it found, because reqwest never asks a resolver about addresses written into the URL, and
-//! [`CallRules::judge_url`] sees only those.
+//! Pure. Owns the list of blocked ranges and the judgement of a URL; resolves no name. The resolver in
+//! [`super::client`] asks [`CallRules::judge`] for every address it found, because reqwest never asks a resolver about
+//! addresses written into the URL, and [`CallRules::judge_url`] sees only those.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -49,11 +50,12 @@ struct Range {
 
 /// Every range that is not called. The first that holds an address is the reason.
 ///
-/// Source: the IANA special-purpose registries, 6to4 relays (RFC 7526), and where clouds answer every guest with credentials of the
-/// machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200 (Alibaba), 168.63.129.16 (Azure),
-/// fd00:ec2::254 (AWS). Those are no receivers even where private networks are allowed. Whatever lies outside 2000::/3 is not the public
-/// internet, so the last three rows block all of it; the rows before give the better-known parts their names. Ranges that carry an IPv4
-/// address (::/96, NAT64, Teredo, 6to4) are blocked whole: behind a translator they reach any v4 address, the blocked ones too.
+/// Source: the IANA special-purpose registries, 6to4 relays (RFC 7526), and where clouds answer every guest with
+/// credentials of the machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200
+/// (Alibaba), 168.63.129.16 (Azure), fd00:ec2::254 (AWS). Those are no receivers even where private networks are
+/// allowed. Whatever lies outside 2000::/3 is not the public internet, so the last three rows block all of it; the rows
+/// before give the better-known parts their names. Ranges that carry an IPv4 address (::/96, NAT64, Teredo, 6to4) are
+/// blocked whole: behind a translator they reach any v4 address, the blocked ones too.
 static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
     let rows = [
         ("0.0.0.0/8", "this network", Never),
@@ -131,8 +133,8 @@ impl CallRules {
         }
     }
 
-    /// Judges all addresses of one host: a single blocked one refuses the host, since a name that points both outside and inside
-    /// is either broken or an attack.
+    /// Judges all addresses of one host: a single blocked one refuses the host, since a name that points both outside
+    /// and inside is either broken or an attack.
     ///
     /// # Errors
     ///
@@ -143,8 +145,8 @@ impl CallRules {
 
     /// Parses a URL and judges everything that can be known without asking a resolver.
     ///
-    /// `url` writes every odd form of an IPv4 address (`2130706433`, `0x7f.1`, `0177.0.0.1`, `127.1`) as four numbers while it
-    /// parses, so the literal that is judged here is the one that would be connected to.
+    /// `url` writes every odd form of an IPv4 address (`2130706433`, `0x7f.1`, `0177.0.0.1`, `127.1`) as four numbers
+    /// while it parses, so the literal that is judged here is the one that would be connected to.
     ///
     /// # Errors
     ///
@@ -229,7 +231,8 @@ mod tests {
         }
     }
 
-    /// `allow_private_networks` is for receivers on the operator's own network, not for multicast or the cloud's back door.
+    /// `allow_private_networks` is for receivers on the operator's own network, not for multicast or the cloud's back
+    /// door.
     #[test]
     fn private_networks_lift_only_loopback_private_and_link_local() {
         let lifted =

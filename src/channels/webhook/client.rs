@@ -1,8 +1,8 @@
 //! One attempt over HTTP: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) where there is a secret.
 //!
-//! Owns the client, the resolver that refuses blocked addresses, and the deadline. Never follows a redirect, never uses a proxy, and
-//! hands on what the receiver answered only as the short reply of an outcome. Read next: [`super::blocked_networks`] for what may be
-//! called, [`super::outcomes`] for what an answer means.
+//! Owns the client, the resolver that refuses blocked addresses, and the deadline. Never follows a redirect, never uses
+//! a proxy, and hands on what the receiver answered only as the short reply of an outcome. Read next:
+//! [`super::blocked_networks`] for what may be called, [`super::outcomes`] for what an answer means.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
 use crate::types::{Class, Outcome, Secret};
 
-/// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish writing before
-/// the connection closes. An echo is far shorter. And no receiver may keep us reading.
+/// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish
+/// writing before the connection closes. An echo is far shorter. And no receiver may keep us reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
-/// The most connections to one receiver that are kept while no request is on them, and for how long: shorter than any receiver keeps
-/// them, so that hardly a request meets one that closes.
+/// The most connections to one receiver that are kept while no request is on them, and for how long: shorter than any
+/// receiver keeps them, so that hardly a request meets one that closes.
 const KEPT_MAX: usize = 16;
 const KEPT_FOR: Duration = Duration::from_millis(500);
 /// What to do about a certificate that is not trusted.
@@ -88,8 +88,8 @@ struct Echo {
 impl WebhookClient {
     /// Builds the client. Connects nowhere.
     ///
-    /// A receiver is resolved and judged anew for each connection. Connections are kept only where more is to follow at once: so none
-    /// outlives a change of its name for long, and many receivers of one message each hold no sockets.
+    /// A receiver is resolved and judged anew for each connection. Connections are kept only where more is to follow at
+    /// once: so none outlives a change of its name for long, and many receivers of one message each hold no sockets.
     ///
     /// # Errors
     ///
@@ -120,10 +120,10 @@ impl WebhookClient {
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
     ///
-    /// The deadline covers all of it: name, connection, TLS, request and answer. The status line decides: a receiver that said
-    /// 2xx has the alert, so an error in the rest of its answer does not make us send it twice. Where it was challenged, the first
-    /// 16 KiB of its answer decide too: delivered says that whoever runs it wants what we send, and another answer is a permanent
-    /// failure with that status.
+    /// The deadline covers all of it: name, connection, TLS, request and answer. The status line decides: a receiver
+    /// that said 2xx has the alert, so an error in the rest of its answer does not make us send it twice. Where it was
+    /// challenged, the first 16 KiB of its answer decide too: delivered says that whoever runs it wants what we send,
+    /// and another answer is a permanent failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
         let (outcome, peer) = match self.rules.judge_url(request.url) {
@@ -136,7 +136,8 @@ impl WebhookClient {
         Outcome { took: started.elapsed(), peer, ..outcome }
     }
 
-    /// Whether this URL may be called and its host has an address, judged as an attempt would. Asks for the name, connects nowhere.
+    /// Whether this URL may be called and its host has an address, judged as an attempt would. Asks for the name,
+    /// connects nowhere.
     pub async fn check(&self, url: &str) -> Outcome {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(self.timeout, self.judge(url)).await {
@@ -156,7 +157,8 @@ impl WebhookClient {
     }
 
     async fn attempt(&self, request: WebhookRequest<'_>, url: Url) -> Result<Outcome, Outcome> {
-        // The contact is read anew at each attempt, so a secret that cannot sign, or a header that may not be set, may be mended.
+        // The contact is read anew at each attempt, so a secret that cannot sign, or a header that may not be set, may
+        // be mended.
         let unsigned = |error: String| Outcome::failed(Class::Transient, error);
         let secrets = request.secret.map(SigningSecrets::parse).transpose().map_err(unsigned)?;
         let added = extra_headers::parse(request.headers).map_err(unsigned)?;
@@ -208,7 +210,8 @@ fn peer_of(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond retrying.
+/// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond
+/// retrying.
 fn failure(error: &reqwest::Error) -> Outcome {
     if let Some(blocked) = connection_error::chain(error).find_map(|error| error.downcast_ref::<Blocked>()) {
         return permanent(blocked.to_string());
@@ -231,8 +234,8 @@ async fn read(mut response: Response, body: &mut Vec<u8>) {
     }
 }
 
-/// The headers of the standard beside those of the contact; what is not signed has no signature. `None` where the id does not fit
-/// into one.
+/// The headers of the standard beside those of the contact; what is not signed has no signature. `None` where the id
+/// does not fit into one.
 fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&SigningSecrets>) -> Option<HeaderMap> {
     let WebhookBody { content_type, json } = request.body;
     let mut headers = added;
@@ -246,11 +249,12 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
     Some(headers)
 }
 
-/// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is called.
+/// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is
+/// called.
 fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
     let mut tls = authorities::tls("webhook.ca_file", config.ca_file.as_deref())?;
-    // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods such a connection
-    // with after the attempt has ended.
+    // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods
+    // such a connection with after the attempt has ended.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(tls)
 }

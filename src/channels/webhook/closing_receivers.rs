@@ -1,7 +1,7 @@
 //! Receivers that closed a connection which they seemed to keep.
 //!
-//! A request that meets the close may have been taken, so it is not sent again before its time: the attempt has failed. For a while such
-//! a receiver gets a connection for each request, so that this happens to it seldom.
+//! A request that meets the close may have been taken, so it is not sent again before its time: the attempt has failed.
+//! For a while such a receiver gets a connection for each request, so that this happens to it seldom.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -25,6 +25,7 @@ pub struct WebhookConfig {
     pub templates: Option<PathBuf>,
     /// A PEM file of certificate authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
-    /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's origin.
+    /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's
+    /// origin.
     pub per_destination: Option<Rate>,
 }

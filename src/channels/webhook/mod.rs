@@ -1,7 +1,7 @@
 //! Webhooks: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) or in the form of a chat.
 //!
-//! Owns the rules for URLs, secrets and headers, the networks that may not be called, the formats, the request, and the class of its
-//! outcome. Read next: [`payload`] and [`formats`], then [`client`].
+//! Owns the rules for URLs, secrets and headers, the networks that may not be called, the formats, the request, and the
+//! class of its outcome. Read next: [`payload`] and [`formats`], then [`client`].
 
 use std::time::{Duration, Instant};
 
@@ -128,7 +128,8 @@ struct WebhookChannel {
 }
 
 impl WebhookChannel {
-    /// The body about an alert. Where the operator's template fails, the standard one: an alert in another form beats none.
+    /// The body about an alert. Where the operator's template fails, the standard one: an alert in another form beats
+    /// none.
     fn alert_body(&self, options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> WebhookBody {
         alert_body(&self.templates, options, alert, purpose).unwrap_or_else(|error| {
             counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Webhook.as_str()).increment(1);
@@ -137,8 +138,8 @@ impl WebhookChannel {
         })
     }
 
-    /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and signatures bear
-    /// different times then.
+    /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and
+    /// signatures bear different times then.
     fn compare_clocks(&self, redis: UnixMs, own: UnixMs) {
         let apart_ms = own.0.abs_diff(redis.0);
         if Duration::from_millis(apart_ms) > CLOCKS_APART_MAX && self.log_limiter.admit((), Instant::now()).is_some() {
@@ -150,8 +151,8 @@ impl WebhookChannel {
     }
 }
 
-/// This machine's clock. A receiver compares the time of a signature with its own clock, which is right for everybody who uses NTP,
-/// while Redis may run on a machine whose clock is wrong.
+/// This machine's clock. A receiver compares the time of a signature with its own clock, which is right for everybody
+/// who uses NTP, while Redis may run on a machine whose clock is wrong.
 #[expect(clippy::disallowed_methods, reason = "a signature is judged by the receiver's clock, not by that of Redis")]
 fn own_time() -> UnixMs {
     UnixMs(chrono::Utc::now().timestamp_millis())

@@ -24,8 +24,8 @@ enum Directive {
 
 /// The class of a status alone.
 ///
-/// What a receiver refuses because of what we sent, or because of who we are, it will refuse again, until somebody changes it or us:
-/// that is worth a day and no more. Every other one is about the moment, or not known.
+/// What a receiver refuses because of what we sent, or because of who we are, it will refuse again, until somebody
+/// changes it or us: that is worth a day and no more. Every other one is about the moment, or not known.
 fn class_of(status: StatusCode) -> Class {
     match status.as_u16() {
         200..=299 => Class::Delivered,

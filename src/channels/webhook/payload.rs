@@ -71,7 +71,8 @@ struct DeadData<'a> {
 /// The type of a question for consent.
 pub(super) const VERIFICATION: &str = "contact.verification";
 
-/// The type of a message about an alert: `quota.test` for one that is made up, so that no receiver takes it for the other.
+/// The type of a message about an alert: `quota.test` for one that is made up, so that no receiver takes it for the
+/// other.
 pub(super) const fn type_of(purpose: AlertPurpose) -> &'static str {
     match purpose {
         AlertPurpose::Alert | AlertPurpose::Copy => "quota.threshold_reached",

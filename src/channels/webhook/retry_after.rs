@@ -2,7 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The longest wait that is understood, about 136 years: far above any `max_interval`, and small enough to add to any clock.
+/// The longest wait that is understood, about 136 years: far above any `max_interval`, and small enough to add to any
+/// clock.
 const WAIT_MAX_S: u64 = u32::MAX as u64;
 
 /// Reads a value of Retry-After. `now_s` is Unix seconds; a date in the past is no wait at all.

@@ -1,7 +1,7 @@
 //! Webhook secrets: what they look like, and the signature they make (Standard Webhooks 1.0).
 //!
-//! The crate `standardwebhooks` signs but takes a one-byte secret without complaint, so the length is checked here. Read next:
-//! [`super::client`], which sends what is signed here.
+//! The crate `standardwebhooks` signs but takes a one-byte secret without complaint, so the length is checked here.
+//! Read next: [`super::client`], which sends what is signed here.
 
 use base64::Engine;
 use base64::alphabet;
@@ -31,7 +31,8 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The secrets of one receiver: one, or several while it rotates them. Each makes a signature; the receiver accepts any.
+/// The secrets of one receiver: one, or several while it rotates them. Each makes a signature; the receiver accepts
+/// any.
 pub struct SigningSecrets(Vec<Webhook>);
 
 impl SigningSecrets {
@@ -124,8 +125,8 @@ mod tests {
         assert_eq!(signature, "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=");
     }
 
-    /// The crate would sign with one byte; a receiver's secret must be worth something. An operator must read what is allowed, and
-    /// must not read the secret.
+    /// The crate would sign with one byte; a receiver's secret must be worth something. An operator must read what is
+    /// allowed, and must not read the secret.
     #[test]
     fn only_24_to_64_bytes_of_base64_are_a_secret() {
         for good in [24, 25, 32, 63, 64] {

@@ -44,8 +44,8 @@ pub fn check_public(text: &str) -> Result<(), InvalidContact> {
     check(text)
 }
 
-/// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts at one
-/// receiver have one. `None`: the URL is malformed, or its scheme has no hosts.
+/// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts
+/// at one receiver have one. `None`: the URL is malformed, or its scheme has no hosts.
 #[must_use]
 pub fn origin(url: &str) -> Option<String> {
     match Url::parse(url).ok()?.origin() {
@@ -74,7 +74,8 @@ mod tests {
         }
     }
 
-    /// Two spellings of one receiver must share its cap, two receivers must not. Of what is no URL an attempt says what is wrong.
+    /// Two spellings of one receiver must share its cap, two receivers must not. Of what is no URL an attempt says what
+    /// is wrong.
     #[test]
     fn a_destination_is_scheme_host_and_port() {
         let same = "https://b.test/a https://B.test:443/b?c HTTPS://b.test https://u:p@b.test/ https://b.test./c";

@@ -1,4 +1,5 @@
-//! The checks of what is sent: a channel's server takes messages, contacts of the configuration can be called. Sends nothing.
+//! The checks of what is sent: a channel's server takes messages, contacts of the configuration can be called. Sends
+//! nothing.
 
 use super::findings::Findings;
 use crate::channels::{ChannelDefinition, Channels, REGISTRY, ServerProbe, SharedServer, definition};
@@ -80,7 +81,8 @@ fn is_wanted(definition: &ChannelDefinition, server: &SharedServer, config: &Con
     is_configured || !contacts_of(definition, config).is_empty()
 }
 
-/// Where nobody has named the server, its absence is no failure: many need only another channel. `absence` says what it means.
+/// Where nobody has named the server, its absence is no failure: many need only another channel. `absence` says what it
+/// means.
 fn note_server(probe: &ServerProbe, absence: Option<&str>, findings: &mut Findings) {
     let ServerProbe { server, location, outcome, works, hint } = probe;
     let why = outcome.error.as_deref().unwrap_or("no reason given");

@@ -1,8 +1,9 @@
 //! Whether the Redis user may do what the daemon does, found out without doing it.
 //!
-//! A transaction is opened, every command is queued and the whole is discarded: the server judges each command with its keys when it
-//! is queued, as it would judge it when the daemon runs it by itself or in a script, and runs none. So no right to ask about rights
-//! is needed. Writes nothing. `run` goes further: it tries a commit on keys of its own (`ledger::probe`).
+//! A transaction is opened, every command is queued and the whole is discarded: the server judges each command with its
+//! keys when it is queued, as it would judge it when the daemon runs it by itself or in a script, and runs none. So no
+//! right to ask about rights is needed. Writes nothing. `run` goes further: it tries a commit on keys of its own
+//! (`ledger::probe`).
 
 use std::collections::BTreeSet;
 

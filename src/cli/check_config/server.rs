@@ -1,4 +1,5 @@
-//! The checks of Redis: it answers, it is fit, what is stored fits this configuration, the user may work. Writes nothing.
+//! The checks of Redis: it answers, it is fit, what is stored fits this configuration, the user may work. Writes
+//! nothing.
 
 use redis::RedisResult;
 

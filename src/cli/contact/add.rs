@@ -154,7 +154,8 @@ fn shown_as_named(named: &Contact, stored: &Contact) -> String {
     shown(&named.clone().with_options(options))
 }
 
-/// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as given now.
+/// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as
+/// given now.
 fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -> anyhow::Result<AddedTo> {
     let contact = &named.contact;
     let stored = array.contacts();

@@ -1,7 +1,7 @@
 //! `contact list / add / remove / mute / unmute / enable`: one contact of a subject at a time.
 //!
-//! Every change is written only if the contacts are still those that were read, so that the daemon and the subject's side may edit
-//! them at the same moment. Read next: [`crate::contacts::edit`], what an edit may do.
+//! Every change is written only if the contacts are still those that were read, so that the daemon and the subject's
+//! side may edit them at the same moment. Read next: [`crate::contacts::edit`], what an edit may do.
 
 use clap::{Args, Subcommand};
 

@@ -96,7 +96,8 @@ struct Counts {
     done: usize,
 }
 
-/// One action on many deliveries: what is done is printed at once, so that a failing call leaves untold what it did not do.
+/// One action on many deliveries: what is done is printed at once, so that a failing call leaves untold what it did not
+/// do.
 struct Run<'a> {
     redis: &'a Redis,
     action: DeliveryAction,

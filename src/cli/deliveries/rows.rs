@@ -148,8 +148,8 @@ fn outcome_color(outcome: &str) -> Option<Color> {
 #[derive(Debug, Serialize)]
 pub(super) struct ActionView<'a> {
     id: &'a DeliveryId,
-    /// `replayed`, `retried`, `cancelled` or `discarded`; `not_dead` or `ended` in another state; `leased` while it is being attempted;
-    /// `unknown`.
+    /// `replayed`, `retried`, `cancelled` or `discarded`; `not_dead` or `ended` in another state; `leased` while it is
+    /// being attempted; `unknown`.
     result: &'static str,
     /// Where the delivery stands now; `null` when there is none.
     state: Option<DeliveryState>,

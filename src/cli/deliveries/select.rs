@@ -23,7 +23,8 @@ pub struct FilterArgs {
     /// Only those of this channel. The help names every channel.
     #[arg(long, help = channel_help())]
     pub channel: Option<Channel>,
-    /// Only those to this destination. The help is written out: as a comment, the URL would have to be marked as a link.
+    /// Only those to this destination. The help is written out: as a comment, the URL would have to be marked as a
+    /// link.
     #[arg(
         long,
         value_name = "NAME",
@@ -83,8 +84,8 @@ pub(super) async fn by_partition(
     Ok(of)
 }
 
-/// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins with are left
-/// as they are: the answer to them is that there is no such delivery.
+/// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins
+/// with are left as they are: the answer to them is that there is no such delivery.
 pub(super) async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
     let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
     let found = redis.explained(format_args!("look for deliveries of {}", redis.keys().name()), found)?;

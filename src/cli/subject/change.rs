@@ -128,8 +128,8 @@ impl SubjectChange {
         }
     }
 
-    /// The fields that it writes where `stored` is the field of contacts (empty where there is none, or where the change does not
-    /// depend on it). Pure.
+    /// The fields that it writes where `stored` is the field of contacts (empty where there is none, or where the
+    /// change does not depend on it). Pure.
     ///
     /// # Errors
     ///

@@ -114,7 +114,8 @@ struct CheckedLine {
 ///
 /// # Errors
 ///
-/// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or stdout.
+/// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or
+/// stdout.
 pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = if args.dry_run { None } else { Some(connect::redis(&config).await?) };
@@ -171,7 +172,8 @@ impl Import<'_> {
             };
             match fault.map_or(checked, |fault| Err(fault.to_string())) {
                 Ok(change) => {
-                    // One that another client delays is written after its neighbours: never after a later line of its own subject.
+                    // One that another client delays is written after its neighbours: never after a later line of its
+                    // own subject.
                     if self.waiting.iter().any(|checked| checked.change.subject == change.subject) {
                         self.write_waiting().await?;
                     }

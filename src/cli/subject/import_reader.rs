@@ -1,7 +1,8 @@
-//! Lines of an import: CSV or JSON Lines, read one by one, each with its line number. Knows the fields' names, not their rules.
+//! Lines of an import: CSV or JSON Lines, read one by one, each with its line number. Knows the fields' names, not
+//! their rules.
 //!
-//! The crate `csv` is not used: it takes text behind a closing quote for a part of the cell, and reads up to the end of the file for a
-//! quote that is not closed. Here the first is a mistake of that line, and the second has a bound.
+//! The crate `csv` is not used: it takes text behind a closing quote for a part of the cell, and reads up to the end of
+//! the file for a quote that is not closed. Here the first is a mistake of that line, and the second has a bound.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
@@ -10,7 +11,8 @@ use crate::cli::named_contacts::NamedAddresses;
 use crate::config::nearest;
 use crate::subjects::record::LIMIT_PREFIX;
 
-/// The longest line, and the longest quoted cell: whoever forgets a quote must not have the whole file read into memory.
+/// The longest line, and the longest quoted cell: whoever forgets a quote must not have the whole file read into
+/// memory.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.

@@ -64,8 +64,8 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
     output.finish()
 }
 
-/// Every subject's key, once each: SCAN may return a key more than once. A million keys take some 60 MB here, and nothing but
-/// time on the server.
+/// Every subject's key, once each: SCAN may return a key more than once. A million keys take some 60 MB here, and
+/// nothing but time on the server.
 async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
     let what = "list subjects";

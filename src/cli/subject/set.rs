@@ -267,8 +267,8 @@ fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Limits>>
     Ok(all)
 }
 
-/// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client may set
-/// one more: then both happened, in this order.
+/// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client
+/// may set one more: then both happened, in this order.
 async fn clear_limits(change: &mut SubjectChange, redis: &Redis) -> anyhow::Result<()> {
     let mut command = redis::cmd("HKEYS");
     command.arg(redis.keys().subject(&change.subject));

@@ -35,7 +35,8 @@ pub struct SubjectShowArgs {
 }
 
 impl SubjectView {
-    /// Reads the hash of a subject; names on stderr what can't be read, what no alert can use, and limits that contradict each other.
+    /// Reads the hash of a subject; names on stderr what can't be read, what no alert can use, and limits that
+    /// contradict each other.
     pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let shown = Self::read(subject, fields, plans, now);
         for error in &shown.unreadable {

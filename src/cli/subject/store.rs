@@ -1,8 +1,8 @@
 //! Writes changes of subjects.
 //!
-//! Contacts that are named are merged into the stored ones. So the stored ones are read first, and the result is written only if they
-//! are still the same. A change without contacts is written as it is. Read next: [`SubjectChange::merged`], what is kept, and
-//! [`crate::contacts::store`], how it is compared.
+//! Contacts that are named are merged into the stored ones. So the stored ones are read first, and the result is
+//! written only if they are still the same. A change without contacts is written as it is. Read next:
+//! [`SubjectChange::merged`], what is kept, and [`crate::contacts::store`], how it is compared.
 
 use redis::{Pipeline, RedisResult};
 
@@ -64,7 +64,8 @@ pub async fn prepare<'a>(
     Ok(PreparedChanges(prepared.collect()))
 }
 
-/// Writes the changes in one MULTI, and says in their order how each ended. Writing again what was written changes nothing more.
+/// Writes the changes in one MULTI, and says in their order how each ended. Writing again what was written changes
+/// nothing more.
 ///
 /// # Errors
 ///
@@ -109,7 +110,8 @@ fn write_fields(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, fields:
     }
 }
 
-/// Reads and writes one change, again where another client was quicker; [`SubjectWrite::Conflict`] only when that never ends.
+/// Reads and writes one change, again where another client was quicker; [`SubjectWrite::Conflict`] only when that never
+/// ends.
 ///
 /// # Errors
 ///

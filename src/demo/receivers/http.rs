@@ -72,7 +72,8 @@ impl Answer {
 pub type HttpCatcher = Catcher<CaughtRequest, VecDeque<Answer>>;
 
 impl HttpCatcher {
-    /// Starts a receiver on a free port of 127.0.0.1 that answers in the order of `answers`, and 204 when they are used up.
+    /// Starts a receiver on a free port of 127.0.0.1 that answers in the order of `answers`, and 204 when they are used
+    /// up.
     ///
     /// # Errors
     ///
@@ -83,7 +84,8 @@ impl HttpCatcher {
         Ok(catcher)
     }
 
-    /// Starts a receiver on this address. `respond` makes the answer to a body; answers that are added with [`Self::then`] go first.
+    /// Starts a receiver on this address. `respond` makes the answer to a body; answers that are added with
+    /// [`Self::then`] go first.
     ///
     /// # Errors
     ///

@@ -72,7 +72,8 @@ pub(super) async fn find(
         }
         ContactLookup::Disabled(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Disabled),
         ContactLookup::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
-        // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the same.
+        // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the
+        // same.
         ContactLookup::Removed => {
             let known = fallback.iter().find(|contact| contact.id == *id).map(address_of);
             (known, DeliveryContactStatus::Removed)

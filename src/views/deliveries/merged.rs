@@ -33,7 +33,8 @@ pub async fn list_partitions(
     Ok(listed)
 }
 
-/// How many slices one call of [`list_from`] reads at most, so that a filter that nothing passes does not make it read for ever.
+/// How many slices one call of [`list_from`] reads at most, so that a filter that nothing passes does not make it read
+/// for ever.
 const SLICES_MAX: usize = 10;
 
 /// Where a list over all partitions goes on.
@@ -50,8 +51,8 @@ pub struct DeliveriesCursor {
 #[error("is not the `next` of a list of deliveries")]
 pub struct DeliveriesCursorError;
 
-/// Reads at most `limit` deliveries that pass the filter: partition by partition, the newest of each first. There may be fewer, or none,
-/// although more follow.
+/// Reads at most `limit` deliveries that pass the filter: partition by partition, the newest of each first. There may
+/// be fewer, or none, although more follow.
 pub async fn list_from(
     partitions: &Partitions,
     filter: &DeliveryFilter,

@@ -1,4 +1,5 @@
-//! Reads deliveries from Redis: the lists by creation and by death in slices, one delivery with its log, ids by their beginning.
+//! Reads deliveries from Redis: the lists by creation and by death in slices, one delivery with its log, ids by their
+//! beginning.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -54,8 +55,8 @@ pub struct DeliverySlice {
     pub next: Option<DeliveryCursor>,
 }
 
-/// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin with no cursor,
-/// go on with the slice's own.
+/// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin
+/// with no cursor, go on with the slice's own.
 pub async fn list(
     client: &RedisClient,
     keys: &Keys,
@@ -88,8 +89,8 @@ pub async fn list(
     Ok(DeliverySlice { deliveries, next })
 }
 
-/// The deliveries that pass a filter, slice by slice and in no order, for whoever changes them meanwhile: one that is there from the
-/// first slice to the last is found, also where others leave the list. Holds a slice.
+/// The deliveries that pass a filter, slice by slice and in no order, for whoever changes them meanwhile: one that is
+/// there from the first slice to the last is found, also where others leave the list. Holds a slice.
 #[derive(Debug, Default)]
 pub struct DeliveryScan {
     /// Where SCAN goes on; 0 at the beginning.
@@ -98,8 +99,8 @@ pub struct DeliveryScan {
 }
 
 impl DeliveryScan {
-    /// The ids of the next slice that pass the filter; `None` at the end. A slice may be empty although more follow, and an id may come
-    /// twice.
+    /// The ids of the next slice that pass the filter; `None` at the end. A slice may be empty although more follow,
+    /// and an id may come twice.
     ///
     /// # Errors
     ///
@@ -146,7 +147,8 @@ async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> R
     client.pipe(&pipeline).await
 }
 
-/// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough are found.
+/// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
+/// are found.
 pub async fn list_all(
     client: &RedisClient,
     keys: &Keys,
@@ -170,7 +172,8 @@ pub async fn list_all(
     Ok(deliveries)
 }
 
-/// Reads one delivery with its attempts, and its contact as it is now, also where it is one of those that are configured; `None` when there is no such delivery (any more).
+/// Reads one delivery with its attempts, and its contact as it is now, also where it is one of those that are
+/// configured; `None` when there is no such delivery (any more).
 pub async fn show(
     client: &RedisClient,
     keys: &Keys,
@@ -200,8 +203,8 @@ pub async fn show(
     Ok(Some(DeliveryDetailView { delivery: view, alert, verification, contact, attempt_log }))
 }
 
-/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read once, slice by
-/// slice: the lists are in the order of time.
+/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read
+/// once, slice by slice: the lists are in the order of time.
 pub async fn find_ids(
     client: &RedisClient,
     keys: &Keys,

@@ -1,4 +1,5 @@
-//! What is said of a delivery: the crossing, to whom it goes, its attempts, where it stands, and what happens next. Pure.
+//! What is said of a delivery: the crossing, to whom it goes, its attempts, where it stands, and what happens next.
+//! Pure.
 
 use std::time::Duration;
 

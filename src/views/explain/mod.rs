@@ -1,4 +1,5 @@
-//! Why an alert, a delivery or a subject stands as it does, in sentences. Read next: `delivery`, what is said of a delivery.
+//! Why an alert, a delivery or a subject stands as it does, in sentences. Read next: `delivery`, what is said of a
+//! delivery.
 //!
 //! Reads what is stored and decides nothing. The sentences are pure functions of what was read.
 

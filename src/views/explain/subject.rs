@@ -154,7 +154,8 @@ mod tests {
     use super::*;
     use crate::contacts::OperatorContact;
 
-    /// Who is told "nobody" looks for a mistake where the operator was told, and a disabled contact beside others must not be overlooked.
+    /// Who is told "nobody" looks for a mistake where the operator was told, and a disabled contact beside others must
+    /// not be overlooked.
     #[test]
     fn the_operator_and_disabled_contacts_are_named() {
         let nobody = ResolvedContacts::default();

@@ -7,7 +7,8 @@ use crate::channels::templating::{local, starts_at, thousands};
 use crate::types::text::is_control;
 use crate::types::{Alert, UnixMs, Window};
 
-/// The longest name of a plan that is shown, in characters. The names of subjects and metrics are bounded where they come in.
+/// The longest name of a plan that is shown, in characters. The names of subjects and metrics are bounded where they
+/// come in.
 const PLAN_CHARS_MAX: usize = 100;
 
 /// What a chat shows of an alert. Names that come from outside are escaped for it.

@@ -1,7 +1,8 @@
 //! Discord's webhooks: a sentence, and an embed with the numbers.
 //!
-//! <https://discord.com/developers/docs/resources/message>: content has at most 2,000 characters, the value of a field 1,024, a footer
-//! 2,048, and an embed 6,000 in all. `allowed_mentions` without any keeps `@everyone` from calling anybody.
+//! <https://discord.com/developers/docs/resources/message>: content has at most 2,000 characters, the value of a field
+//! 1,024, a footer 2,048, and an embed 6,000 in all. `allowed_mentions` without any keeps `@everyone` from calling
+//! anybody.
 
 use serde_json::{Value, json};
 

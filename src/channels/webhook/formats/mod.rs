@@ -1,7 +1,7 @@
 //! The bodies of webhooks: one file for each format. Pure.
 //!
-//! Each keeps the length limits of its receiver, and escapes what comes from outside for it. Read next: [`alert_text`], the facts that
-//! the chats show.
+//! Each keeps the length limits of its receiver, and escapes what comes from outside for it. Read next: [`alert_text`],
+//! the facts that the chats show.
 
 mod alert_text;
 mod cloudevents;
@@ -62,8 +62,8 @@ pub fn alert(options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> 
     Some(WebhookBody::json(json))
 }
 
-/// Writes the question whether a receiver wants alerts about a subject; `None` for a format whose receivers can't send the challenge
-/// back.
+/// Writes the question whether a receiver wants alerts about a subject; `None` for a format whose receivers can't send
+/// the challenge back.
 #[must_use]
 pub fn challenge(
     format: &MessageFormat,

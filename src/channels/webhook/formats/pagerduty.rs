@@ -1,7 +1,7 @@
 //! PagerDuty's Events API, version 2.
 //!
-//! <https://developer.pagerduty.com/docs/send-alert-event>: a summary has at most 1,024 characters, a dedup_key 255. The routing key
-//! stands in the body, and nothing is signed.
+//! <https://developer.pagerduty.com/docs/send-alert-event>: a summary has at most 1,024 characters, a dedup_key 255.
+//! The routing key stands in the body, and nothing is signed.
 
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Slack's incoming webhooks: blocks of plain text, which knows no mark-up.
 //!
-//! <https://docs.slack.dev/messaging/formatting-message-text>: `&`, `<` and `>` are written as entities, so that no `<!channel>` calls
-//! anybody. A text has at most 3,000 characters, a field 2,000.
+//! <https://docs.slack.dev/messaging/formatting-message-text>: `&`, `<` and `>` are written as entities, so that no
+//! `<!channel>` calls anybody. A text has at most 3,000 characters, a field 2,000.
 
 use serde_json::{Value, json};
 

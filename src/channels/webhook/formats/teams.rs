@@ -1,7 +1,7 @@
 //! Workflows of Microsoft Teams: an Adaptive Card in the envelope of a message.
 //!
-//! <https://adaptivecards.io/explorer>: runs of a RichTextBlock are shown as they are, while a TextBlock reads Markdown. A message has
-//! at most 28 KB.
+//! <https://adaptivecards.io/explorer>: runs of a RichTextBlock are shown as they are, while a TextBlock reads
+//! Markdown. A message has at most 28 KB.
 
 use serde_json::{Value, json};
 

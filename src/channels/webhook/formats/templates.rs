@@ -1,8 +1,9 @@
 //! Bodies from the operator's templates: the files `<name>.json` of `webhook.templates`.
 //!
-//! Every template is rendered with samples when it is loaded, and must give JSON, so that a mistake stops the start and not an alert.
-//! The variables and filters are those of the mails (the comment in `templates/alert.txt`). Each value is written as JSON, so
-//! `{"text": {{ subject }}}` is right and `{"text": "{{ subject }}"}` is a mistake. Reads files only while it loads.
+//! Every template is rendered with samples when it is loaded, and must give JSON, so that a mistake stops the start and
+//! not an alert. The variables and filters are those of the mails (the comment in `templates/alert.txt`). Each value is
+//! written as JSON, so `{"text": {{ subject }}}` is right and `{"text": "{{ subject }}"}` is a mistake. Reads files
+//! only while it loads.
 
 use std::path::{Path, PathBuf};
 
@@ -35,11 +36,13 @@ pub struct WebhookTemplates {
 }
 
 impl WebhookTemplates {
-    /// Reads every template of the folder; none where there is no folder. Renders samples of every kind of alert before it answers.
+    /// Reads every template of the folder; none where there is no folder. Renders samples of every kind of alert before
+    /// it answers.
     ///
     /// # Errors
     ///
-    /// The folder can't be read or holds no template; or a template is wrong or gives no JSON: its file, and what is known.
+    /// The folder can't be read or holds no template; or a template is wrong or gives no JSON: its file, and what is
+    /// known.
     pub fn load(folder: Option<&Path>) -> Result<Self, ChannelError> {
         let environment = templating::environment();
         let mut templates = Self { environment, folder: folder.map(Path::to_path_buf), names: Vec::new() };

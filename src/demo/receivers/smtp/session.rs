@@ -155,7 +155,8 @@ impl Session {
         }
     }
 
-    /// Gives the programmed reply of this phase, or else the usual one; whether it is positive, and the command takes effect.
+    /// Gives the programmed reply of this phase, or else the usual one; whether it is positive, and the command takes
+    /// effect.
     async fn reply(&mut self, phase: Phase, usual: &str) -> io::Result<bool> {
         let programmed = locked(&self.shared.0).reply(phase);
         match programmed {
