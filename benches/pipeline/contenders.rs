@@ -242,7 +242,7 @@ fn claim(subject: &str, percent: u16, id: &str) -> redis::Cmd {
 /// The worker as `app.rs` builds it, without fan-out and senders: they have their own work to do and their own bench.
 async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let config = Config::defaults()?;
-    let target = RedisEndpoint::local(order.port);
+    let endpoint = RedisEndpoint::local(order.port);
     let keys = Keys::new(STREAM);
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let settings = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
@@ -250,15 +250,15 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let counted = CountedEvents::default();
     metrics::set_global_recorder(counted.clone()).context("install the recorder")?;
     let changes = ChangeFeed::default();
-    let watch = tokio::spawn(ChangeListener::new(target.clone(), &keys, vec![changes.clone()]).run(stop.clone()));
+    let watch = tokio::spawn(ChangeListener::new(endpoint.clone(), &keys, vec![changes.clone()]).run(stop.clone()));
     while !changes.is_live() {
         changes.arrived().await;
     }
     let mut stream = config.stream.clone();
     stream.batch_entries = order.batch_entries.unwrap_or(stream.batch_entries);
     let worker = EventWorker::new(EventWorkerParts {
-        client: Arc::new(target.client(STREAM)?),
-        target,
+        client: Arc::new(endpoint.client(STREAM)?),
+        endpoint,
         lease: None,
         keys: keys.clone(),
         config: stream,

@@ -100,7 +100,7 @@ impl Workers<'_> {
         let CountingParts { partition: Partition { keys, .. }, lease, new_alerts, changes } = counting;
         let partitions = keys.partition().count() as usize;
         let worker = EventWorker::new(EventWorkerParts {
-            target: endpoint.clone(),
+            endpoint: endpoint.clone(),
             // Of its own, so that commits never queue behind other calls.
             client: Arc::new(endpoint.client(keys.stream())?),
             lease: Some(lease),

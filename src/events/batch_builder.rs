@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, RefusedEvent};
+use crate::ledger::event_ids::{EventIdDigest, NewEventIds, window_of};
 use crate::ledger::read_totals::RaisedRecords;
-use crate::ledger::seen::{SeenId, SeenIds, window_of};
 use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
 use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
 
@@ -280,29 +280,29 @@ impl BatchBuilder {
         }
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.slot(slot).extra.metric);
-            SeenId::of(&held.cache.slot(slot).subject, metric, id)
+            EventIdDigest::of(&held.cache.slot(slot).subject, metric, id)
         });
         let window = window_of(arrival);
-        if id.is_some_and(|id| held.seen.contains(window, id)) {
+        if id.is_some_and(|id| held.event_ids.contains(window, id)) {
             self.batch.duplicates += 1;
             return Ok(AddOutcome::Added);
         }
         self.changes.count(held, slot, event.amount)?;
         if let Some(id) = id {
-            held.seen.insert(id);
-            self.remember(held.seen.window(), id);
+            held.event_ids.insert(id);
+            self.remember(held.event_ids.window(), id);
         }
         self.batch.counted += 1;
         Ok(AddOutcome::Added)
     }
 
-    fn remember(&mut self, window: u64, id: SeenId) {
-        match self.batch.seen.last_mut() {
+    fn remember(&mut self, window: u64, id: EventIdDigest) {
+        match self.batch.event_ids.last_mut() {
             Some(ids) if ids.window == window => ids.push(id),
             _ => {
-                let mut ids = SeenIds::new(window);
+                let mut ids = NewEventIds::new(window);
                 ids.push(id);
-                self.batch.seen.push(ids);
+                self.batch.event_ids.push(ids);
             }
         }
     }

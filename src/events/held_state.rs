@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ledger::read_totals::{CounterQuery, RecordQuery};
 use crate::ledger::thresholds::{NEVER, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
-use crate::ledger::{HeldTotals, SeenWindows};
+use crate::ledger::{CountedEventIds, HeldTotals};
 use crate::subjects::{Profile, SettingsCache};
 use crate::types::{Percent, UnixMs};
 
@@ -61,7 +61,7 @@ pub struct HeldState {
     /// Totals of counters.
     pub totals: HeldTotals,
     /// Ids of events.
-    pub seen: SeenWindows,
+    pub event_ids: CountedEventIds,
 }
 
 /// A counter that is not held yet.
@@ -105,7 +105,7 @@ impl HeldState {
     /// Forgets totals and ids; another worker may have committed.
     pub fn forget_totals(&mut self) {
         self.totals.forget();
-        self.seen.forget();
+        self.event_ids.forget();
     }
 
     /// Lets subjects go that were not used lately, with their rows.
@@ -207,7 +207,7 @@ mod tests {
         HeldState {
             cache: SettingsCache::new(subjects_max, &plans),
             totals: HeldTotals::default(),
-            seen: SeenWindows::new(10),
+            event_ids: CountedEventIds::new(10),
         }
     }
 

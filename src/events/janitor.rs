@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::RedisResult;
 
+use crate::ledger::event_ids::{WINDOWS_HELD, window_of};
 use crate::ledger::retention::Retention;
-use crate::ledger::seen::{WINDOWS_HELD, window_of};
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, Tidier};
 use crate::types::{StreamId, UnixMs};
@@ -81,7 +81,7 @@ impl Janitor {
     /// A batch was committed.
     pub(super) fn committed(&mut self, batch: &Batch) {
         self.untidied += batch.entries;
-        self.windows.extend(batch.seen.iter().map(|ids| ids.window));
+        self.windows.extend(batch.event_ids.iter().map(|ids| ids.window));
         (self.committed, self.now) = (batch.to, batch.read_at);
         self.retention.written(batch.groups.iter().map(|group| group.of.period));
         self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));

@@ -36,7 +36,7 @@ impl EventWorker {
     /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the
     /// last one added.
     pub(super) async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
-        let mut reader = StreamReader::connect_unbounded(&self.target, self.keys.stream()).await?;
+        let mut reader = StreamReader::connect_unbounded(&self.endpoint, self.keys.stream()).await?;
         reader.request(&after.to_string(), 1, None).await?;
         let received = reader.receive().await?;
         let Some(last) = received.last else { return Ok(after) };

@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::events::batch_builder::BatchBounds;
-    use crate::ledger::{HeldTotals, SeenWindows};
+    use crate::ledger::{CountedEventIds, HeldTotals};
     use crate::subjects::SettingsCache;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
@@ -201,7 +201,7 @@ mod tests {
         let mut held = HeldState {
             cache: SettingsCache::new(10, &plans),
             totals: HeldTotals::default(),
-            seen: SeenWindows::new(10),
+            event_ids: CountedEventIds::new(10),
         };
         let slots = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
         let mut builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });

@@ -72,7 +72,7 @@ impl EventWorker {
         in_flight: &mut InFlightCommit,
         stop: &CancellationToken,
     ) -> Result<(), SessionError> {
-        let mut reader = StreamReader::connect(&self.target, self.keys.stream()).await?;
+        let mut reader = StreamReader::connect(&self.endpoint, self.keys.stream()).await?;
         self.report.unbounded(reader.unbounded());
         self.builder.read_from(reader.run_id());
         // Whether more entries are there than were asked for: then batches grow before they are committed.
@@ -166,7 +166,7 @@ impl EventWorker {
         if self.builder.has_used_numbers_up() {
             return Err(SessionError::Again("batches are numbered anew"));
         }
-        self.report.forgot_ids(self.held.seen.take_forgotten());
+        self.report.forgot_ids(self.held.event_ids.take_forgotten());
         self.missing.touch(&mut self.held, &self.builder);
         self.held.touch(self.ahead.missing(), self.builder.number());
         self.held.shrink(self.builder.live());

@@ -40,11 +40,12 @@ impl EventWorker {
         };
         let checkpoint = StreamId::from_stored(id.as_deref());
         let now = self.client.server_time().await.map_err(redis)?;
-        let seen = self.held.seen.read(&self.client, &self.keys, arrival_of(checkpoint, now), checkpoint).await;
-        if !seen.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
+        let complete =
+            self.held.event_ids.read(&self.client, &self.keys, arrival_of(checkpoint, now), checkpoint).await;
+        if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
             return Err(SessionError::Again("another worker committed while the ids of events were read"));
         }
-        self.janitor.found_ids(self.held.seen.window());
+        self.janitor.found_ids(self.held.event_ids.window());
         Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
     }
 

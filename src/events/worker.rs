@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::audit::Audit;
 use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::Retention;
-use crate::ledger::{Committer, HeldTotals, SeenWindows, Tidier};
+use crate::ledger::{Committer, CountedEventIds, HeldTotals, Tidier};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsCache};
 use crate::types::Keys;
@@ -38,7 +38,7 @@ const RESTARTS_AT_ONCE: u32 = 3;
 /// Reads and commits one partition.
 #[derive(Debug)]
 pub struct EventWorker {
-    pub(super) target: RedisEndpoint,
+    pub(super) endpoint: RedisEndpoint,
     pub(super) client: Arc<RedisClient>,
     pub(super) lease: Option<PartitionLease>,
     pub(super) keys: Keys,
@@ -61,7 +61,7 @@ pub struct EventWorker {
 #[derive(Debug)]
 pub struct EventWorkerParts {
     /// Where Redis is; the reader connects by itself.
-    pub target: RedisEndpoint,
+    pub endpoint: RedisEndpoint,
     /// For everything but reading.
     pub client: Arc<RedisClient>,
     /// Who reads where there are several workers; without it all do, and each batch is a race.
@@ -88,13 +88,13 @@ impl EventWorker {
     /// A worker that has not read anything yet.
     #[must_use]
     pub fn new(parts: EventWorkerParts) -> Self {
-        let EventWorkerParts { target, client, lease, keys, config, history, committer, plans, .. } = parts;
+        let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
         let EventWorkerParts { cache_entries, changes, raised, .. } = parts;
         let batch_sizer = BatchSizer::new();
         let held = HeldState {
             cache: SettingsCache::new(cache_entries, &plans),
             totals: HeldTotals::default(),
-            seen: SeenWindows::new(config.event_ids_max),
+            event_ids: CountedEventIds::new(config.event_ids_max),
         };
         let missing = MissingReader::new(keys.clone(), plans, changes);
         Self {
@@ -111,7 +111,7 @@ impl EventWorker {
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
             batch_sizer,
-            target,
+            endpoint,
             client,
             lease,
             keys,

@@ -10,8 +10,8 @@
 --         {'stale', stored}     the checkpoint is another one: nothing written
 --         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the
 --                               whole stream: counted as read
---         {'returned', entries} so many entries lie at or before the checkpoint that were not there before, so they were
---                               never read
+--         {'returned', entries} so many entries lie at or before the checkpoint that were not there before, so they
+--                               were never read
 --         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover):
 --                               set to its count
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::types::{Alert, Instance, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs};
 
-use super::seen::SeenIds;
+use super::event_ids::NewEventIds;
 
 /// Everything that one commit amounts to.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct Batch {
     /// Events that can't be counted.
     pub refused: Vec<RefusedEvent>,
     /// Ids of counted events.
-    pub seen: Vec<SeenIds>,
+    pub event_ids: Vec<NewEventIds>,
     /// Events whose units are in the counters.
     pub counted: u64,
     /// Events that were counted before.
@@ -136,7 +136,7 @@ impl Batch {
             alerts: Vec::new(),
             metrics: Vec::new(),
             refused: Vec::new(),
-            seen: Vec::new(),
+            event_ids: Vec::new(),
             counted: 0,
             duplicates: 0,
         }

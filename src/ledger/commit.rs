@@ -82,7 +82,7 @@ impl Committer {
         let keys = &self.keys;
         let rows: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
         let sets = metric_sets(batch);
-        let key_count = 5 + batch.groups.len() + 2 * batch.alerts.len() + batch.seen.len() + sets.len();
+        let key_count = 5 + batch.groups.len() + 2 * batch.alerts.len() + batch.event_ids.len() + sets.len();
         // Only a guess of how much there will be to write.
         let words = 4 + key_count + 4 * batch.groups.len() + 2 * rows + 9 * batch.alerts.len();
         let mut command = Cmd::with_capacity(words, 24 * words);
@@ -96,8 +96,8 @@ impl Committer {
             command.arg(keys.flag(&alert.alert().key()));
             command.arg(keys.raised(metric, *period, batch.groups[alert.group].bucket));
         }
-        for ids in &batch.seen {
-            command.arg(keys.seen(ids.window));
+        for ids in &batch.event_ids {
+            command.arg(keys.event_ids(ids.window));
         }
         for set in &sets {
             command.arg(keys.metrics(set.period));
@@ -106,7 +106,7 @@ impl Committer {
         batch.groups.iter().for_each(|group| add_group(&mut command, group));
         batch.alerts.iter().for_each(|alert| add_alert(&mut command, batch, alert));
         add_refused(&mut command, batch);
-        for ids in &batch.seen {
+        for ids in &batch.event_ids {
             command.arg(&ids.digests);
         }
         for set in &sets {
@@ -147,7 +147,7 @@ impl Committer {
             ("groups", batch.groups.len() as u64),
             ("alerts", batch.alerts.len() as u64),
             ("refused", batch.refused.len() as u64),
-            ("id_lists", batch.seen.len() as u64),
+            ("id_lists", batch.event_ids.len() as u64),
             ("metric_sets", metric_sets as u64),
         ];
         packed(&texts, &numbers).expect("a vector takes what is written to it")

@@ -16,7 +16,7 @@ use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, Script, error_k
 use super::batch::{Batch, Group, MetricPeriod, NewAlert, RefusedEvent, Row};
 use super::commit::{CommitOutcome, Committer};
 use super::commit_settings::CommitSettings;
-use super::seen::{SeenId, SeenIds, window_of};
+use super::event_ids::{EventIdDigest, NewEventIds, window_of};
 use super::tidy::{Tidier, TidyWarning};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("probe.lua")));
@@ -83,7 +83,7 @@ pub async fn dry_run(
     hand_over(client, &keys).await?;
     let batch = plant(client, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
-    let windows: Vec<u64> = batch.seen.iter().map(|ids| ids.window).collect();
+    let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
     let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
     let swept = sweep(client, &keys, &batch).await;
     match answer.map_err(redis)? {
@@ -129,9 +129,9 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
     let of = MetricPeriod { metric: Metric::default(), period };
     let mut batch = Batch::new(Instance::from_stored("probe"), StreamId::ZERO);
     (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
-    let mut ids = SeenIds::new(window_of(now));
-    ids.push(SeenId::of(&subject, &of.metric, b"probe"));
-    batch.seen.push(ids);
+    let mut ids = NewEventIds::new(window_of(now));
+    ids.push(EventIdDigest::of(&subject, &of.metric, b"probe"));
+    batch.event_ids.push(ids);
     batch.refused.push(RefusedEvent {
         entry: to,
         reason: RefusalReason::BadUnits,
@@ -169,8 +169,8 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
 async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
-    for ids in &batch.seen {
-        command.arg(keys.seen(ids.window));
+    for ids in &batch.event_ids {
+        command.arg(keys.event_ids(ids.window));
     }
     for Group { of, bucket, .. } in &batch.groups {
         command.arg(keys.usage(&of.metric, of.period, *bucket)).arg(keys.raised(&of.metric, of.period, *bucket));

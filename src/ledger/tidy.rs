@@ -41,7 +41,7 @@ impl Tidier {
     pub async fn tidy(&self, client: &RedisClient, past_windows: &[u64]) -> RedisResult<Vec<TidyWarning>> {
         let mut call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         for window in past_windows {
-            call = call.key(self.keys.seen(*window));
+            call = call.key(self.keys.event_ids(*window));
         }
         let notes: Vec<String> = call.arg(keys::GROUP).arg(self.trim.as_str()).run(client).await?;
         let warning = |pair: &[String]| match pair[0].as_str() {

@@ -134,7 +134,7 @@ impl Keys {
 
     /// `quota_seen:{tag}:<window>`.
     #[must_use]
-    pub fn seen(&self, window: u64) -> String {
+    pub fn event_ids(&self, window: u64) -> String {
         format!("quota_seen:{}:{window}", self.tag)
     }
 

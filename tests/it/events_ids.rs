@@ -2,7 +2,7 @@
 
 use crate::support::eventually::eventually;
 use crate::support::partition::{Partition, WorkerSettings};
-use quotabell::ledger::seen::window_of;
+use quotabell::ledger::event_ids::window_of;
 use quotabell::types::Day;
 
 async fn add_id(partition: &Partition, id: &str) {
@@ -83,7 +83,7 @@ async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     // What is left is within the window that counts.
     eventually("lists of windows that are past are removed", || async {
         let lists: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;
-        (lists == [partition.keys.seen(1_000_140)]).then_some(())
+        (lists == [partition.keys.event_ids(1_000_140)]).then_some(())
     })
     .await;
     worker.end().await;
@@ -103,7 +103,7 @@ async fn an_entry_in_the_future_does_not_freeze_the_windows() {
     }
     let lists: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;
     let now = window_of(partition.now().await);
-    let expected = [now - 1, now].map(|window| partition.keys.seen(window));
+    let expected = [now - 1, now].map(|window| partition.keys.event_ids(window));
     assert!(!lists.is_empty() && lists.iter().all(|list| expected.contains(list)), "{lists:?}");
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(4));
 }

@@ -7,8 +7,8 @@ use crate::support::ledger::{Change, Ledger, flag, instance, raising, refused, s
 use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::batch::GROUP_ROWS_MAX;
 use quotabell::ledger::commit::Drift;
-use quotabell::ledger::seen::SeenIds;
-use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenId};
+use quotabell::ledger::event_ids::NewEventIds;
+use quotabell::ledger::{Batch, CommitOutcome, Committer, EventIdDigest};
 use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, keys};
 use quotabell::wire::xread::StreamReader;
 use quotabell::wire::{ErrorKind, RedisEndpoint, error_kind};
@@ -307,7 +307,7 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
         ledger.counter(&batch),
         ledger.records(&batch),
         ledger.keys.metrics(batch.groups[0].of.period),
-        ledger.keys.seen(1),
+        ledger.keys.event_ids(1),
         ledger.keys.checkpoint(),
     ] {
         ledger.run::<String>(&["SET", &key, "mine"]).await;
@@ -324,15 +324,15 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
 /// The batch, with an event that is refused and one that has an id beside what it counts.
 fn with_everything(mut batch: Batch) -> Batch {
     batch.refused.push(refused(&batch));
-    let mut ids = SeenIds::new(1);
+    let mut ids = NewEventIds::new(1);
     ids.push(id_of("1"));
-    batch.seen.push(ids);
+    batch.event_ids.push(ids);
     batch.duplicates = 1;
     batch
 }
 
-fn id_of(id: &str) -> SeenId {
-    SeenId::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
+fn id_of(id: &str) -> EventIdDigest {
+    EventIdDigest::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
 }
 
 /// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the
@@ -363,15 +363,15 @@ async fn refusals_and_event_ids_are_written_with_the_batch() {
     let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
     batch.refused.push(refused(&batch));
     for window in [1, 2] {
-        let mut ids = SeenIds::new(window);
+        let mut ids = NewEventIds::new(window);
         ["a", "b"].iter().for_each(|id| ids.push(id_of(id)));
-        batch.seen.push(ids);
+        batch.event_ids.push(ids);
     }
     ledger.committed(&batch).await;
     for window in [1, 2] {
-        let list = ledger.keys.seen(window);
+        let list = ledger.keys.event_ids(window);
         let values: Vec<Vec<u8>> = ledger.run(&["LRANGE", &list, "0", "-1"]).await;
-        assert_eq!(values, std::slice::from_ref(&batch.seen[0].digests), "one value a commit, 16 bytes an id");
+        assert_eq!(values, std::slice::from_ref(&batch.event_ids[0].digests), "one value a commit, 16 bytes an id");
         assert_eq!(values[0].len(), 32);
         let life: u64 = ledger.run(&["TTL", &list]).await;
         assert!((14 * 86_400 - 5..=14 * 86_400).contains(&life), "{life}");

@@ -3,8 +3,8 @@
 use crate::support::ledger::{Change, Ledger, raising, refused};
 use quotabell::ledger::audit::Audit;
 use quotabell::ledger::commit_settings::TrimPolicy;
-use quotabell::ledger::seen::SeenIds;
-use quotabell::ledger::{Batch, SeenId, Tidier};
+use quotabell::ledger::event_ids::NewEventIds;
+use quotabell::ledger::{Batch, EventIdDigest, Tidier};
 use quotabell::types::StreamId;
 
 /// Redis does not roll back: a commit that meets a refused command midway would be counted again at each try.
@@ -13,9 +13,9 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     let ledger = Ledger::open();
     let mut batch = raising(ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await, 80);
     batch.refused.push(refused(&batch));
-    let mut ids = SeenIds::new(1);
-    ids.push(SeenId::of(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1"));
-    batch.seen.push(ids);
+    let mut ids = NewEventIds::new(1);
+    ids.push(EventIdDigest::of(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1"));
+    batch.event_ids.push(ids);
     let before = ledger.dump().await;
     for right in ["-xadd", "-sadd", "-rpush", "-expire", "-hincrby", "-hset", "-set"] {
         for ttl_s in [batch.groups[0].ttl_s, None] {
@@ -56,9 +56,9 @@ async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     let mut ids_alone = refused_alone.clone();
     refused_alone.refused.push(refused(&counters));
     let refused_beside = Batch { refused: refused_alone.refused.clone(), ..counters.clone() };
-    let mut ids = SeenIds::new(1);
-    ids.push(SeenId::of(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1"));
-    ids_alone.seen.push(ids);
+    let mut ids = NewEventIds::new(1);
+    ids.push(EventIdDigest::of(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1"));
+    ids_alone.event_ids.push(ids);
     let before = ledger.dump().await;
     let kinds = [
         (&counters, &["-expire", "-hincrby", "-hset"][..]),

@@ -134,11 +134,11 @@ async fn lists_of_windows_that_are_past_are_removed() {
     let ledger = Ledger::open();
     ledger.committed(&ledger.batch(StreamId::ZERO, ALICE).await).await;
     for window in 1..=3 {
-        ledger.run::<u64>(&["RPUSH", &ledger.keys.seen(window), "0123456789abcdef"]).await;
+        ledger.run::<u64>(&["RPUSH", &ledger.keys.event_ids(window), "0123456789abcdef"]).await;
     }
     assert_eq!(tidied(&ledger, &[1, 2]).await, []);
     let left: Vec<String> = ledger.run(&["KEYS", "quota_seen:*"]).await;
-    assert_eq!(left, [ledger.keys.seen(3)]);
+    assert_eq!(left, [ledger.keys.event_ids(3)]);
 }
 
 /// A command that the user may not run any more is named, and the others are done.
@@ -147,7 +147,7 @@ async fn a_right_that_is_missing_is_named_and_the_rest_is_done() {
     let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
     let (_, last) = (ledger.add("s").await, ledger.add("s").await);
     ledger.committed(&ledger.batch_to(StreamId::ZERO, last, &[ALICE]).await).await;
-    ledger.run::<u64>(&["RPUSH", &ledger.keys.seen(1), "0123456789abcdef"]).await;
+    ledger.run::<u64>(&["RPUSH", &ledger.keys.event_ids(1), "0123456789abcdef"]).await;
     for (command, named) in [("xgroup", "group"), ("xtrim", "trim"), ("unlink", "unlink")] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", &format!("-{command}")]).await;
         let warnings = tidied(&ledger, &[1]).await;

@@ -6,11 +6,11 @@ use quotabell::events::parse::arrival_of;
 use quotabell::ledger::batch::MetricPeriod;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::commit_settings::READ_AGE_MAX_MS;
+use quotabell::ledger::event_ids::window_of;
 use quotabell::ledger::read_totals::{
     CounterQuery, RaisedRecords, RecordQuery, Replies, ask_counters, ask_records, counters_from, records_from,
 };
-use quotabell::ledger::seen::window_of;
-use quotabell::ledger::{Batch, CommitOutcome, Committer, SeenWindows};
+use quotabell::ledger::{Batch, CommitOutcome, Committer, CountedEventIds};
 use quotabell::types::{Instance, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 use quotabell::wire::RedisClient;
 
@@ -35,7 +35,7 @@ pub struct Entry {
 pub struct Start {
     pub checkpoint: StreamId,
     pub instance: Instance,
-    pub seen: SeenWindows,
+    pub event_ids: CountedEventIds,
 }
 
 /// A partition.
@@ -83,7 +83,7 @@ struct Kept {
     records: HashMap<Reached, RaisedRecord>,
     flags: HashMap<String, String>,
     refused: Vec<(String, String)>,
-    seen: HashMap<u64, Vec<Vec<u8>>>,
+    event_ids: HashMap<u64, Vec<Vec<u8>>>,
     counted: u64,
     duplicates: u64,
     raised: u64,
@@ -135,8 +135,8 @@ impl MemoryStore {
         }
         let refused = batch.refused.iter().map(|refused| (refused.entry.to_string(), refused.reason.to_string()));
         kept.refused.extend(refused);
-        for ids in &batch.seen {
-            kept.seen.entry(ids.window).or_default().push(ids.digests.clone());
+        for ids in &batch.event_ids {
+            kept.event_ids.entry(ids.window).or_default().push(ids.digests.clone());
         }
         kept.counted += batch.counted;
         kept.duplicates += batch.duplicates;
@@ -168,11 +168,11 @@ impl Store for MemoryStore {
     async fn start(&mut self) -> Start {
         let checkpoint = self.kept.checkpoint;
         let window = window_of(arrival_of(checkpoint, UnixMs(self.now_ms)));
-        let mut seen = SeenWindows::new(IDS_MAX);
+        let mut event_ids = CountedEventIds::new(IDS_MAX);
         for window in [window.saturating_sub(1), window] {
-            seen.take(window, self.kept.seen.get(&window).map_or(&[], Vec::as_slice));
+            event_ids.take(window, self.kept.event_ids.get(&window).map_or(&[], Vec::as_slice));
         }
-        Start { checkpoint, instance: self.instance.clone(), seen }
+        Start { checkpoint, instance: self.instance.clone(), event_ids }
     }
 
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry> {
@@ -314,9 +314,12 @@ impl Store for ServerStore {
         let id: Option<String> = self.client.query(&command).await.expect("the checkpoint");
         let checkpoint = id.map_or(StreamId::ZERO, |id| id.parse().expect("an id"));
         let arrival = arrival_of(checkpoint, self.now().await);
-        let mut seen = SeenWindows::new(IDS_MAX);
-        assert!(seen.read(&self.client, &self.keys, arrival, checkpoint).await.expect("the ids"), "nobody commits");
-        Start { checkpoint, instance: self.instance.clone(), seen }
+        let mut event_ids = CountedEventIds::new(IDS_MAX);
+        assert!(
+            event_ids.read(&self.client, &self.keys, arrival, checkpoint).await.expect("the ids"),
+            "nobody commits"
+        );
+        Start { checkpoint, instance: self.instance.clone(), event_ids }
     }
 
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry> {

@@ -10,7 +10,7 @@ use quotabell::events::batch_builder::{BatchBounds, BatchBuilder, ReadEntry};
 use quotabell::events::held_state::{HeldState, Missing};
 use quotabell::events::read_ahead::ReadAhead;
 use quotabell::ledger::read_totals::RaisedRecords;
-use quotabell::ledger::{Batch, CommitOutcome, HeldTotals, SeenWindows};
+use quotabell::ledger::{Batch, CommitOutcome, CountedEventIds, HeldTotals};
 use quotabell::subjects::{Plans, Profile, SettingsCache};
 use quotabell::types::{Instance, Keys, StreamId, UnixMs};
 
@@ -81,7 +81,7 @@ impl SimulatedWorker {
         let held = HeldState {
             cache: SettingsCache::new(SUBJECTS_HELD, plans),
             totals: HeldTotals::default(),
-            seen: SeenWindows::new(IDS_MAX),
+            event_ids: CountedEventIds::new(IDS_MAX),
         };
         let builder = BatchBuilder::new(Keys::new("usage"), LATE_MAX, BatchBounds { entries: 1, cost: 1 });
         Self { builder, held, profiles, unknown: Profile::of_unknown(plans), session: None }
@@ -103,7 +103,7 @@ impl SimulatedWorker {
     pub async fn begin(&mut self, store: &mut impl Store, bounds: BatchBounds) {
         self.held.forget_totals();
         let start = store.start().await;
-        self.held.seen = start.seen;
+        self.held.event_ids = start.event_ids;
         self.builder.begin_session(start.instance.clone(), start.checkpoint, bounds);
         self.session = Some(Session {
             instance: start.instance,

@@ -75,7 +75,7 @@ impl Partition {
         let url = self.server.url().replace("redis://", &format!("redis://{user}"));
         let client = Arc::new(RedisClient::new(redis::Client::open(url.as_str()).expect("a valid URL")));
         let config = RedisConfig { url, url_file: None, data_dir: "unused".into(), embedded_port: 0, ca_file: None };
-        let target = RedisEndpoint::from_config(&config).expect("a target");
+        let endpoint = RedisEndpoint::from_config(&config).expect("an endpoint");
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits =
             limits.map(|(m, n)| (m.parse::<Metric>().expect("legal"), Units::new(n).expect("in range").into()));
@@ -84,12 +84,12 @@ impl Partition {
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let commits = CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans.clone() };
         let changes = ChangeFeed::default();
-        let watch = ChangeListener::new(target.clone(), &self.keys, vec![changes.clone()]);
+        let watch = ChangeListener::new(endpoint.clone(), &self.keys, vec![changes.clone()]);
         tokio::spawn(watch.run(stop.clone()));
         // The promise of one second begins when the daemon listens; a test should not have to wait for it.
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
         let worker = EventWorker::new(EventWorkerParts {
-            target,
+            endpoint,
             client,
             lease: settings.lease,
             keys: self.keys.clone(),

@@ -18,7 +18,7 @@ const LATE_MAX_MS: i64 = 5 * 3_600_000;
 const AGE_MAX_MS: i64 = 32 * 3_600_000;
 /// How far ahead of its arrival an event may be.
 const AHEAD_MAX_MS: i64 = 5 * 60_000;
-/// An id counts as seen in the window of its arrival and in the one behind it.
+/// An id is known in the window of its arrival and in the one behind it.
 const ID_WINDOW_MS: i64 = 600_000;
 
 /// A field and its value, as an entry holds them.
@@ -75,7 +75,7 @@ pub struct StreamModel {
     pub counted: u64,
     pub duplicates: u64,
     pub entries: u64,
-    seen: SeenIds,
+    counted_ids: CountedIds,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,7 @@ struct Peak {
 
 /// Event ids of the newest window and of the one before it.
 #[derive(Debug, Default)]
-struct SeenIds {
+struct CountedIds {
     window: i64,
     newest: HashSet<EventId>,
     previous: HashSet<EventId>,
@@ -197,7 +197,7 @@ impl StreamModel {
             return Err("too_late");
         }
         let id = usage.id.map(|id| (subject.to_owned(), usage.metric.to_owned(), id.to_vec()));
-        if id.as_ref().is_some_and(|id| self.seen.contains(arrival_ms, id)) {
+        if id.as_ref().is_some_and(|id| self.counted_ids.contains(arrival_ms, id)) {
             self.duplicates += 1;
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl StreamModel {
         if !usage.is_credit && counters.iter().any(|(counter, _)| count(counter) + usage.units > COUNT_MAX) {
             return Err("counter_overflow");
         }
-        self.seen.newest.extend(id);
+        self.counted_ids.newest.extend(id);
         for (counter, limit) in counters {
             let count = self.counts.entry(counter.clone()).or_default();
             *count = if usage.is_credit { count.saturating_sub(usage.units) } else { *count + usage.units };
@@ -246,7 +246,7 @@ impl StreamModel {
     }
 }
 
-impl SeenIds {
+impl CountedIds {
     fn contains(&mut self, arrival_ms: i64, id: &EventId) -> bool {
         let window = arrival_ms / ID_WINDOW_MS;
         if window > self.window {

@@ -27,12 +27,10 @@ fn long_lines(document: &Source) -> Vec<String> {
 /// Comments in Rust and Lua that are too long. `rustfmt` breaks code and leaves comments as they are.
 fn long_comments(file: &Source) -> Vec<String> {
     let mark = if file.is("lua") { "--" } else { "//" };
-    let lines = file.text.lines().enumerate();
-    let comments =
-        lines.filter(|(_, line)| line.trim_start().strip_prefix(mark).is_some_and(|text| text.contains(' ')));
-    let long =
-        comments.map(|(number, line)| (number, line.chars().count())).filter(|(_, columns)| *columns > COLUMNS_MAX);
-    long.map(|(number, columns)| file.says(number, &format!("{columns} characters, at most {COLUMNS_MAX}"))).collect()
+    let wraps = |line: &str| line.trim_start().strip_prefix(mark).is_some_and(|text| text.trim().contains(' '));
+    let comments = file.text.lines().enumerate().filter(|(_, line)| wraps(line));
+    let long = comments.filter(|(_, line)| line.chars().count() > COLUMNS_MAX);
+    long.map(|(number, _)| file.says(number, &format!("more than {COLUMNS_MAX} characters"))).collect()
 }
 
 /// A paragraph on one line hides in every diff what was changed of it.

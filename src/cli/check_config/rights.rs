@@ -51,7 +51,7 @@ const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
 const FLAG: [&str; 3] = ["SET KEY x", "EXISTS KEY", "UNLINK KEY"];
 const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];
 const REFUSED: [&str; 3] = ["XDEL KEY 0-0", "XRANGE KEY - +", "XADD KEY * x x"];
-const SEEN: [&str; 5] = ["LRANGE KEY 0 -1", "TYPE KEY", "RPUSH KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
+const EVENT_IDS: [&str; 5] = ["LRANGE KEY 0 -1", "TYPE KEY", "RPUSH KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
 const SCHEDULE: [&str; 10] = [
     "ZADD KEY 0 x",
     "ZREM KEY x",
@@ -224,7 +224,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), &FLAG),
         (keys.outbox(), &OUTBOX),
         (keys.refused(), &REFUSED),
-        (keys.seen(0), &SEEN),
+        (keys.event_ids(0), &EVENT_IDS),
         (keys.destinations(), &SCHEDULE),
         (keys.destinations_unhealthy(), &SCHEDULE),
         (keys.circuits(), &SCHEDULE),

@@ -31,11 +31,11 @@ const DIGEST_BYTES: usize = 16;
 
 /// A digest of subject, metric and event id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeenId([u8; DIGEST_BYTES]);
+pub struct EventIdDigest([u8; DIGEST_BYTES]);
 
-/// The ids that a batch adds to one window, each [`SeenId`] behind the other.
+/// The ids that a batch adds to one window, each [`EventIdDigest`] behind the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenIds {
+pub struct NewEventIds {
     /// The window.
     pub window: u64,
     /// The digests.
@@ -46,9 +46,9 @@ pub struct SeenIds {
 #[derive(Debug, Default)]
 pub struct DigestHasher(u64);
 
-/// The ids that count as seen.
+/// Ids of events that are counted, as far as they are remembered.
 #[derive(Debug)]
-pub struct SeenWindows {
+pub struct CountedEventIds {
     /// The most that are held.
     ids_max: usize,
     /// The window of `newest`.
@@ -62,9 +62,9 @@ pub struct SeenWindows {
     forgotten: u64,
 }
 
-type Ids = HashSet<SeenId, BuildHasherDefault<DigestHasher>>;
+type Ids = HashSet<EventIdDigest, BuildHasherDefault<DigestHasher>>;
 
-impl SeenId {
+impl EventIdDigest {
     /// The digest of an event's id. Subject and metric hold no NUL, so no two events share one by accident.
     #[must_use]
     pub fn of(subject: &Subject, metric: &Metric, id: &[u8]) -> Self {
@@ -85,7 +85,7 @@ pub const fn window_of(arrival: UnixMs) -> u64 {
     (if arrival.0 < 0 { 0 } else { arrival.0 } / WINDOW_MS).unsigned_abs()
 }
 
-impl SeenWindows {
+impl CountedEventIds {
     /// None yet, and never more than so many.
     #[must_use]
     pub fn new(ids_max: usize) -> Self {
@@ -114,7 +114,7 @@ impl SeenWindows {
             let (mut from, mut count) = (0, SLICE_FIRST);
             loop {
                 let mut pipeline = redis::pipe();
-                pipeline.cmd("LRANGE").arg(keys.seen(window)).arg(from).arg(from + count - 1);
+                pipeline.cmd("LRANGE").arg(keys.event_ids(window)).arg(from).arg(from + count - 1);
                 pipeline.cmd("HGET").arg(keys.checkpoint()).arg("id");
                 let (values, stored): (Vec<Vec<u8>>, Option<String>) = client.pipe(&pipeline).await?;
                 if StreamId::from_stored(stored.as_deref()) != checkpoint {
@@ -136,19 +136,19 @@ impl SeenWindows {
     pub fn take(&mut self, window: u64, values: &[Vec<u8>]) {
         self.move_to(window);
         let digests = values.iter().flat_map(|value| value.chunks_exact(DIGEST_BYTES));
-        for id in digests.filter_map(|digest| digest.try_into().ok().map(SeenId)) {
+        for id in digests.filter_map(|digest| digest.try_into().ok().map(EventIdDigest)) {
             self.insert(id);
         }
     }
 
     /// Whether an event with this id, which arrived in `window`, was counted before.
-    pub fn contains(&mut self, window: u64, id: SeenId) -> bool {
+    pub fn contains(&mut self, window: u64, id: EventIdDigest) -> bool {
         self.move_to(window);
         self.newest.contains(&id) || self.previous.contains(&id)
     }
 
     /// Takes the id of an event that is counted.
-    pub fn insert(&mut self, id: SeenId) {
+    pub fn insert(&mut self, id: EventIdDigest) {
         self.newest.insert(id);
         // By halves, so that at least half of what may be held is remembered at any time.
         if self.newest.len() >= self.ids_max / 2 {
@@ -188,7 +188,7 @@ impl SeenWindows {
     }
 }
 
-impl SeenIds {
+impl NewEventIds {
     /// No ids yet.
     #[must_use]
     pub const fn new(window: u64) -> Self {
@@ -196,12 +196,12 @@ impl SeenIds {
     }
 
     /// Adds one.
-    pub fn push(&mut self, id: SeenId) {
+    pub fn push(&mut self, id: EventIdDigest) {
         self.digests.extend_from_slice(&id.0);
     }
 }
 
-impl std::hash::Hash for SeenId {
+impl std::hash::Hash for EventIdDigest {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.0);
     }
@@ -226,68 +226,69 @@ mod tests {
     /// More than any test has.
     const MANY: usize = 1_000;
 
-    fn id(text: &str) -> SeenId {
-        SeenId::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), text.as_bytes())
+    fn id(text: &str) -> EventIdDigest {
+        EventIdDigest::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), text.as_bytes())
     }
 
     /// Whether the event counts.
-    fn counts(seen: &mut SeenWindows, window: u64, id: SeenId) -> bool {
-        let new = !seen.contains(window, id);
-        seen.insert(id);
+    fn counts(counted: &mut CountedEventIds, window: u64, id: EventIdDigest) -> bool {
+        let new = !counted.contains(window, id);
+        counted.insert(id);
         new
     }
 
     /// The promise: an id counts once within ten minutes, and again after twenty at the latest.
     #[test]
-    fn an_id_is_seen_in_its_window_and_the_next() {
-        let mut seen = SeenWindows::new(MANY);
-        let counted = [(5, true), (5, false), (6, false)];
-        for (window, new) in counted {
-            assert_eq!(!seen.contains(window, id("a")), new, "{window}");
+    fn an_id_is_known_in_its_window_and_the_next() {
+        let mut counted = CountedEventIds::new(MANY);
+        let arrivals = [(5, true), (5, false), (6, false)];
+        for (window, new) in arrivals {
+            assert_eq!(!counted.contains(window, id("a")), new, "{window}");
             if new {
-                seen.insert(id("a"));
+                counted.insert(id("a"));
             }
         }
-        assert!(!seen.contains(7, id("a")));
-        seen.insert(id("a"));
-        assert!(!seen.contains(9, id("a")));
+        assert!(!counted.contains(7, id("a")));
+        counted.insert(id("a"));
+        assert!(!counted.contains(9, id("a")));
     }
 
     /// A server whose clock is set back must not make every id new.
     #[test]
-    fn an_id_that_arrives_in_an_older_window_is_still_seen() {
-        let mut seen = SeenWindows::new(MANY);
-        assert!(counts(&mut seen, 9, id("a")));
-        assert!(!counts(&mut seen, 3, id("a")));
-        assert_eq!(seen.window(), 9);
+    fn an_id_that_arrives_in_an_older_window_is_still_known() {
+        let mut counted = CountedEventIds::new(MANY);
+        assert!(counts(&mut counted, 9, id("a")));
+        assert!(!counts(&mut counted, 3, id("a")));
+        assert_eq!(counted.window(), 9);
     }
 
     /// A producer that sends ids without an end must not take the memory of the machine; the newest stay, and nothing
     /// is forgotten unsaid.
     #[test]
     fn the_oldest_are_forgotten_where_more_come_than_may_be_held() {
-        let mut seen = SeenWindows::new(10);
+        let mut counted = CountedEventIds::new(10);
         // So many in each of three windows.
         for (window, ids) in [(7, 0..4_u64), (8, 4..23), (9, 23..25)] {
             for n in ids {
-                assert!(counts(&mut seen, window, id(&n.to_string())), "{n}");
-                assert!(seen.newest.len() + seen.previous.len() <= 10);
+                assert!(counts(&mut counted, window, id(&n.to_string())), "{n}");
+                assert!(counted.newest.len() + counted.previous.len() <= 10);
                 for newer in n.saturating_sub(3)..=n {
-                    assert!(seen.contains(window, id(&newer.to_string())), "{newer} of {n}");
+                    assert!(counted.contains(window, id(&newer.to_string())), "{newer} of {n}");
                 }
             }
         }
-        let held = (0..25).filter(|n| seen.contains(9, id(&n.to_string()))).count() as u64;
-        assert_eq!((seen.take_forgotten(), seen.take_forgotten()), (25 - held, 0));
-        seen.forget();
-        assert!(!seen.contains(9, id("24")));
+        let held = (0..25).filter(|n| counted.contains(9, id(&n.to_string()))).count() as u64;
+        assert_eq!((counted.take_forgotten(), counted.take_forgotten()), (25 - held, 0));
+        counted.forget();
+        assert!(!counted.contains(9, id("24")));
     }
 
     /// Another subject's id, or another metric's, is another id.
     #[test]
     fn ids_of_others_are_others() {
-        let bob = SeenId::of(&Subject::parse(b"bob").expect("legal"), &Metric::default(), b"a");
-        let tokens = SeenId::of(&Subject::parse(b"alice").expect("legal"), &"tokens".parse().expect("legal"), b"a");
+        let bob = EventIdDigest::of(&Subject::parse(b"bob").expect("legal"), &Metric::default(), b"a");
+        let tokens =
+            EventIdDigest::of(&Subject::parse(b"alice").expect("legal"), &"tokens".parse().expect("legal"), b"a");
         assert!(id("a") != bob && id("a") != tokens && bob != tokens);
     }
 }
