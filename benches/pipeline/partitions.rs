@@ -103,9 +103,10 @@ impl<'a> Deployment<'a> {
         }
         let before_us = self.server_us()?;
         let children_us = machine::children_cpu_us()?;
-        let started = self.start(daemons).await?;
-        let begun = self.read_at_least(1).await?;
-        let done = self.read_at_least(load.len() as u64).await?;
+        // They read before they are ready, so the first commit is looked for meanwhile.
+        let (started, begun) = tokio::join!(self.start(daemons), self.read_at_least(1));
+        let (started, (read_before, begun)) = (started?, begun?);
+        let (read, done) = self.read_at_least(load.len() as u64).await?;
         let server_us = self.server_us()? - before_us;
         drop(started);
         let daemons_us = machine::children_cpu_us()? - children_us;
@@ -113,7 +114,7 @@ impl<'a> Deployment<'a> {
         println!(
             "| {name} | {} | {} | {} | {} |",
             self.partitions.len(),
-            thousands(events / done.duration_since(begun).as_secs_f64()),
+            thousands((read - read_before) as f64 / done.duration_since(begun).as_secs_f64()),
             micros(server_us / events),
             micros(daemons_us / events),
         );
@@ -151,14 +152,14 @@ impl<'a> Deployment<'a> {
         Ok(read)
     }
 
-    /// When so many entries had been read.
-    async fn read_at_least(&self, entries: u64) -> anyhow::Result<Instant> {
+    /// How many entries had been read when it was seen that these had, and when that was.
+    async fn read_at_least(&self, entries: u64) -> anyhow::Result<(u64, Instant)> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let read: u64 = self.read().await?.iter().sum();
             let now = Instant::now();
             if read >= entries {
-                return Ok(now);
+                return Ok((read, now));
             }
             anyhow::ensure!(now < deadline, "{read} of {entries} entries were read after {PATIENCE:?}");
             tokio::time::sleep(LOOK_EVERY).await;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::units::Units;
 
@@ -15,8 +15,7 @@ pub const PERCENT_MAX: u16 = 1000;
 pub const THRESHOLDS_MAX: usize = 100;
 
 /// A threshold as a percentage of a limit: 1 to 1000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u16", into = "u16")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Percent(u16);
 
 /// The number is not a threshold.
@@ -74,16 +73,35 @@ pub fn ascending(mut thresholds: Vec<Percent>) -> Result<Vec<Percent>, Threshold
     Ok(thresholds)
 }
 
-impl TryFrom<u16> for Percent {
+impl TryFrom<u64> for Percent {
     type Error = PercentError;
-    fn try_from(percent: u16) -> Result<Self, PercentError> {
-        Self::new(percent).ok_or(PercentError)
+    fn try_from(percent: u64) -> Result<Self, PercentError> {
+        u16::try_from(percent).ok().and_then(Self::new).ok_or(PercentError)
     }
 }
 
-impl From<Percent> for u16 {
-    fn from(percent: Percent) -> Self {
-        percent.0
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u64(PercentVisitor)
+    }
+}
+
+/// Says what is allowed where something else than a number stands.
+struct PercentVisitor;
+
+impl de::Visitor<'_> for PercentVisitor {
+    type Value = Percent;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number of percent, 1 to {PERCENT_MAX}")
+    }
+
+    fn visit_u64<E: de::Error>(self, percent: u64) -> Result<Percent, E> {
+        Percent::try_from(percent).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, percent: i64) -> Result<Percent, E> {
+        percent.try_into().map_or(Err(E::custom(PercentError)), |percent: u64| self.visit_u64(percent))
     }
 }
 
