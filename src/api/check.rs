@@ -19,7 +19,7 @@ use crate::types::{EventId, Metric, Subject, Units};
 use super::body::{self, Json};
 use super::check_service::CheckOutcome;
 use super::problem::Problem;
-use super::rate_limit::{self, RateLimit};
+use super::rate_limit_headers::{self, RateLimit};
 use super::state::ApiState;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -74,7 +74,7 @@ fn json(response: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
 
 fn headers(decision: &CheckDecision) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(RateLimit { limit, policy }) = rate_limit::fields(decision) {
+    if let Some(RateLimit { limit, policy }) = rate_limit_headers::fields(decision) {
         headers.insert(RATE_LIMIT, limit);
         headers.insert(RATE_LIMIT_POLICY, policy);
     }
@@ -83,7 +83,7 @@ fn headers(decision: &CheckDecision) -> HeaderMap {
 
 fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
     let CheckRequest { subject, metric, units, .. } = request;
-    let violated: Vec<&str> = rate_limit::violated(decision).collect();
+    let violated: Vec<&str> = rate_limit_headers::violated(decision).collect();
     let never = decision.never_fits();
     let detail = if never {
         format!("{subject} asks for {units} of {metric}, more than the whole limit ({})", violated.join(", "))
@@ -93,7 +93,7 @@ fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
     let mut problem = Problem::quota_exceeded(detail)
         .member("violated-policies", violated)
         .members(members(&CheckResponse::new(request, decision)))
-        .header(RETRY_AFTER, rate_limit::retry_after(decision));
+        .header(RETRY_AFTER, rate_limit_headers::retry_after(decision));
     for (name, value) in headers(decision) {
         problem = problem.header(name.expect("each name once"), value);
     }

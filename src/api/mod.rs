@@ -29,7 +29,7 @@ mod path;
 pub mod plan_reload;
 mod probes;
 pub mod problem;
-pub mod rate_limit;
+pub mod rate_limit_headers;
 pub mod read_service;
 pub mod ready;
 pub mod recorder;

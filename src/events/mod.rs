@@ -1,8 +1,8 @@
 //! The stream in: reading after the checkpoint, parsing, adding up, one batch at a time.
 //!
-//! Owns the position in the usage stream, and which daemon reads it. Never writes Redis itself: it hands batches to
-//! `ledger/`, which commits them. Read next: [`worker`], the loop; [`parse`], the rules of the event table; [`lease`],
-//! one reader at a time; [`membership`], how daemons share the partitions.
+//! Owns the position in the usage stream, and which daemon reads it. Never writes counters or alerts itself: it hands
+//! batches to `ledger/`, which commits them. Read next: [`worker`], the loop; [`parse`], what an event may say;
+//! [`lease`], one reader at a time; [`membership`], how daemons share the partitions.
 
 pub mod assignment;
 pub mod batch_builder;

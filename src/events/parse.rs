@@ -1,4 +1,4 @@
-//! The rules of the event table. Pure: no clock, no zone, no Redis.
+//! What an event may say: the table of fields in docs/sending.md. Pure: no clock, no zone, no Redis.
 //!
 //! The rules are judged in the table's order and the first broken one is the reason. Of a repeated field the first
 //! counts; other fields are ignored.

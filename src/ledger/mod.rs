@@ -1,4 +1,5 @@
-//! The ledger: counters, raised alerts, the checkpoint. Everything here is committed by one script, all or nothing.
+//! The ledger: counters, raised alerts, the checkpoint. What the stream says is committed by one script, all or
+//! nothing.
 //!
 //! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it.
 //! Never reads the stream and never decides who has which limit. Read next: [`commit`], the script that all the

@@ -1,4 +1,4 @@
-//! The sections `[delivery]` and `[retry]`.
+//! The sections `[delivery]`, `[retry]` and `[alerts]`.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 -- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
 --
--- ARGV[6] most deliveries to take, 1..1000          ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
+-- ARGV[6] most deliveries to take, 1..100           ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
 -- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
 -- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..1000
 -- ARGV[12 ..] per channel: channel, length of its lease in ms
@@ -73,8 +73,11 @@ local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[7])))
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
 -- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It
--- began with the first attempt, or where none was made, when the delivery came due.
+-- began with the first attempt, or where none was made, when the delivery came due. An attempt that is late by more
+-- than PROBE_LATE, in ms, was due while nobody sent: it is made first, because what an outage of ours cost is not the
+-- receiver's.
 local GIVEN_UP_MAX = 100
+local PROBE_LATE = 60000
 local overdue, given_up = {}, {}
 local function give_up(d)
   local latest = now - tonumber(ARGV[10])
@@ -107,7 +110,7 @@ local function take(names, slots_left)
     local room = math.min(share, slots_left, d.bound - in_flight(d, now))
     if d.probe_at then
       if d.probe_at > now then room = 0 end
-      failed = give_up(d)
+      failed = d.probe_at > now - PROBE_LATE and give_up(d)
       if failed then return failed end
     end
     local following = 0

@@ -29,7 +29,8 @@ pub struct EndedAttempt {
 ///
 /// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After;
 /// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one
-/// and is judged only here, after a failure: a delivery that is due is always tried, however long a worker was away.
+/// and is judged here, after a failure, however long a worker was away; and in `lease.lua` for deliveries that wait
+/// behind an open circuit.
 #[must_use]
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, now } = ended;

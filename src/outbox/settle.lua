@@ -7,7 +7,7 @@
 -- ARGV[9] and ARGV[10] first and longest time between attempts through an open circuit, ms
 -- ARGV[11] prefix of the failing contacts of a subject
 -- ARGV[12] how long the failures of a contact are remembered, s, 1 and up
--- ARGV[13 ..] eight for each lease, 1..1000 of them:
+-- ARGV[13 ..] eight for each lease, 1..100 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait,

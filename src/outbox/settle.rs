@@ -36,11 +36,11 @@ pub enum Settlement {
     Retry(Outcome, Duration),
     /// The contact, the subject or the metric is muted, in these words; nothing was sent.
     Muted(String),
-    /// Its day ended too long ago; nothing was sent.
+    /// Its period ended too long ago; nothing was sent.
     Expired,
     /// This attempt failed, and the next one would come when nobody waits for it any more.
     ExpiredAfter(Outcome),
-    /// Its contact is gone; nothing was sent.
+    /// Its contact is gone or disabled; nothing was sent.
     Cancelled,
     /// This attempt disabled its contact: the alert goes to others.
     ContactDisabled(Outcome),

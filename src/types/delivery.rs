@@ -40,9 +40,9 @@ text_enum! {
         Dead = "dead",
         /// The contact, the subject or the metric is muted.
         Muted = "muted",
-        /// The period had ended too long before the first attempt.
+        /// Nobody waits for it any more: its period ended too long ago.
         Expired = "expired",
-        /// The contact was removed before it was delivered.
+        /// Its contact was removed or disabled before it was delivered, or an operator cancelled it.
         Cancelled = "cancelled",
     }
 }
@@ -65,7 +65,7 @@ impl FromStr for DeliveryState {
 pub struct Attempt {
     /// When it ended, server time.
     pub at_ms: i64,
-    /// `delivered`, `transient` or `permanent`.
+    /// `delivered`, `transient`, `rejected` or `permanent`.
     pub outcome: String,
     /// HTTP status or SMTP reply code, when there was one.
     pub status: Option<u16>,

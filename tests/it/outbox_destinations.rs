@@ -16,7 +16,7 @@ use quotabell::outbox::{
     DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
     LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
 };
-use quotabell::types::{Class, DeliveryId, Outcome, Secret};
+use quotabell::types::{Class, DeliveryId, Outcome, Secret, UnixMs};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -471,10 +471,7 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     // The first came due two hours ago; the second was tried then.
     let () = outbox.run("ZADD", &[outbox.queue(&id(0)).await.as_str(), "XX", &long_ago, id(0).as_str()]).await;
     let () = outbox.run("HSET", &[outbox.keys.delivery(&id(1)).as_str(), "first_attempt_at_ms", &long_ago]).await;
-    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
-    let fields = [state.as_str(), "bound", "1", "failures", "9", "probe_at_ms", "1", "probes", "4"];
-    let () = outbox.run("HSET", &fields).await;
-    outbox.look_at("https://a.test").await;
+    open_circuit(&outbox, outbox.totals().await.now).await;
     let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
     let given_up: BTreeSet<_> = answer.given_up.iter().map(|one| one.id.clone()).collect();
@@ -484,4 +481,34 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     assert_eq!((outbox.state(&id(0)).await, outbox.state(&id(2)).await), ("dead".to_owned(), "pending".to_owned()));
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.dead, totals.dead_kept, totals.pending), (2, 2, 2));
+}
+
+/// While no daemon ran, nobody saw whether the receiver failed: an outage of ours must end no delivery.
+#[tokio::test]
+async fn after_an_outage_an_attempt_is_made_before_deliveries_are_given_up() {
+    let outbox = Outbox::start();
+    let alerts: Vec<_> = (0..2).map(|n| alert(&subject(&format!("s{n}")), 80)).collect();
+    for alert in &alerts {
+        outbox.fan_out_new(alert, &[webhook("a")]).await;
+        let id = delivery(alert, &webhook("a"));
+        let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "first_attempt_at_ms", "1000"]).await;
+    }
+    open_circuit(&outbox, outbox.totals().await.now.plus(-300_000)).await;
+    let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
+    let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
+    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1));
+    let LeasedDelivery { id, token, .. } = &answer.leased[0];
+    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    settle(&outbox.client, &outbox.keys, id, token, &delivered).await.expect("settles");
+    let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
+    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the receiver is back");
+}
+
+/// Opens the circuit of `https://a.test`, with its next attempt at this time, and lets the next lease look at it.
+async fn open_circuit(outbox: &Outbox, probe_at: UnixMs) {
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let probe_at = probe_at.0.to_string();
+    let fields = [state.as_str(), "bound", "1", "failures", "9", "probe_at_ms", &probe_at, "probes", "4"];
+    let () = outbox.run("HSET", &fields).await;
+    outbox.look_at("https://a.test").await;
 }
