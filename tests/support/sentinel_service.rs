@@ -160,27 +160,37 @@ impl SentinelService {
 
     /// Waits until all Sentinels name the same server, and not this one. Which it is.
     pub async fn primary_other_than(&self, former: usize) -> usize {
-        let port = |at: &usize| self.known_port(*at).to_string();
-        eventually("the Sentinels name another server", || async {
-            let mut named = Vec::new();
-            for sentinel in &self.sentinels {
+        let sentinels = self.clients_of_sentinels();
+        eventually("the Sentinels name another server", || self.named_by_all(&sentinels, former)).await
+    }
+
+    /// Has the Sentinels replace the primary. Which server has taken its place.
+    pub async fn fail_over(&self, primary: usize) -> usize {
+        let sentinels = self.clients_of_sentinels();
+        eventually("another server takes the primary's place", || async {
+            if named_by(&sentinels[0]).await? == self.known_port(primary).to_string() {
+                // Refused for some time after a failover and while one is under way; and one that was begun is given up
+                // where another Sentinel has not noticed yet who is primary, and makes the new one a replica again.
                 let mut command = redis::cmd("SENTINEL");
-                command.arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE);
-                named.push(self.client_of(sentinel).query::<(String, String)>(&command).await.ok()?.1);
+                let _: Result<(), _> = sentinels[0].query(command.arg("FAILOVER").arg(SERVICE)).await;
             }
-            let primary = (0..self.servers.len()).find(|at| named.iter().all(|name| *name == port(at)))?;
-            (primary != former).then_some(primary)
+            self.named_by_all(&sentinels, primary).await
         })
         .await
     }
 
-    /// Has a Sentinel replace the primary, once it agrees: for some time after a failover it does not begin another.
-    pub async fn fail_over(&self) {
-        let client = self.client_of(&self.sentinels[0]);
-        eventually("the Sentinel begins a failover", || async {
-            client.query::<()>(redis::cmd("SENTINEL").arg("FAILOVER").arg(SERVICE)).await.ok()
-        })
-        .await;
+    fn clients_of_sentinels(&self) -> Vec<RedisClient> {
+        self.sentinels.iter().map(|sentinel| self.client_of(sentinel)).collect()
+    }
+
+    /// The server that all Sentinels name, if it is another one than this.
+    async fn named_by_all(&self, sentinels: &[RedisClient], former: usize) -> Option<usize> {
+        let mut named = Vec::new();
+        for sentinel in sentinels {
+            named.push(named_by(sentinel).await?);
+        }
+        let is_named = |at: &usize| named.iter().all(|port| *port == self.known_port(*at).to_string());
+        (0..self.servers.len()).find(is_named).filter(|primary| *primary != former)
     }
 
     /// Waits until all Sentinels name this server as the primary, and it says so itself.
@@ -278,4 +288,14 @@ impl Drop for Sentinel {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The port of the primary, as one Sentinel names it.
+async fn named_by(sentinel: &RedisClient) -> Option<String> {
+    let mut command = redis::cmd("SENTINEL");
+    sentinel
+        .query::<(String, String)>(command.arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE))
+        .await
+        .ok()
+        .map(|(_, port)| port)
 }

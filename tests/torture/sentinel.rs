@@ -52,8 +52,7 @@ pub async fn run(trial: Trial) -> Told {
             kill(pid, Signal::SIGCONT).expect("it is stopped");
             successor
         } else {
-            service.fail_over().await;
-            service.primary_other_than(primary).await
+            service.fail_over(primary).await
         };
         service.replicates(successor).await;
         primary = successor;
