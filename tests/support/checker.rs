@@ -212,6 +212,18 @@ pub async fn stored_of(client: &RedisClient, keys: &Keys) -> Stored {
     Checker { client, keys, findings: Findings::default() }.stored().await
 }
 
+/// What is stored beside the deliveries themselves.
+struct Schedule {
+    /// How many were made and are not forgotten.
+    made: u64,
+    /// How many wait for a contact.
+    waiting: u64,
+    /// The ids in each queue, by its key.
+    queues: BTreeMap<String, BTreeSet<String>>,
+    pending: BTreeSet<String>,
+    destinations: BTreeSet<String>,
+}
+
 /// What is stored of a partition as far as commits write it, wherever it is stored.
 #[derive(Debug, Default)]
 pub struct Stored {
@@ -326,13 +338,19 @@ impl Checker<'_> {
     /// I4: every alert has a delivery, each delivery has its alert, and what is pending is in the schedule.
     /// Gives the keys of those that are pending.
     async fn deliveries(&mut self, alerts: &[Alert]) -> BTreeSet<String> {
-        let names = self.names("quota_delivery").await;
-        let fields = ["type", "alert_id", "contact_id", "state", "channel"];
-        let hashes: Vec<[Option<String>; 5]> = self.of_each("HMGET", &names, &fields).await;
+        let mut deliveries = self.stored_deliveries().await;
+        let schedule = loop {
+            let schedule = self.schedule().await;
+            let before = std::mem::replace(&mut deliveries, self.stored_deliveries().await);
+            // Those of an hour that is long over end as soon as they are made, also meanwhile.
+            if before == deliveries {
+                break schedule;
+            }
+        };
         let mut open: BTreeSet<&str> = alerts.iter().map(|alert| alert.id.as_str()).collect();
         let known = open.clone();
         let (mut made, mut waiting, mut pending, mut pending_keys) = (0, 0, BTreeSet::new(), BTreeSet::new());
-        for (name, hash) in names.iter().zip(&hashes) {
+        for (name, hash) in &deliveries {
             let [kind, alert, contact, state, channel] =
                 hash.each_ref().map(|field| field.as_deref().unwrap_or_default());
             made += 1;
@@ -352,28 +370,46 @@ impl Checker<'_> {
             self.findings.expect_equal("a delivery's key", name.as_str(), self.keys.delivery(&id).as_str());
         }
         self.findings.never_raised.extend(open.into_iter().map(|alert| format!("{alert} has no delivery")));
-        let all = self.run::<u64>(&["ZCARD", &self.keys.deliveries()]).await;
+        let Schedule { made: all, waiting: indexed, queues, pending: listed, destinations } = schedule;
         self.findings.expect_equal("deliveries by creation", all, made);
-        let indexed = self.run::<u64>(&["ZCARD", &self.keys.waiting()]).await;
         self.findings.expect_equal("deliveries that wait for a contact", indexed, waiting);
-        let mut queued = BTreeSet::new();
-        for queue in self.names("quota_due").await {
-            queued.extend(self.run::<BTreeSet<String>>(&["ZRANGE", &queue, "0", "-1"]).await);
-        }
-        let listed: BTreeSet<String> = self.run(&["ZRANGE", &self.keys.pending(), "0", "-1"]).await;
+        let queued: BTreeSet<String> = queues.values().flatten().cloned().collect();
         for (schedule, ids) in [("a queue", queued), ("the list of pending ones", listed)] {
             let odd: Vec<&String> = ids.symmetric_difference(&pending).collect();
             self.findings.expect(odd.is_empty(), || format!("{schedule} or the deliveries lack {odd:?}"));
+        }
+        for queue in queues.keys() {
+            let destination = queue.trim_start_matches(&self.keys.due_prefix()).to_owned();
+            self.findings.expect(destinations.contains(&destination), || format!("nobody looks into {queue}"));
+        }
+        pending_keys
+    }
+
+    /// Of each delivery, by its key: type, alert, contact, state and channel.
+    async fn stored_deliveries(&self) -> BTreeMap<String, [Option<String>; 5]> {
+        let names = self.names("quota_delivery").await;
+        let fields = ["type", "alert_id", "contact_id", "state", "channel"];
+        let hashes = self.of_each("HMGET", &names, &fields).await;
+        names.into_iter().zip(hashes).collect()
+    }
+
+    async fn schedule(&self) -> Schedule {
+        let mut queues = BTreeMap::new();
+        for queue in self.names("quota_due").await {
+            let ids = self.run::<BTreeSet<String>>(&["ZRANGE", &queue, "0", "-1"]).await;
+            queues.insert(queue, ids);
         }
         let mut destinations = BTreeSet::new();
         for index in [self.keys.destinations(), self.keys.destinations_unhealthy()] {
             destinations.extend(self.run::<BTreeSet<String>>(&["ZRANGE", &index, "0", "-1"]).await);
         }
-        for queue in self.names("quota_due").await {
-            let destination = queue.trim_start_matches(&self.keys.due_prefix()).to_owned();
-            self.findings.expect(destinations.contains(&destination), || format!("nobody looks into {queue}"));
+        Schedule {
+            made: self.run(&["ZCARD", &self.keys.deliveries()]).await,
+            waiting: self.run(&["ZCARD", &self.keys.waiting()]).await,
+            queues,
+            pending: self.run(&["ZRANGE", &self.keys.pending(), "0", "-1"]).await,
+            destinations,
         }
-        pending_keys
     }
 
     /// Only the keys that docs/redis-keys.md names live for ever; what a killed start has left behind goes by itself.
