@@ -289,12 +289,13 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// Records how the lease ended, and says what happened.
     async fn end(&self, leased: &LeasedDelivery, clock: LeaseClock, settlement: Settlement) {
-        let Ok(notification) = &leased.notification else { return };
         if let Some(outcome) = settlement.outcome() {
             counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
                 .increment(1);
         }
         let answer = self.retry_until_recorded(leased, clock, || self.settle(leased, &settlement)).await;
+        // An unreadable one gives its lease back, and says so when it is attempted.
+        let Ok(notification) = &leased.notification else { return };
         let now = match answer {
             Some(SettleAnswer::Done(now)) => now,
             Some(SettleAnswer::Repeated) => clock.now(),

@@ -136,23 +136,22 @@ impl SentinelService {
         format!("redis+sentinel://{user_info}{}/{SERVICE}/0", hosts.join(","))
     }
 
-    /// Waits until the other servers follow this one and have all of its data.
+    /// Waits until the other servers follow this one and have all that it holds now.
     pub async fn replicates(&self, primary: usize) {
         let offset = |info: &str, field: &str| -> Option<u64> {
             info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
         };
         let of_primary = self.client(primary);
-        for at in 0..self.servers.len() {
+        let sent = eventually("the primary says how much it has sent", || async {
+            offset(&replication(&of_primary).await?, "master_repl_offset:")
+        })
+        .await;
+        for at in (0..self.servers.len()).filter(|at| *at != primary) {
             let client = self.client(at);
             eventually("the replica follows and has it all", || async {
-                if at == primary {
-                    return Some(());
-                }
-                let sent = replication(&of_primary).await?;
                 let info = replication(&client).await?;
                 let is_up = info.contains("master_link_status:up");
-                let got = offset(&info, "slave_repl_offset:")?;
-                (is_up && got >= offset(&sent, "master_repl_offset:")?).then_some(())
+                (is_up && offset(&info, "slave_repl_offset:")? >= sent).then_some(())
             })
             .await;
         }
