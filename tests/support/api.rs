@@ -7,7 +7,7 @@ use quotabell::api::openapi::DOCUMENT;
 use serde_json::Value;
 
 use super::daemon::Daemon;
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 
 /// The OpenAPI document.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Caller {
     pub fn at(address: SocketAddr) -> Self {
         // The daemon's own provider; a second test in this process finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+        let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).build().expect("a client");
         Self { address, client, token: None, documented: Documented::read() }
     }
 
