@@ -301,6 +301,12 @@ async fn smtps_is_encrypted_from_the_start() {
     );
     assert_eq!(server.next().await.security, Security::Tls);
     assert_eq!(error(&mailer(&url).send(MAIL).await), "TLS: certificate not trusted");
+
+    let setup = SmtpSetup { tls: Some(Certificates::authority_as_server()), ..SmtpSetup::default() };
+    let server = SmtpCatcher::start(setup).await.expect("a server");
+    let outcome = mailer(&format!("smtps://localhost:{}", server.address().port())).send(MAIL).await;
+    assert_eq!(error(&outcome), "TLS: certificate is that of an authority, not of a server");
+    assert!(outcome.hint.is_some_and(|hint| hint.contains("email.ca_file")), "{outcome:?}");
 }
 
 /// An expired mail password must not kill every alert: all AUTH trouble is retried.

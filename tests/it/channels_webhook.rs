@@ -321,6 +321,11 @@ async fn tls_is_checked_and_ca_file_adds_trust() {
     let outcome = send(&trusting, &format!("https://localhost:{}/", receiver.port())).await;
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: certificate is for another name"));
 
+    let receiver = ScriptedServer::start(yes(Certificates::authority_as_server())).await;
+    let outcome = send(&inside(), &format!("https://localhost:{}/", receiver.port())).await;
+    assert_eq!(error(&outcome), "TLS: certificate is that of an authority, not of a server");
+    assert!(outcome.hint.is_some_and(|hint| hint.contains("webhook.ca_file")), "{outcome:?}");
+
     let plain = HttpCatcher::start([]).await.expect("a receiver");
     let outcome = send(&inside(), &format!("https://{}/", plain.address())).await;
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: the other side does not speak TLS"));

@@ -9,6 +9,9 @@ use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// What to do about a certificate that is not trusted.
 const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as email.ca_file";
+/// What to do about the certificate of an authority in the place of a server's.
+const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
+                              own, name its PEM file as email.ca_file";
 
 /// The step of the conversation that went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +112,11 @@ pub(super) fn refusal(step: Step, error: SmtpError) -> Refusal {
         SmtpError::Refused(answer) => refused(step, &answer),
         failed => {
             let found = failed_text(step, &failed);
-            let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
+            let hint = match found.as_str() {
+                connection_error::UNTRUSTED => Some(UNTRUSTED),
+                connection_error::AUTHORITYS_OWN => Some(AUTHORITYS_OWN),
+                _ => None,
+            };
             let outcome = Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, found) };
             Refusal { outcome, step, connection: Connection::Broken }
         }

@@ -40,6 +40,9 @@ const KEPT_MAX: usize = 16;
 const KEPT_FOR: Duration = Duration::from_millis(500);
 /// What to do about a certificate that is not trusted.
 const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
+/// What to do about the certificate of an authority in the place of a server's.
+const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
+                              name its PEM file as webhook.ca_file";
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
 const NOT_ECHOED: &str = "the receiver did not send the challenge back";
 /// What receivers see as our name.
@@ -220,7 +223,11 @@ fn failure(error: &reqwest::Error) -> Outcome {
         return permanent("malformed URL".to_owned());
     }
     let found = connection_error::find(error, "request failed");
-    let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
+    let hint = match found {
+        connection_error::UNTRUSTED => Some(UNTRUSTED),
+        connection_error::AUTHORITYS_OWN => Some(AUTHORITYS_OWN),
+        _ => None,
+    };
     Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, found) }
 }
 

@@ -138,7 +138,7 @@ fn log_row(attempt: &AttemptView) -> Vec<String> {
 fn outcome_color(outcome: &str) -> Option<Color> {
     match outcome {
         "delivered" => Some(Color::Green),
-        "transient" => Some(Color::Yellow),
+        "transient" | "rejected" => Some(Color::Yellow),
         "permanent" => Some(Color::Red),
         _ => None,
     }
