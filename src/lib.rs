@@ -1,6 +1,6 @@
 //! quotabell: quota alerts from a Redis stream of usage events, counted once, raised once, delivered.
 //!
-//! API nodes append usage events to a Redis stream. The daemon counts them per subject, metric and day. When a count
+//! API nodes append usage events to a Redis stream. The daemon counts them per subject, metric and period. When a count
 //! reaches 80 % or 100 % of its limit, it alerts the subject by e-mail or webhook.
 //!
 //! ARCHITECTURE.md draws the data path and lists the layers: an import points only downwards in that list. Read next:
