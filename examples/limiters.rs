@@ -19,7 +19,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1);
     let url = url.context("name a server: cargo run --example limiters -- redis://127.0.0.1:6379")?;
-    // One link serves all tasks of a program: it keeps one connection, and makes it again when it broke.
+    // One client serves all tasks of a program: it keeps one connection, and makes it again when it broke.
     let client = RedisClient::open(&url)?;
     tour(&client, &format!("example:{}", std::process::id())).await
 }

@@ -3,7 +3,7 @@
 //! The only place that spawns tasks which live as long as the daemon; each is tracked and ends with it. A task that
 //! fails for a reason that only an operator can mend (a key of another type, say) is started again and again, and says
 //! so. So counting goes on where it can, and everything goes on once the reason is mended. Read next: `parts`, what the
-//! configuration makes; [`start`], how Redis is reached and judged; `workers`, the tasks that count and deliver.
+//! configuration makes; [`startup`], how Redis is reached and judged; `workers`, the tasks that count and deliver.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub mod logging;
 mod parts;
 pub mod plan_reload;
 mod signals;
-pub mod start;
+pub mod startup;
 mod tasks;
 mod workers;
 
@@ -30,7 +30,7 @@ use embedded_supervisor::EmbeddedSupervisor;
 use parts::Parts;
 use plan_reload::ReadConfig;
 use signals::Signals;
-use start::{CannotStart, Start};
+use startup::{RedisStartup, StartupError};
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
 use workers::Workers;
 
@@ -72,7 +72,7 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
 
 /// Binds the HTTP listener. Its address has the real port, where the configuration leaves it to the system.
 async fn listen(address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await.map_err(|error| CannotStart {
+    let listener = TcpListener::bind(address).await.map_err(|error| StartupError {
         problem: format!("listen on {address} (http.listen): {error}"),
         hint: "another program has the address, or it is not this machine's: set http.listen".into(),
     })?;
@@ -113,9 +113,9 @@ impl Daemon {
         signals: &mut Signals,
     ) -> anyhow::Result<RunEnd> {
         let Parts { config, plans, endpoint, partitions, api, .. } = &parts;
-        let start = Start { config, plans, target: endpoint, partitions };
+        let startup = RedisStartup { config, plans, endpoint, partitions };
         let settings = tokio::select! {
-            reached = start.reach() => reached?,
+            ready = startup.wait_until_ready() => ready?,
             lost = redis.keep() => return Err(lost.into()),
             () = signals.stop() => {
                 tracing::info!("stopped before Redis was ready");

@@ -68,7 +68,7 @@ pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All calls of a round through one link, so many at once.
+/// All calls of a round through one client, so many at once.
 async fn call_all(client: &Arc<RedisClient>, contender: Contender, load: &Load) -> anyhow::Result<Seen> {
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();

@@ -15,7 +15,7 @@ use crate::redis_server::RedisServer;
 /// How often the daemon's memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long working it off may take.
-const PATIENCE: Duration = Duration::from_secs(900);
+const WAIT_MAX: Duration = Duration::from_secs(900);
 
 /// Measures and prints.
 pub fn run(size: Size) -> anyhow::Result<()> {
@@ -42,7 +42,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         if read == load.len() {
             break;
         }
-        anyhow::ensure!(began.elapsed() < PATIENCE, "{read} of {} entries after {PATIENCE:?}", load.len());
+        anyhow::ensure!(began.elapsed() < WAIT_MAX, "{read} of {} entries after {WAIT_MAX:?}", load.len());
         std::thread::sleep(LOOK_EVERY);
     }
     let took = began.elapsed().as_secs_f64();

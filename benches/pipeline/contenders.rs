@@ -115,7 +115,7 @@ pub fn run(order: &Order, core: usize) -> anyhow::Result<Done> {
 }
 
 /// The contender's side of [`run`].
-pub fn obey(order: &str) -> anyhow::Result<()> {
+pub fn execute(order: &str) -> anyhow::Result<()> {
     let order: Order = serde_json::from_str(order)?;
     let done = match order.contender {
         Contender::Seed | Contender::Pipelined => seed(&order)?,

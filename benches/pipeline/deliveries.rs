@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::Size;
-use crate::arena::server_cpu_us;
+use crate::bench_server::server_cpu_us;
 use crate::contenders::{self, Done};
 use crate::daemon::Daemon;
 use crate::figures::{Series, mebibytes};
@@ -35,7 +35,7 @@ const PIPELINE: u32 = 1000;
 /// How often progress and memory are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long everything may take.
-const PATIENCE: Duration = Duration::from_secs(900);
+const WAIT_MAX: Duration = Duration::from_secs(900);
 
 /// What a run sends, and to how many receivers.
 #[derive(Debug, Clone, Copy)]
@@ -203,9 +203,9 @@ fn entries_read(connection: &mut Connection) -> redis::RedisResult<u64> {
 }
 
 fn wait(mut is_done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     while !is_done()? {
-        anyhow::ensure!(Instant::now() < deadline, "not done after {PATIENCE:?}");
+        anyhow::ensure!(Instant::now() < deadline, "not done after {WAIT_MAX:?}");
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
@@ -224,7 +224,7 @@ fn plain(order: &PlainOrder) -> anyhow::Result<Done> {
 }
 
 /// The plain loop's side of it.
-pub fn obey(order: &str) -> anyhow::Result<()> {
+pub fn execute(order: &str) -> anyhow::Result<()> {
     let order: PlainOrder = serde_json::from_str(order)?;
     // No request goes over TLS, but no client is made without.
     anyhow::ensure!(rustls::crypto::ring::default_provider().install_default().is_ok(), "TLS was set up before");

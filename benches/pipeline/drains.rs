@@ -1,7 +1,7 @@
 //! How fast a backlog is worked off: four ways, in turn, several rounds, on a core each and on one shared.
 
 use crate::Size;
-use crate::arena::{Arena, Measured};
+use crate::bench_server::{BenchServer, Measured};
 use crate::contenders::Contender;
 use crate::figures::{micros, millis, thousands};
 use crate::load::Shape;
@@ -14,7 +14,7 @@ const WAYS: &str = "QUOTABELL_BENCH_WAYS";
 pub fn run(size: Size) -> anyhow::Result<()> {
     let rounds = size.pick(7, 2);
     let shape = Shape::of_subjects(size.pick(10_000, 1_000));
-    let mut arena = Arena::open(size, shape, &[])?;
+    let mut bench_server = BenchServer::open(size, shape, &[])?;
     let placements = machine::placements()?;
     let ways = std::env::var(WAYS).unwrap_or_else(|_| "abcd".to_owned());
     let mut measured = vec![[(); 4].map(|()| Measured::default()); placements.len()];
@@ -22,20 +22,20 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         for (placement, figures) in placements.iter().zip(&mut measured) {
             for (contender, figures) in Contender::ALL.into_iter().zip(figures.iter_mut()) {
                 if ways.contains(contender.letter()) {
-                    arena.round(*placement, contender, figures)?;
+                    bench_server.round(*placement, contender, figures)?;
                 }
             }
         }
     }
     println!(
         "## Working off a backlog: {} entries over {} subjects (Zipf), medians of {rounds} interleaved rounds\n",
-        arena.load.len(),
-        arena.load.subjects.len()
+        bench_server.load.len(),
+        bench_server.load.subjects.len()
     );
     println!(
         "a is measured on {} of the entries a round and b on {}, since they are slow; every drain's counts and alerts were compared.",
-        arena.entries_of(Contender::Seed),
-        arena.entries_of(Contender::Pipelined)
+        bench_server.entries_of(Contender::Seed),
+        bench_server.entries_of(Contender::Pipelined)
     );
     for (placement, figures) in placements.iter().zip(&measured) {
         print(*placement, figures);

@@ -23,7 +23,7 @@ const EVENTS_AN_ALERT: u32 = 20;
 /// The others are spread over so many subjects.
 const BACKGROUND_SUBJECTS: u32 = 1_000;
 /// How long the last webhook may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Units a day of every subject that rings; 4 of 5 are 80 %.
 const LIMIT: &str = r#"{"requests":5}"#;
 
@@ -89,7 +89,7 @@ async fn measure(events: u32) -> anyhow::Result<()> {
     let producer = tokio::task::spawn_blocking(move || produce(&mut connection, EVENTS_AN_ALERT, events));
     let mut arrived: Vec<(Due, Instant)> = Vec::new();
     let alerts = (events / EVENTS_AN_ALERT) as usize;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(u64::from(events / EVENTS_S)) + PATIENCE;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(u64::from(events / EVENTS_S)) + WAIT_MAX;
     while arrived.len() < alerts {
         let caught = tokio::time::timeout_at(deadline, catcher.next()).await;
         let caught = caught.with_context(|| format!("{} of {alerts} webhooks arrived", arrived.len()))?;

@@ -7,8 +7,8 @@
 //! events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and
 //! alerts are compared with what they must be; a wrong one ends the run with exit code 1.
 
-mod arena;
 mod backlog;
+mod bench_server;
 mod contenders;
 mod counted;
 mod daemon;
@@ -40,10 +40,10 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(at) = arguments.iter().position(|argument| argument == contenders::FLAG) {
         let order = arguments.get(at + 1).context("the order to the contender is missing")?;
-        return contenders::obey(order);
+        return contenders::execute(order);
     }
     match arguments.as_slice() {
-        [flag, order] if flag == deliveries::FLAG => return deliveries::obey(order),
+        [flag, order] if flag == deliveries::FLAG => return deliveries::execute(order),
         [flag, protocol] if flag == receiver::FLAG => return receiver::serve(protocol),
         _ => {}
     }

@@ -25,7 +25,7 @@ const THREE_WINDOWS: &str = r#"{"requests":["600/hour","5000/day","100000/month"
 /// As many days as the default of `history.days`.
 const HISTORY_DAYS: u32 = 90;
 /// How long counting may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// What a drain left behind.
 struct Left {
@@ -115,7 +115,7 @@ fn drain(subjects: usize, cache_entries: usize, limits: &str) -> anyhow::Result<
         if at.as_deref() == Some(last) {
             break;
         }
-        anyhow::ensure!(began.elapsed() < PATIENCE, "not drained after {PATIENCE:?}: the checkpoint is {at:?}");
+        anyhow::ensure!(began.elapsed() < WAIT_MAX, "not drained after {WAIT_MAX:?}: the checkpoint is {at:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
     let took = began.elapsed();

@@ -10,7 +10,7 @@ use quotabell::wire::RedisEndpoint;
 use quotabell::wire::config::RedisConfig;
 
 use crate::Size;
-use crate::arena::server_cpu_us;
+use crate::bench_server::server_cpu_us;
 use crate::contenders;
 use crate::daemon::Daemon;
 use crate::figures::{Series, micros, millis, thousands};
@@ -25,7 +25,7 @@ const DAEMONS: usize = 3;
 /// How often progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long a drain, or a take-over, may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 /// How often a daemon dies.
 const DEATHS: usize = 3;
 /// Partitions are read for so long before one does.
@@ -154,14 +154,14 @@ impl<'a> Deployment<'a> {
 
     /// How many entries had been read when it was seen that these had, and when that was.
     async fn read_at_least(&self, entries: u64) -> anyhow::Result<(u64, Instant)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             let read: u64 = self.read().await?.iter().sum();
             let now = Instant::now();
             if read >= entries {
                 return Ok((read, now));
             }
-            anyhow::ensure!(now < deadline, "{read} of {entries} entries were read after {PATIENCE:?}");
+            anyhow::ensure!(now < deadline, "{read} of {entries} entries were read after {WAIT_MAX:?}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -186,7 +186,7 @@ impl<'a> Deployment<'a> {
             if is_read_again {
                 return Ok(died.elapsed());
             }
-            anyhow::ensure!(died.elapsed() < PATIENCE, "a partition is not read {PATIENCE:?} after its daemon died");
+            anyhow::ensure!(died.elapsed() < WAIT_MAX, "a partition is not read {WAIT_MAX:?} after its daemon died");
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }

@@ -5,7 +5,7 @@ use anyhow::Context as _;
 use redis::Connection;
 
 use crate::Size;
-use crate::arena::{Arena, Measured};
+use crate::bench_server::{BenchServer, Measured};
 use crate::contenders::Contender;
 use crate::figures::{Series, micros, thousands};
 use crate::load::Shape;
@@ -18,7 +18,7 @@ const APPEND_ONLY: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everyse
 /// One load, and what was measured with it.
 struct Shaped {
     name: &'static str,
-    arena: Arena,
+    bench_server: BenchServer,
     own: Measured,
     ceiling: Measured,
     /// What the append-only file grew by, bytes an event.
@@ -44,33 +44,33 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     }
     let placement = *machine::placements()?.first().context("no core is allowed")?;
     for _ in 0..rounds {
-        for Shaped { arena, own, ceiling, file, .. } in &mut shaped {
-            let before = file_bytes(&mut arena.connection)?;
-            arena.round(placement, Contender::Quotabell, own)?;
-            file.push((file_bytes(&mut arena.connection)? - before) / arena.load.len() as f64);
-            arena.round(placement, Contender::Ceiling, ceiling)?;
+        for Shaped { bench_server, own, ceiling, file, .. } in &mut shaped {
+            let before = file_bytes(&mut bench_server.connection)?;
+            bench_server.round(placement, Contender::Quotabell, own)?;
+            file.push((file_bytes(&mut bench_server.connection)? - before) / bench_server.load.len() as f64);
+            bench_server.round(placement, Contender::Ceiling, ceiling)?;
         }
     }
     println!(
         "\n## The shape of the load: {} entries, {}, medians of {rounds} interleaved rounds\n",
-        shaped[0].arena.load.len(),
+        shaped[0].bench_server.load.len(),
         placement.name()
     );
     println!(
         "| load | subjects | c events/s | d events/s | c/d | Redis CPU us/event: c, d, XADD | worker CPU us/event | file, bytes/event |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for Shaped { name, arena, own, ceiling, file } in &shaped {
+    for Shaped { name, bench_server, own, ceiling, file } in &shaped {
         let (c, d) = (own.events_s.median(), ceiling.events_s.median());
         println!(
             "| {name} | {} | {} | {} | {:.2} | {}, {}, {} | {} | {:.1} |",
-            arena.load.subjects.len(),
+            bench_server.load.subjects.len(),
             thousands(c),
             thousands(d),
             c / d,
             micros(own.server_us.median()),
             micros(ceiling.server_us.median()),
-            micros(arena.append_us),
+            micros(bench_server.append_us),
             micros(own.worker_us.median()),
             file.median(),
         );
@@ -80,8 +80,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
 
 impl Shaped {
     fn open(name: &'static str, size: Size, shape: Shape, options: &[&str]) -> anyhow::Result<Self> {
-        let arena = Arena::open(size, shape, options)?;
-        Ok(Self { name, arena, own: Measured::default(), ceiling: Measured::default(), file: Series::default() })
+        let bench_server = BenchServer::open(size, shape, options)?;
+        Ok(Self { name, bench_server, own: Measured::default(), ceiling: Measured::default(), file: Series::default() })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::types::{EventId, Metric, Subject, Units};
 use super::body::{self, Json};
 use super::check_service::CheckOutcome;
 use super::problem::Problem;
-use super::rate_limit_headers::{self, RateLimit};
+use super::rate_limit_headers::{self, RateLimitFields};
 use super::state::ApiState;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -74,7 +74,7 @@ fn json(response: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
 
 fn headers(decision: &CheckDecision) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(RateLimit { limit, policy }) = rate_limit_headers::fields(decision) {
+    if let Some(RateLimitFields { limit, policy }) = rate_limit_headers::fields(decision) {
         headers.insert(RATE_LIMIT, limit);
         headers.insert(RATE_LIMIT_POLICY, policy);
     }

@@ -201,7 +201,7 @@ impl NewContactBody {
             check_contact(&contact).map(|()| contact)
         };
         // The one spelling of the address that every server knows.
-        let contact = of_address(&address).and_then(|contact| of_address(&contact.place()));
+        let contact = of_address(&address).and_then(|contact| of_address(&contact.normalized_address()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
         Ok((Contact { filter, ..contact.map_err(in_field)? }, generated))
     }

@@ -14,7 +14,7 @@ pub const RATE: &str = "rate";
 
 /// The two fields.
 #[derive(Debug, PartialEq, Eq)]
-pub struct RateLimit {
+pub struct RateLimitFields {
     /// `RateLimit`: what is left of each limit.
     pub limit: HeaderValue,
     /// `RateLimit-Policy`: the limits.
@@ -23,7 +23,7 @@ pub struct RateLimit {
 
 /// The fields of a decision; `None` where no limit applies.
 #[must_use]
-pub fn fields(decision: &CheckDecision) -> Option<RateLimit> {
+pub fn fields(decision: &CheckDecision) -> Option<RateLimitFields> {
     let named: Vec<(&str, &LimitStatus)> = named(decision).collect();
     if named.is_empty() {
         return None;
@@ -35,7 +35,7 @@ pub fn fields(decision: &CheckDecision) -> Option<RateLimit> {
     let policy = |(name, status): &(&str, &LimitStatus)| {
         format!("\"{name}\";q={};w={}", integer(status.limit.get()), integer(whole_seconds(status.length)))
     };
-    Some(RateLimit { limit: joined(named.iter().map(limit)), policy: joined(named.iter().map(policy)) })
+    Some(RateLimitFields { limit: joined(named.iter().map(limit)), policy: joined(named.iter().map(policy)) })
 }
 
 /// The names of the policies that refuse.

@@ -10,7 +10,7 @@ use crate::views::TopView;
 use crate::views::top::TopRequest;
 
 /// How long a ranking is kept.
-const KEPT: Duration = Duration::from_secs(10);
+const RANKING_TTL: Duration = Duration::from_secs(10);
 
 /// The rankings that were read lately.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl TopCache {
         read: impl Future<Output = Result<TopView, E>>,
     ) -> Result<Arc<TopView>, E> {
         let mut kept = self.read.lock().await;
-        kept.retain(|top| top.read.elapsed() < KEPT);
+        kept.retain(|top| top.read.elapsed() < RANKING_TTL);
         if let Some(top) = kept.iter().find(|top| top.request == *request) {
             return Ok(Arc::clone(&top.view));
         }

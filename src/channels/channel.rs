@@ -11,7 +11,8 @@ use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
-    Alert, Channel, Class, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, Rate, Secret, Subject, UnixMs,
+    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, Subject,
+    UnixMs,
 };
 
 /// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel
@@ -245,7 +246,7 @@ pub(super) fn check_timeout(timeout: Duration, max: Duration) -> Result<(), Inva
 
 /// How an attempt ended whose deadline came first.
 pub(super) fn deadline_passed(timeout: Duration) -> Outcome {
-    Outcome::failed(Class::Transient, format!("deadline of {} passed", humantime::format_duration(timeout)))
+    Outcome::failed(OutcomeClass::Transient, format!("deadline of {} passed", humantime::format_duration(timeout)))
 }
 
 /// One text that `preview` can print.

@@ -6,12 +6,16 @@
 use std::error::Error;
 use std::io;
 
-use rustls::CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
+use rustls::CertificateError::{
+    Expired, ExpiredContext, NotValidForName, NotValidForNameContext, Other, UnknownIssuer,
+};
 
 use super::resolver::ResolveError;
 
 /// Nobody that is trusted has signed the certificate.
 pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
+/// The certificate may only sign others, as that of a plain `openssl req -x509`. To trust it helps nothing.
+pub(super) const AUTHORITYS_OWN: &str = "TLS: certificate is that of an authority, not of a server";
 
 /// The other side ended a connection, in three ways.
 const CLOSED_EARLY: &str = "connection closed early";
@@ -46,6 +50,10 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
             rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. }) => "TLS: certificate expired",
             rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
                 "TLS: certificate is for another name"
+            }
+            // The type of the error within is that of a crate which only rustls knows.
+            rustls::Error::InvalidCertificate(Other(other)) if other.to_string() == "CaUsedAsEndEntity" => {
+                AUTHORITYS_OWN
             }
             rustls::Error::InvalidCertificate(_) => "TLS: certificate refused",
             rustls::Error::AlertReceived(_) => "TLS: the other side refused",

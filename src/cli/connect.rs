@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use url::Url;
 
-use crate::app::start::compare_count;
+use crate::app::startup::compare_count;
 use crate::config::Config;
 use crate::ledger::probe::stored_partitions;
 use crate::subjects::Plans;
@@ -36,7 +36,7 @@ pub struct Redis {
 /// # Errors
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
-/// [`CannotStart`](crate::app::start::CannotStart): what is stored has another number of partitions.
+/// [`StartupError`](crate::app::startup::StartupError): what is stored has another number of partitions.
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
     let (redis, stored) = open(config).await?;
     // A user who may not look, as a producer's, is not held up.

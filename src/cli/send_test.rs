@@ -18,7 +18,7 @@ use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs, Window};
+use crate::types::{Channel, ContactId, Keys, Outcome, OutcomeClass, Subject, UnixMs, Window};
 use crate::views::SubjectSettings;
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken
@@ -297,9 +297,9 @@ impl<'a> TestMessageView<'a> {
 fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
     let definition = channels::definition(contact.channel()).expect("every contact has a channel of the registry");
     let hint = match outcome.class {
-        Class::Delivered => return Ok(()),
-        Class::Permanent => outcome.hint.unwrap_or(definition.permanent_hint),
-        Class::Rejected | Class::Transient => outcome.hint.unwrap_or(definition.transient_hint),
+        OutcomeClass::Delivered => return Ok(()),
+        OutcomeClass::Permanent => outcome.hint.unwrap_or(definition.permanent_hint),
+        OutcomeClass::Rejected | OutcomeClass::Transient => outcome.hint.unwrap_or(definition.transient_hint),
     };
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))

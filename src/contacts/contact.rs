@@ -167,7 +167,7 @@ impl Contact {
     /// Whether both reach the same address on the same channel.
     #[must_use]
     pub fn has_same_address(&self, other: &Self) -> bool {
-        (self.channel(), self.place()) == (other.channel(), other.place())
+        (self.channel(), self.normalized_address()) == (other.channel(), other.normalized_address())
     }
 
     /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
@@ -214,16 +214,16 @@ impl Contact {
     #[must_use]
     pub fn counted_address(&self) -> String {
         match &self.endpoint {
-            Endpoint::Email { .. } => self.place().to_lowercase(),
+            Endpoint::Email { .. } => self.normalized_address().to_lowercase(),
             Endpoint::Webhook { url, .. } => url.clone(),
         }
     }
 
-    /// What is reached there, however it is spelled: contacts of one channel and place are one. The domain of a mailbox
-    /// is the same in upper and lower case and in its ASCII form; who is meant by what stands before it is for its own
-    /// mail server to say.
+    /// The address as it is compared, however it was spelled: contacts of one channel and normalized address are one.
+    /// The domain of a mailbox is the same in upper and lower case and in its ASCII form; who is meant by what stands
+    /// before it is for its own mail server to say.
     #[must_use]
-    pub fn place(&self) -> Cow<'_, str> {
+    pub fn normalized_address(&self) -> Cow<'_, str> {
         match &self.endpoint {
             Endpoint::Webhook { url, .. } => Cow::Borrowed(url),
             Endpoint::Email { address } => with_domain(address, ascii_domain),
@@ -231,8 +231,8 @@ impl Contact {
     }
 }
 
-/// Not of the place: ids of contacts whose domain is written beyond ASCII were made before there was one, and must
-/// stay.
+/// Not of the normalized address: ids of contacts whose domain is written beyond ASCII were made before there was one,
+/// and must stay.
 fn derived_id(channel: Channel, address: &str) -> ContactId {
     let address = match channel {
         Channel::Email => with_domain(address, |domain| Some(domain.to_lowercase())),
@@ -265,17 +265,20 @@ mod tests {
         assert_eq!(id("Bob@bücher.example"), "c_bfb05b681be4fb9b");
         assert_eq!((id("a@B.Test"), id("Bob@BÜCHER.example")), (id("a@b.test"), id("Bob@bücher.example")));
         assert_ne!(id("A@b.test"), id("a@b.test"));
-        let place = |address: &str| Contact::email(address).place().into_owned();
-        assert_eq!(place("\"a@B\"@B.Test"), "\"a@B\"@b.test");
+        let normalized = |address: &str| Contact::email(address).normalized_address().into_owned();
+        assert_eq!(normalized("\"a@B\"@B.Test"), "\"a@B\"@b.test");
         for spelled in ["Bob@bücher.example", "Bob@BÜCHER.example", "Bob@ｂücher．example", "Bob@XN--bcher-kva.Example"]
         {
-            assert_eq!(place(spelled), "Bob@xn--bcher-kva.example");
+            assert_eq!(normalized(spelled), "Bob@xn--bcher-kva.example");
         }
         for odd in ["nobody", "", "a@", "a@％", "@"] {
-            assert_eq!(place(odd), odd);
+            assert_eq!(normalized(odd), odd);
         }
         let hook = Contact::webhook("https://X.test/@A", Secret::default());
-        assert_eq!((hook.place().as_ref(), hook.derived_id().as_str()), ("https://X.test/@A", "c_c962a2abce4c2d8f"));
+        assert_eq!(
+            (hook.normalized_address().as_ref(), hook.derived_id().as_str()),
+            ("https://X.test/@A", "c_c962a2abce4c2d8f")
+        );
     }
 
     /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright

@@ -43,7 +43,7 @@ fn len(daemons: &[&DaemonName]) -> u32 {
 
 /// By where a daemon listens, so that one that is started again there reads the same partitions.
 fn rank(daemon: &DaemonName, partition: u32) -> [u8; 32] {
-    Sha256::new().chain_update(daemon.home()).chain_update(partition.to_be_bytes()).finalize().into()
+    Sha256::new().chain_update(daemon.address_prefix()).chain_update(partition.to_be_bytes()).finalize().into()
 }
 
 #[cfg(test)]

@@ -382,7 +382,8 @@ mod tests {
     use super::*;
 
     /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again
-    /// would take a row that was changed then for one of the batch that is built, and its place there for a place here.
+    /// would take a row that was changed then for one of the batch that is built, and its index there for an index
+    /// here.
     #[test]
     fn no_number_of_a_batch_comes_again_while_anything_bears_it() {
         let bounds = BatchBounds { entries: 1, cost: 1 };

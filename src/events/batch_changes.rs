@@ -1,9 +1,9 @@
 //! What a batch changes, and what that raises. Pure.
 
 use crate::ledger::HeldTotals;
-use crate::ledger::batch::{Batch, GROUP_ROWS_MAX, Group, NewAlert, Row};
+use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
-use crate::ledger::thresholds::{NEVER, PeriodState, Reach, Threshold, next_threshold};
+use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Reach, Threshold, next_threshold};
 use crate::ledger::totals::{RowKey, TotalRow};
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
@@ -44,15 +44,15 @@ struct ChangedRow {
 /// An event that moved a counter from below a threshold to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Crossing {
-    /// The counter's place among the changed rows.
-    place: u32,
+    /// The counter's index among the changed rows.
+    index: u32,
     /// The threshold, units.
     units: u64,
 }
 
 /// Where a counter lies in a batch.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct BatchPosition {
     group: usize,
     row: usize,
 }
@@ -124,33 +124,34 @@ impl BatchChanges {
     /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
     fn reach(&mut self, held: &mut HeldState, slot: u32, units: Units) {
         for at in held.cache.slot(slot).extra.rows().to_vec() {
-            let thresholds = held.thresholds(held.totals.place_of(at));
+            let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
             if row.total < row.next {
                 continue;
             }
-            let (total, place) = (row.total, row.place);
-            let changed = &mut self.rows[place as usize];
+            let (total, index) = (row.total, row.changed_index);
+            let changed = &mut self.rows[index as usize];
             let is_first = changed.highest == 0;
             changed.highest = changed.highest.max(total);
             let is_crossed = |threshold: &&Threshold| total - units.get() < threshold.units && threshold.units <= total;
             let crossed = thresholds.iter().filter(is_crossed);
             let before = self.crossings.len();
-            self.crossings.extend(crossed.map(|threshold| Crossing { place, units: threshold.units }));
+            self.crossings.extend(crossed.map(|threshold| Crossing { index, units: threshold.units }));
             // Until it is known what was raised before, each threshold may be.
             let alerts = if is_first { thresholds.len() } else { self.crossings.len() - before };
             self.cost += ALERT_COST * alerts;
             if is_first {
-                self.reached.push(place);
+                self.reached.push(index);
             }
-            row.next = thresholds.iter().map(|threshold| threshold.units).find(|ahead| *ahead > total).unwrap_or(NEVER);
+            row.next =
+                thresholds.iter().map(|threshold| threshold.units).find(|ahead| *ahead > total).unwrap_or(NO_THRESHOLD);
         }
     }
 
     fn give_back(&mut self, held: &mut HeldState, slot: u32, units: Units) {
         let rows: Vec<u32> = held.cache.slot(slot).extra.rows().to_vec();
         for at in rows {
-            let thresholds = held.thresholds(held.totals.place_of(at));
+            let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
             self.change(row, at);
             row.total = row.total.saturating_sub(units.get());
@@ -164,7 +165,7 @@ impl BatchChanges {
     fn change(&mut self, row: &mut TotalRow, at: u32) {
         if row.batch != self.number {
             row.batch = self.number;
-            row.place = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
+            row.changed_index = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
             self.cost += if row.total == 0 { NEW_ROW_COST } else { 1 };
             self.rows.push(ChangedRow { row: at, before: row.total, highest: 0 });
         }
@@ -173,8 +174,8 @@ impl BatchChanges {
     /// The counters that have reached a threshold, and of which is not known yet what was raised.
     pub(super) fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
         let unknown = &self.reached[self.records.len()..];
-        let key = |place: &u32| held.totals.place_of(self.rows[*place as usize].row);
-        unknown.iter().map(|place| held.missing_records(key(place))).collect()
+        let key = |index: &u32| held.totals.key_of(self.rows[*index as usize].row);
+        unknown.iter().map(|index| held.missing_records(key(index))).collect()
     }
 
     /// Whether it is known of each counter that has reached a threshold what was raised.
@@ -185,10 +186,10 @@ impl BatchChanges {
     /// Takes what was raised of the first of [`Self::reached`]. What is not raised again costs nothing.
     pub(super) fn take_records(&mut self, held: &HeldState, records: Vec<RaisedRecords>, now: UnixMs) {
         for records in records {
-            let Some(place) = self.reached.get(self.records.len()) else { return };
-            let key = held.totals.place_of(self.rows[*place as usize].row);
+            let Some(index) = self.reached.get(self.records.len()) else { return };
+            let key = held.totals.key_of(self.rows[*index as usize].row);
             let thresholds = held.thresholds(key);
-            let raised = self.raised(held, *place, &thresholds, &records, now).count();
+            let raised = self.raised(held, *index, &thresholds, &records, now).count();
             self.cost = self.cost.saturating_sub(ALERT_COST * (thresholds.len() - raised));
             self.records.push(records);
         }
@@ -196,10 +197,10 @@ impl BatchChanges {
 
     /// Puts counters and alerts into a batch, once [`Self::is_known`].
     pub(super) fn close(&mut self, held: &mut HeldState, batch: &mut Batch, evidence: Evidence) {
-        let places = self.arrange(held, batch, evidence.now);
+        let positions = self.arrange(held, batch, evidence.now);
         let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));
-        for (place, records) in reached.into_iter().zip(records) {
-            self.judge(held, batch, (place, places[place as usize]), evidence, records);
+        for (index, records) in reached.into_iter().zip(records) {
+            self.judge(held, batch, (index, positions[index as usize]), evidence, records);
         }
     }
 
@@ -207,12 +208,12 @@ impl BatchChanges {
     fn raised<'a>(
         &self,
         held: &HeldState,
-        place: u32,
+        index: u32,
         thresholds: &'a [Threshold],
         records: &RaisedRecords,
         now: UnixMs,
     ) -> impl Iterator<Item = &'a Threshold> {
-        let changed = &self.rows[place as usize];
+        let changed = &self.rows[index as usize];
         let row = held.totals.row(changed.row);
         let (total, used) = (row.total, changed.highest.max(row.total));
         let period = if now < row.end { PeriodState::Open } else { PeriodState::Over };
@@ -220,7 +221,7 @@ impl BatchChanges {
             let units = threshold.units;
             let reach = match units {
                 _ if changed.before < units && units <= total => Reach::Crossed,
-                _ if self.crossings.contains(&Crossing { place, units }) => Reach::Crossed,
+                _ if self.crossings.contains(&Crossing { index, units }) => Reach::Crossed,
                 _ if units <= used => Reach::Above,
                 _ => Reach::Below,
             };
@@ -229,13 +230,13 @@ impl BatchChanges {
     }
 
     /// Puts the changed counters into groups, by the hash in which they lie; says where each is.
-    fn arrange(&self, held: &mut HeldState, batch: &mut Batch, now: UnixMs) -> Vec<Place> {
+    fn arrange(&self, held: &mut HeldState, batch: &mut Batch, now: UnixMs) -> Vec<BatchPosition> {
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(self.rows.len());
-        for (place, changed) in (0..).zip(&self.rows) {
-            order.push((held.totals.place_of(changed.row).counter, place));
+        for (index, changed) in (0..).zip(&self.rows) {
+            order.push((held.totals.key_of(changed.row).counter, index));
         }
         order.sort_unstable();
-        let mut places = vec![Place::default(); self.rows.len()];
+        let mut positions = vec![BatchPosition::default(); self.rows.len()];
         for rows in order.chunk_by(|a, b| a.0 == b.0).flat_map(|rows| rows.chunks(GROUP_ROWS_MAX)) {
             let counter = rows[0].0;
             let of = held.totals.metric_period(counter).clone();
@@ -244,17 +245,17 @@ impl BatchChanges {
             }
             let ttl_s = held.totals.ttl_s(counter, now);
             let group = batch.groups.len();
-            let row = |(row, (_, place)): (usize, &(u32, u32))| {
-                places[*place as usize] = Place { group, row };
-                let changed = &self.rows[*place as usize];
-                let RowKey { slot, .. } = held.totals.place_of(changed.row);
+            let row = |(row, (_, index)): (usize, &(u32, u32))| {
+                positions[*index as usize] = BatchPosition { group, row };
+                let changed = &self.rows[*index as usize];
+                let RowKey { slot, .. } = held.totals.key_of(changed.row);
                 let (subject, total) = (held.cache.slot(slot).subject.clone(), held.totals.row(changed.row).total);
                 Row { subject, before: changed.before, total }
             };
             let rows = rows.iter().enumerate().map(row).collect();
-            batch.groups.push(Group { of, bucket: HeldTotals::bucket(counter), ttl_s, rows });
+            batch.groups.push(CounterGroup { of, bucket: HeldTotals::bucket(counter), ttl_s, rows });
         }
-        places
+        positions
     }
 
     /// Raises what a counter has reached, and says when it is to be judged next.
@@ -262,15 +263,15 @@ impl BatchChanges {
         &self,
         held: &mut HeldState,
         batch: &mut Batch,
-        (place, at): (u32, Place),
+        (index, at): (u32, BatchPosition),
         evidence: Evidence,
         mut records: RaisedRecords,
     ) {
-        let changed = &self.rows[place as usize];
-        let key = held.totals.place_of(changed.row);
+        let changed = &self.rows[index as usize];
+        let key = held.totals.key_of(changed.row);
         let thresholds = held.thresholds(key);
         let used = changed.highest.max(held.totals.row(changed.row).total);
-        let raised: Vec<Threshold> = self.raised(held, place, &thresholds, &records, evidence.now).copied().collect();
+        let raised: Vec<Threshold> = self.raised(held, index, &thresholds, &records, evidence.now).copied().collect();
         let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
         percents.sort_unstable();
         let moved = Moved { before: changed.before, used };
@@ -304,7 +305,7 @@ fn alert_of(
     evidence: Evidence,
 ) -> Option<Alert> {
     let Threshold { units, percent } = threshold;
-    let RowKey { slot, counter } = held.totals.place_of(row);
+    let RowKey { slot, counter } = held.totals.key_of(row);
     let subject = held.cache.slot(slot);
     let profile = subject.extra.profile.as_ref()?;
     let of = held.totals.metric_period(counter);

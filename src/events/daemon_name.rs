@@ -23,14 +23,14 @@ impl DaemonName {
     /// The same daemon as one that reads and sends nothing, so that others can tell why deliveries wait.
     #[must_use]
     pub fn without_sending(self) -> Self {
-        let (home, number) = self.name.split_at(self.home().len());
-        Self { name: format!("{home}{NO_SEND}{number}") }
+        let (prefix, number) = self.name.split_at(self.address_prefix().len());
+        Self { name: format!("{prefix}{NO_SEND}{number}") }
     }
 
     /// Whether it sends what is due.
     #[must_use]
     pub fn sends(&self) -> bool {
-        !self.name[self.home().len()..].starts_with(NO_SEND)
+        !self.name[self.address_prefix().len()..].starts_with(NO_SEND)
     }
 
     /// The name as it was stored.
@@ -48,7 +48,7 @@ impl DaemonName {
     /// `<host>/<address>/`, with which the names of every daemon begin that ran there. No two processes can listen
     /// there at once, so whoever else has a name that begins so is dead.
     #[must_use]
-    pub fn home(&self) -> &str {
+    pub fn address_prefix(&self) -> &str {
         let end = self.name.rfind('/').map_or(self.name.len(), |slash| slash + 1);
         &self.name[..end]
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::ledger::read_totals::{CounterQuery, RecordQuery};
-use crate::ledger::thresholds::{NEVER, Threshold, thresholds_of};
+use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, HeldTotals};
 use crate::subjects::{Profile, SettingsCache};
@@ -181,7 +181,7 @@ impl HeldState {
     /// then.
     #[must_use]
     pub fn lowest_threshold(&self, key: RowKey) -> u64 {
-        self.thresholds(key).first().map_or(NEVER, |lowest| lowest.units)
+        self.thresholds(key).first().map_or(NO_THRESHOLD, |lowest| lowest.units)
     }
 
     fn query(&self, key: RowKey) -> CounterQuery<'_> {

@@ -21,7 +21,7 @@ use super::report::WorkerReport;
 use super::session_error::SessionError;
 
 /// How long a daemon that was killed keeps the others waiting.
-pub const LEASE_LASTS: Duration = Duration::from_secs(5);
+pub const PARTITION_LEASE_TTL: Duration = Duration::from_secs(5);
 /// So often that two renewals may fail before the third comes too late.
 const RENEW_EVERY: Duration = Duration::from_millis(1500);
 /// How often a daemon that stands by asks, so that a lease that was let go is noticed at once.
@@ -29,7 +29,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Letting go is a favour to the next; a server that hangs must not hold the drain up for it.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 
-const _: () = assert!(3 * RENEW_EVERY.as_millis() < LEASE_LASTS.as_millis());
+const _: () = assert!(3 * RENEW_EVERY.as_millis() < PARTITION_LEASE_TTL.as_millis());
 
 /// The lease of one partition, for one daemon.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ pub(super) enum LeaseStatus {
 impl PartitionLease {
     /// For this daemon, which is to read the partition whenever `assigned` says so. Holds nothing yet.
     ///
-    /// Whoever held the lease from the same home is dead, and its successor need not wait for the lease to run out.
-    /// That is believed for the first question only: two containers may have the same host name and the same address,
-    /// and would take the lease from each other for ever.
+    /// Whoever held the lease from the same host and address is dead, and its successor need not wait for the lease to
+    /// run out. That is believed for the first question only: two containers may have the same host name and the same
+    /// address, and would take the lease from each other for ever.
     #[must_use]
     pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
-        let lease = Lease::new(name.as_str(), LEASE_LASTS);
-        Self { key: keys.lease(), lease, dead: Some(name.home().to_owned()), assigned }
+        let lease = Lease::new(name.as_str(), PARTITION_LEASE_TTL);
+        Self { key: keys.lease(), lease, dead: Some(name.address_prefix().to_owned()), assigned }
     }
 
     /// Stands by until the partition is to be read here and the lease is ours, or `stop` is cancelled.

@@ -18,7 +18,7 @@ use crate::wire::{Partitions, RedisClient, Script, error_kind};
 
 use super::assignment::partitions_of;
 use super::daemon_name::DaemonName;
-use super::lease::LEASE_LASTS;
+use super::lease::PARTITION_LEASE_TTL;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("membership.lua")));
 
@@ -28,9 +28,9 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a daemon counts as live after its last heartbeat. The others know that it is dead before its leases have
 /// run out.
-const DAEMON_LASTS: Duration = Duration::from_secs(3);
+const DAEMON_TTL: Duration = Duration::from_secs(3);
 
-const _: () = assert!(DAEMON_LASTS.as_millis() + HEARTBEAT_EVERY.as_millis() < LEASE_LASTS.as_millis());
+const _: () = assert!(DAEMON_TTL.as_millis() + HEARTBEAT_EVERY.as_millis() < PARTITION_LEASE_TTL.as_millis());
 
 /// The heartbeat of one daemon.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Membership {
                     counter!(meters::REDIS_ERRORS, "operation" => "membership").increment(1);
                     // Where it is unknown who lives, the leases decide alone: better one daemon with everything than a
                     // partition without.
-                    if known.elapsed() >= DAEMON_LASTS {
+                    if known.elapsed() >= DAEMON_TTL {
                         for assigned in &self.assigned {
                             set(assigned, true);
                         }
@@ -101,8 +101,8 @@ impl Membership {
 
     /// Every live daemon of this stream.
     async fn beat(&mut self) -> RedisResult<Vec<DaemonName>> {
-        let dead = if self.has_joined { "" } else { self.name.home() };
-        let call = self.call("alive").arg(DAEMON_LASTS.as_millis() as u64).arg(dead);
+        let dead = if self.has_joined { "" } else { self.name.address_prefix() };
+        let call = self.call("alive").arg(DAEMON_TTL.as_millis() as u64).arg(dead);
         let members: Vec<String> = self.within_timeout(call.run(&self.client)).await?;
         self.has_joined = true;
         let daemons = members.iter().filter_map(|member| member.split_once(' '));

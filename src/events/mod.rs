@@ -29,6 +29,6 @@ mod session_start;
 pub mod worker;
 
 pub use daemon_name::DaemonName;
-pub use lease::{LEASE_LASTS, PartitionLease};
+pub use lease::{PARTITION_LEASE_TTL, PartitionLease};
 pub use membership::Membership;
 pub use worker::EventWorker;

@@ -26,7 +26,7 @@ pub struct Batch {
     /// Server time of its oldest reading.
     pub read_at: UnixMs,
     /// The counters it writes, by the hash in which they lie.
-    pub groups: Vec<Group>,
+    pub groups: Vec<CounterGroup>,
     /// The alerts it raises.
     pub alerts: Vec<NewAlert>,
     /// Metrics that may be new to a period.
@@ -52,7 +52,7 @@ pub struct MetricPeriod {
 
 /// Counters that lie in one hash.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct CounterGroup {
     /// Metric and period.
     pub of: MetricPeriod,
     /// CRC-16 of the subjects modulo 256.

@@ -145,7 +145,7 @@ impl CheckScript {
         let AppliedLimits { limits, limiter } = applied;
         let bucket = keys::bucket(subject.as_str());
         let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
-        let window = self.keys.window(algorithm.as_str(), metric, subject);
+        let window = self.keys.limiter(algorithm.as_str(), metric, subject);
         let mut call = SCRIPT.call().key(bounded(&window)).key(self.keys.stream());
         call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
         for AppliedLimit { limit, first, second } in limits {

@@ -5,7 +5,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use crate::types::{Alert, Keys, Period, StreamId, keys};
 use crate::wire::{RedisClient, Script, script};
 
-use super::batch::{Batch, Group, NewAlert};
+use super::batch::{Batch, CounterGroup, NewAlert};
 use super::commit_settings::{CommitSettings, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
 use super::totals::{COUNTER_TTL_S, SPREAD_S, ttl_s};
 
@@ -88,7 +88,7 @@ impl Committer {
         let mut command = Cmd::with_capacity(words, 24 * words);
         command.arg("EVALSHA").arg(self.script.sha1()).arg(key_count);
         command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
-        for Group { of, bucket, .. } in &batch.groups {
+        for CounterGroup { of, bucket, .. } in &batch.groups {
             command.arg(keys.usage(&of.metric, of.period, *bucket));
         }
         for alert in &batch.alerts {
@@ -168,7 +168,7 @@ fn packed(texts: &[(&str, &str)], numbers: &[(&str, u64)]) -> Result<Vec<u8>, rm
     Ok(bytes)
 }
 
-fn add_group(command: &mut Cmd, group: &Group) {
+fn add_group(command: &mut Cmd, group: &CounterGroup) {
     // Another row each time, so that no counter that was changed by hand stays unnoticed for long.
     let compared = rand::random_range(0..group.rows.len());
     command.arg(group.ttl_s.unwrap_or(0)).arg(compared + 1).arg(group.rows[compared].before).arg(group.rows.len());

@@ -101,7 +101,7 @@ pub async fn limiters(
     let windows = metrics.iter().flat_map(|metric| {
         Algorithm::ALL.map(|algorithm| {
             let mut command = redis::cmd("UNLINK");
-            command.arg(&*bounded(&keys.window(algorithm.as_str(), metric, subject)));
+            command.arg(&*bounded(&keys.limiter(algorithm.as_str(), metric, subject)));
             command
         })
     });

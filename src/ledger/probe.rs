@@ -13,7 +13,7 @@ use crate::types::{
 };
 use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, Script, error_kind};
 
-use super::batch::{Batch, Group, MetricPeriod, NewAlert, RefusedEvent, Row};
+use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
 use super::commit::{CommitOutcome, Committer};
 use super::commit_settings::CommitSettings;
 use super::event_ids::{EventIdDigest, NewEventIds, window_of};
@@ -161,7 +161,12 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
     batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
     let bucket = keys::bucket(subject.as_str());
     batch.metrics.push(of.clone());
-    batch.groups.push(Group { of, bucket, ttl_s: Some(PROBE_TTL_S), rows: vec![Row { subject, before: 0, total: 1 }] });
+    batch.groups.push(CounterGroup {
+        of,
+        bucket,
+        ttl_s: Some(PROBE_TTL_S),
+        rows: vec![Row { subject, before: 0, total: 1 }],
+    });
     batch
 }
 
@@ -172,7 +177,7 @@ async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<
     for ids in &batch.event_ids {
         command.arg(keys.event_ids(ids.window));
     }
-    for Group { of, bucket, .. } in &batch.groups {
+    for CounterGroup { of, bucket, .. } in &batch.groups {
         command.arg(keys.usage(&of.metric, of.period, *bucket)).arg(keys.raised(&of.metric, of.period, *bucket));
         command.arg(keys.metrics(of.period));
     }

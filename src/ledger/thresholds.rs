@@ -4,7 +4,7 @@ use crate::types::units::UNITS_MAX;
 use crate::types::{Percent, RaisedRecord, Units};
 
 /// No threshold is left: no count gets there.
-pub const NEVER: u64 = u64::MAX;
+pub const NO_THRESHOLD: u64 = u64::MAX;
 
 /// How often a higher limit lets one percentage be raised again in one period.
 const RAISED_AGAIN_MAX: usize = 10;
@@ -83,8 +83,8 @@ impl Threshold {
     }
 }
 
-/// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`; [`NEVER`]
-/// where none is. `before` tells what was raised of each percentage.
+/// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`;
+/// [`NO_THRESHOLD`] where none is. `before` tells what was raised of each percentage.
 #[must_use]
 pub fn next_threshold<'a>(
     thresholds: &[Threshold],
@@ -93,7 +93,7 @@ pub fn next_threshold<'a>(
     before: impl Fn(Percent) -> Option<&'a RaisedRecord>,
 ) -> u64 {
     let next = thresholds.iter().filter_map(|threshold| threshold.next_after(total, period, before(threshold.percent)));
-    next.min().unwrap_or(NEVER)
+    next.min().unwrap_or(NO_THRESHOLD)
 }
 
 #[cfg(test)]
@@ -174,10 +174,10 @@ mod tests {
         let next = |total, period| next_threshold(&thresholds, total, period, |_| None);
         assert_eq!((next(0, Open), next(0, Over)), (80, 80));
         assert_eq!((next(85, Open), next(85, Over)), (80, 100));
-        assert_eq!((next(100, Open), next(100, Over)), (80, NEVER));
+        assert_eq!((next(100, Open), next(100, Over)), (80, NO_THRESHOLD));
         let raised = record(80, 0);
         let first = |wanted: Percent| (wanted == percent(80)).then_some(&raised);
         assert_eq!(next_threshold(&thresholds, 85, Open, first), 100);
-        assert_eq!(next_threshold(&thresholds, 100, Over, first), NEVER);
+        assert_eq!(next_threshold(&thresholds, 100, Over, first), NO_THRESHOLD);
     }
 }

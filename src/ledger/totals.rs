@@ -37,16 +37,16 @@ const NONE: u32 = u32::MAX;
 pub struct TotalRow {
     /// Units, with those of the batch that is being built.
     pub total: u64,
-    /// The count from which on it is to be judged; [`super::thresholds::NEVER`] for never.
+    /// The count from which on it is to be judged; [`super::thresholds::NO_THRESHOLD`] for never.
     pub next: u64,
     /// When its period ends for its subject.
     pub end: UnixMs,
     /// By which settings of its subject `next` was found, as the caller numbers them.
     pub settings: u32,
-    /// The last batch that changed it, as the caller numbers them, and its place there.
+    /// The last batch that changed it, as the caller numbers them.
     pub batch: u32,
-    /// Its place in that batch.
-    pub place: u32,
+    /// Its index among the rows that this batch changed.
+    pub changed_index: u32,
     /// The last batch for which it was looked up: the entries that need it may not be added yet.
     pub needed: u32,
     counter: u32,
@@ -182,7 +182,7 @@ impl HeldTotals {
 
     /// Where the row's subject is held, and in which hash it lies.
     #[must_use]
-    pub fn place_of(&self, at: u32) -> RowKey {
+    pub fn key_of(&self, at: u32) -> RowKey {
         self.key(at)
     }
 
@@ -196,7 +196,7 @@ impl HeldTotals {
             end,
             settings: 0,
             batch: 0,
-            place: 0,
+            changed_index: 0,
             needed: live,
             counter: key.counter,
             slot: key.slot,

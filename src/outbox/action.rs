@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
-use super::{KEPT, schedule};
+use super::{ENDED_DELIVERY_TTL, schedule};
 use crate::types::text_form::text_enum;
 use crate::types::{DeliveryId, DeliveryState, Keys};
 use crate::wire::{RedisClient, Script};
@@ -121,7 +121,7 @@ pub async fn act(
 ) -> Result<Vec<ActionResult>, OutboxError> {
     let mut results = Vec::with_capacity(ids.len());
     for ids in ids.chunks(ACTION_MAX) {
-        let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(KEPT.as_secs());
+        let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(ENDED_DELIVERY_TTL.as_secs());
         for id in ids {
             call = call.arg(id.as_str());
         }

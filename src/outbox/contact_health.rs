@@ -9,7 +9,7 @@ use redis::RedisResult;
 
 use super::destination_health::DestinationHealth;
 use crate::channels::definition;
-use crate::types::{Channel, Class, ContactId, Keys, Outcome, Subject, UnixMs};
+use crate::types::{Channel, ContactId, Keys, Outcome, OutcomeClass, Subject, UnixMs};
 use crate::wire::RedisClient;
 
 /// What an attempt told of its contact.
@@ -25,12 +25,12 @@ impl ContactHealth {
     /// What this outcome tells; `None` where it says nothing of the contact. Where all messages of a channel go through
     /// one server, only its "not now" about one message counts: that it is away, or refuses us, is no contact's fault.
     pub(super) fn of(channel: Channel, outcome: &Outcome) -> Option<Self> {
-        if outcome.class == Class::Delivered {
+        if outcome.class == OutcomeClass::Delivered {
             return Some(Self::Reached);
         }
         let is_shared = definition(channel).is_none_or(|definition| definition.server.is_some());
-        let is_put_off =
-            outcome.class == Class::Transient && DestinationHealth::of(outcome) == Some(DestinationHealth::Answered);
+        let is_put_off = outcome.class == OutcomeClass::Transient
+            && DestinationHealth::of(outcome) == Some(DestinationHealth::Answered);
         (!is_shared || is_put_off).then_some(Self::Failing)
     }
 
@@ -71,12 +71,12 @@ mod tests {
     fn a_mail_server_that_is_away_says_nothing_of_a_mailbox() {
         let told =
             |channel, class, status| ContactHealth::of(channel, &Outcome { class, status, ..Outcome::delivered() });
-        assert_eq!(told(Channel::Email, Class::Delivered, Some(250)), Some(ContactHealth::Reached));
-        assert_eq!(told(Channel::Email, Class::Transient, None), None);
-        assert_eq!(told(Channel::Email, Class::Transient, Some(421)), None);
-        assert_eq!(told(Channel::Email, Class::Permanent, Some(550)), None, "it may refuse us");
-        assert_eq!(told(Channel::Email, Class::Transient, Some(450)), Some(ContactHealth::Failing));
-        assert_eq!(told(Channel::Webhook, Class::Transient, None), Some(ContactHealth::Failing));
-        assert_eq!(told(Channel::Webhook, Class::Rejected, Some(401)), Some(ContactHealth::Failing));
+        assert_eq!(told(Channel::Email, OutcomeClass::Delivered, Some(250)), Some(ContactHealth::Reached));
+        assert_eq!(told(Channel::Email, OutcomeClass::Transient, None), None);
+        assert_eq!(told(Channel::Email, OutcomeClass::Transient, Some(421)), None);
+        assert_eq!(told(Channel::Email, OutcomeClass::Permanent, Some(550)), None, "it may refuse us");
+        assert_eq!(told(Channel::Email, OutcomeClass::Transient, Some(450)), Some(ContactHealth::Failing));
+        assert_eq!(told(Channel::Webhook, OutcomeClass::Transient, None), Some(ContactHealth::Failing));
+        assert_eq!(told(Channel::Webhook, OutcomeClass::Rejected, Some(401)), Some(ContactHealth::Failing));
     }
 }

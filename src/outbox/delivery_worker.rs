@@ -20,7 +20,7 @@ use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::lease_clock::LeaseClock;
-use super::leased_recipients::ReadAtOnce;
+use super::leased_recipients::LeasedRecipients;
 use super::no_contact_log::NoContactLog;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
@@ -67,7 +67,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         leased: LeasedDelivery,
         clock: LeaseClock,
         slot: HeldSlot,
-        read: Option<ReadAtOnce>,
+        read: Option<LeasedRecipients>,
     ) {
         match &leased.notification {
             Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock, slot, read).await,
@@ -90,7 +90,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         leased: LeasedDelivery,
         clock: LeaseClock,
         follows: oneshot::Receiver<HeldSlot>,
-        read: Option<ReadAtOnce>,
+        read: Option<LeasedRecipients>,
     ) {
         let start_by = clock.start_by(self.notifier.timeout(leased.channel)).unwrap_or_else(Instant::now);
         let slot = tokio::select! {
@@ -110,7 +110,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         alert: &Alert,
         clock: LeaseClock,
         slot: HeldSlot,
-        read: Option<ReadAtOnce>,
+        read: Option<LeasedRecipients>,
     ) {
         let stored = match read {
             Some(read) => read.get(&self.client).await,

@@ -3,7 +3,7 @@
 //! A receiver that refuses one contact serves the others: whoever answered is there. So a mail server that knows no
 //! such mailbox, and a host that has no such hook, are healthy.
 
-use crate::types::{Class, Outcome};
+use crate::types::{Outcome, OutcomeClass};
 
 /// Answers of the 400s that are not about the one message: the receiver wants less, or nothing, of everybody. 421 is a
 /// mail server's "service not available".
@@ -22,13 +22,17 @@ impl DestinationHealth {
     /// What this outcome tells; `None` where nothing was asked of the destination.
     pub(super) fn of(outcome: &Outcome) -> Option<Self> {
         match (outcome.class, outcome.status) {
-            (Class::Delivered, _) | (Class::Permanent | Class::Rejected, Some(_)) => Some(Self::Answered),
-            // An address that may not be called, a message that can't be built.
-            (Class::Permanent | Class::Rejected, None) => None,
-            (Class::Transient, Some(400..=499)) if !outcome.status.is_some_and(|status| FAILURES.contains(&status)) => {
+            (OutcomeClass::Delivered, _) | (OutcomeClass::Permanent | OutcomeClass::Rejected, Some(_)) => {
                 Some(Self::Answered)
             }
-            (Class::Transient, _) => Some(Self::Failed),
+            // An address that may not be called, a message that can't be built.
+            (OutcomeClass::Permanent | OutcomeClass::Rejected, None) => None,
+            (OutcomeClass::Transient, Some(400..=499))
+                if !outcome.status.is_some_and(|status| FAILURES.contains(&status)) =>
+            {
+                Some(Self::Answered)
+            }
+            (OutcomeClass::Transient, _) => Some(Self::Failed),
         }
     }
 
@@ -50,10 +54,10 @@ mod tests {
     fn what_is_about_one_message_says_nothing_against_the_receiver() {
         let told = |class, status| DestinationHealth::of(&Outcome { class, status, ..Outcome::delivered() });
         let (answered, failed) = (Some(DestinationHealth::Answered), Some(DestinationHealth::Failed));
-        assert_eq!(told(Class::Delivered, Some(204)), answered);
+        assert_eq!(told(OutcomeClass::Delivered, Some(204)), answered);
         for refused in [404, 410, 550] {
-            assert_eq!(told(Class::Permanent, Some(refused)), answered, "{refused}");
-            assert_eq!(told(Class::Rejected, Some(refused)), answered, "{refused}");
+            assert_eq!(told(OutcomeClass::Permanent, Some(refused)), answered, "{refused}");
+            assert_eq!(told(OutcomeClass::Rejected, Some(refused)), answered, "{refused}");
         }
         for (status, expected) in [
             (401, answered),
@@ -64,9 +68,9 @@ mod tests {
             (429, failed),
             (503, failed),
         ] {
-            assert_eq!(told(Class::Transient, Some(status)), expected, "{status}");
+            assert_eq!(told(OutcomeClass::Transient, Some(status)), expected, "{status}");
         }
-        assert_eq!(told(Class::Transient, None), failed, "no connection, or no answer");
-        assert_eq!(told(Class::Permanent, None), None, "nothing left this machine");
+        assert_eq!(told(OutcomeClass::Transient, None), failed, "no connection, or no answer");
+        assert_eq!(told(OutcomeClass::Permanent, None), None, "nothing left this machine");
     }
 }

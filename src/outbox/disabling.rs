@@ -17,12 +17,13 @@ use super::lease_clock::LeaseClock;
 use super::notifier::Notifier;
 use super::recipients::Recipients;
 use super::settle::Settlement;
-use super::{KEPT, fan_out_loop};
+use super::{ENDED_DELIVERY_TTL, fan_out_loop};
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::contacts::{Contact, masked_contact};
 use crate::types::{
-    Class, ContactId, DisableReason, DisabledNotice, DisabledState, Notification, Outcome, Subject, UnixMs, meters,
+    ContactId, DisableReason, DisabledNotice, DisabledState, Notification, Outcome, OutcomeClass, Subject, UnixMs,
+    meters,
 };
 
 impl<N: Notifier> DeliveryWorker<N> {
@@ -56,7 +57,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let tell = || self.tell_of_disabled(subject, contact, &marked, clock.now());
         let Some(others) = self.retry_until_recorded(leased, clock, tell).await else { return settlement };
         let is_enabled_again = matches!(others.find(&contact.id), ContactLookup::Found(_));
-        if is_enabled_again || outcome.class == Class::Delivered {
+        if is_enabled_again || outcome.class == OutcomeClass::Delivered {
             return settlement;
         }
         if let Notification::Alert(alert) = notification {
@@ -84,7 +85,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Result<ResolvedContacts, OutboxError> {
         let contacts = self.contacts.contacts_of(&self.client, subject).await?;
         // Deliveries are kept for so long: later nobody knows that they were told.
-        if now.since(state.at) >= KEPT {
+        if now.since(state.at) >= ENDED_DELIVERY_TTL {
             return Ok(contacts);
         }
         let address = masked_contact(disabled).address().to_owned();

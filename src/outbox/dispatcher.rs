@@ -16,7 +16,7 @@ use super::error::{Operation, OutboxError};
 use super::fan_out_queue::FanOutQueue;
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, lease};
 use super::lease_clock::LeaseClock;
-use super::leased_recipients::ReadAtOnce;
+use super::leased_recipients::LeasedRecipients;
 use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
@@ -270,7 +270,7 @@ impl<N: Notifier> DispatchLoop<N> {
         let mut leased = lease.leased;
         // Those that follow first: an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
-        let reads = ReadAtOnce::of_each(&self.worker.contacts, &leased);
+        let reads = LeasedRecipients::of_each(&self.worker.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
             let length = self.times.get(leased.channel);
             let clock = LeaseClock { called, length, answered, server_now: lease.now };

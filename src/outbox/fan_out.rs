@@ -6,7 +6,7 @@ use redis::{RedisResult, Value};
 
 use super::error::{Operation, OutboxError};
 use super::recipients::Recipients;
-use super::{KEPT, expires_at, schedule};
+use super::{ENDED_DELIVERY_TTL, expires_at, schedule};
 use crate::channels::destination;
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
@@ -169,7 +169,7 @@ pub async fn fan_out(
     keys: &Keys,
     requests: &[FanOutRequest<'_>],
 ) -> Result<Vec<FanOutAnswer>, OutboxError> {
-    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(KEPT.as_secs());
+    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(ENDED_DELIVERY_TTL.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
     for FanOutRequest { source, alert, recipients } in requests {
         let (kind, id, token) = match source {

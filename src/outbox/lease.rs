@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::error::{Operation, OutboxError};
-use super::{KEPT, LEASE_MARGIN, millis, schedule};
+use super::{ENDED_DELIVERY_TTL, LEASE_MARGIN, millis, schedule};
 use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, Notification, NotificationKind, UnixMs};
 use crate::wire::{RedisClient, Script};
 
@@ -159,7 +159,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     let deliveries_max = request.deliveries_max.min(LEASE_MAX);
     let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max).key(keys.paused());
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
-    call = call.arg(request.token).arg(KEPT.as_secs()).arg(millis(request.give_up_after));
+    call = call.arg(request.token).arg(ENDED_DELIVERY_TTL.as_secs()).arg(millis(request.give_up_after));
     call = call.arg(request.followers_max.min(LEASE_MAX));
     for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));

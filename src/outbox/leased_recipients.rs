@@ -19,9 +19,9 @@ use crate::wire::RedisClient;
 /// How long what was read is taken for what is stored: no longer than a request may be on its way anyway.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// The place of one delivery among those that are read at once.
+/// What one delivery gets of a reading for all that were leased together.
 #[derive(Debug)]
-pub(super) struct ReadAtOnce {
+pub(super) struct LeasedRecipients {
     shared: Arc<SharedRead>,
     position: usize,
 }
@@ -38,7 +38,7 @@ struct Replies {
     stored: RedisResult<Vec<RedisResult<StoredRecipients>>>,
 }
 
-impl ReadAtOnce {
+impl LeasedRecipients {
     /// Reads nothing yet. `None` for a delivery that is about no alert.
     pub(super) fn of_each(contacts: &ContactResolver, leased: &[LeasedDelivery]) -> Vec<Option<Self>> {
         let (mut pipeline, mut positions) = (Pipeline::new(), Vec::with_capacity(leased.len()));

@@ -79,7 +79,7 @@ pub use wake::{WakeScan, wake_reachable, wake_subject, wake_subjects};
 pub use waker::Waker;
 
 /// How long a delivery stays readable after its end: 14 days.
-pub const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+pub const ENDED_DELIVERY_TTL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the
 /// outcome after.

@@ -20,7 +20,7 @@ use crate::channels::{
 };
 use crate::contacts::Contact;
 use crate::types::{
-    Channel, Class, DeliveryId, Notification, Outcome, Secret, Subject, UnixMs, VerificationRequest, nonce,
+    Channel, DeliveryId, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs, VerificationRequest, nonce,
 };
 use crate::wire::backoff::BackoffPolicy;
 
@@ -132,7 +132,7 @@ impl ChannelNotifier {
         let content = Content::Verification(question);
         let outcome =
             self.channels.send(Message { delivery, contact, content, unsubscribe: None, more_follows, now }).await;
-        if method == ConsentMethod::Challenge && outcome.class == Class::Delivered {
+        if method == ConsentMethod::Challenge && outcome.class == OutcomeClass::Delivered {
             self.consents.grant(asked).await?;
         }
         Ok(outcome)
@@ -158,7 +158,7 @@ impl Notifier for ChannelNotifier {
             Err(error) => {
                 let source = error.source.to_string();
                 tracing::warn!(delivery = %request.delivery, %error, source, "the attempt could not be completed; trying again");
-                let outcome = Outcome::failed(Class::Transient, error.to_string());
+                let outcome = Outcome::failed(OutcomeClass::Transient, error.to_string());
                 return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
             }
         };

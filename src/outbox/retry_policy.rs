@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::config::RetryConfig;
 use super::settle::Settlement;
 use crate::types::duration::whole_ms;
-use crate::types::{Class, Outcome, UnixMs};
+use crate::types::{Outcome, OutcomeClass, UnixMs};
 
 /// How long a receiver is asked again that refuses what it gets: somebody may mend it within a day, as a URL or a
 /// password.
@@ -35,14 +35,14 @@ pub struct EndedAttempt {
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, now } = ended;
     match outcome.class {
-        Class::Delivered => Settlement::Delivered(outcome),
-        Class::Permanent => Settlement::Dead(outcome),
-        Class::Transient | Class::Rejected
+        OutcomeClass::Delivered => Settlement::Delivered(outcome),
+        OutcomeClass::Permanent => Settlement::Dead(outcome),
+        OutcomeClass::Transient | OutcomeClass::Rejected
             if tried_for(first_attempt, now, outcome.took) >= give_up_after(outcome.class, retry.give_up_after) =>
         {
             Settlement::Dead(outcome)
         }
-        Class::Transient | Class::Rejected => {
+        OutcomeClass::Transient | OutcomeClass::Rejected => {
             let asked = outcome.retry_after.unwrap_or_default().min(retry.max_interval);
             Settlement::Retry(outcome, whole_ms(retry.schedule().delay(attempt).max(asked)))
         }
@@ -51,9 +51,9 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
 
 /// How long failures of this class are tried again; `configured` is the operator's `retry.give_up_after`.
 #[must_use]
-pub fn give_up_after(class: Class, configured: Duration) -> Duration {
+pub fn give_up_after(class: OutcomeClass, configured: Duration) -> Duration {
     match class {
-        Class::Rejected => configured.min(REJECTED_FOR_MAX),
+        OutcomeClass::Rejected => configured.min(REJECTED_FOR_MAX),
         _ => configured,
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn outcome(class: Class, retry_after: Option<Duration>) -> Outcome {
+    fn outcome(class: OutcomeClass, retry_after: Option<Duration>) -> Outcome {
         Outcome { class, retry_after, took: Duration::from_millis(20), ..Outcome::delivered() }
     }
 
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn delivered_and_permanent_end_the_delivery() {
         let asked = Some(Duration::from_secs(60));
-        assert!(matches!(after(&outcome(Class::Delivered, asked), 1, 0), Settlement::Delivered(_)));
-        assert!(matches!(after(&outcome(Class::Permanent, asked), 1, 0), Settlement::Dead(_)));
+        assert!(matches!(after(&outcome(OutcomeClass::Delivered, asked), 1, 0), Settlement::Delivered(_)));
+        assert!(matches!(after(&outcome(OutcomeClass::Permanent, asked), 1, 0), Settlement::Dead(_)));
     }
 
     /// Giving up at the first failure after `give_up_after`, not before and not without an attempt.
     #[test]
     fn a_delivery_is_given_up_once_it_was_tried_long_enough() {
-        let failed = outcome(Class::Transient, None);
+        let failed = outcome(OutcomeClass::Transient, None);
         let end_ms = 3 * 86_400_000;
         assert!(matches!(after(&failed, 9, end_ms - 21), Settlement::Retry(..)));
         assert!(matches!(after(&failed, 9, end_ms - 20), Settlement::Dead(_)));
@@ -109,17 +109,17 @@ mod tests {
     /// A receiver that refuses is asked for a day, and no longer than everything else where that is shorter.
     #[test]
     fn a_rejected_delivery_is_given_up_after_a_day() {
-        let (failed, day_ms) = (outcome(Class::Rejected, None), 86_400_000);
+        let (failed, day_ms) = (outcome(OutcomeClass::Rejected, None), 86_400_000);
         assert!(matches!(after(&failed, 9, day_ms - 21), Settlement::Retry(..)));
         assert!(matches!(after(&failed, 9, day_ms - 20), Settlement::Dead(_)));
         let hour = RetryConfig { give_up_after: Duration::from_secs(3600), ..retry() };
-        assert_eq!(give_up_after(Class::Rejected, hour.give_up_after), hour.give_up_after);
+        assert_eq!(give_up_after(OutcomeClass::Rejected, hour.give_up_after), hour.give_up_after);
     }
 
     /// A clock that went back must not end a delivery.
     #[test]
     fn a_clock_that_went_back_counts_as_no_time() {
-        assert!(matches!(after(&outcome(Class::Transient, None), 2, -86_400_000), Settlement::Retry(..)));
+        assert!(matches!(after(&outcome(OutcomeClass::Transient, None), 2, -86_400_000), Settlement::Retry(..)));
     }
 
     proptest! {
@@ -128,7 +128,7 @@ mod tests {
         fn retries_respect_retry_after_and_max_interval(attempt in 1_u32..100, asked_ms in 0_u64..100_000_000) {
             let asked = Duration::from_millis(asked_ms);
             let max = retry().max_interval;
-            match after(&outcome(Class::Transient, Some(asked)), attempt, 1000) {
+            match after(&outcome(OutcomeClass::Transient, Some(asked)), attempt, 1000) {
                 Settlement::Retry(_, delay) => prop_assert!(delay >= asked.min(max) && delay <= max, "{:?}", delay),
                 other => prop_assert!(false, "{:?}", other),
             }
@@ -138,7 +138,7 @@ mod tests {
         #[test]
         fn retries_follow_the_schedule(attempt in 1_u32..100) {
             let centre = (5.0 * 4.0_f64.powi(attempt as i32 - 1)).min(21_600.0);
-            match after(&outcome(Class::Transient, None), attempt, 1000) {
+            match after(&outcome(OutcomeClass::Transient, None), attempt, 1000) {
                 Settlement::Retry(_, delay) => {
                     let delay = delay.as_secs_f64();
                     prop_assert!(delay >= centre * 0.79 && delay <= (centre * 1.21).min(21_600.0), "{}", delay);

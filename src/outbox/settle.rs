@@ -7,7 +7,7 @@ use super::config::DeliveryConfig;
 use super::contact_health::ContactHealth;
 use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
-use super::{KEPT, millis, schedule};
+use super::{ENDED_DELIVERY_TTL, millis, schedule};
 use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
 use crate::wire::{RedisClient, Script};
 
@@ -164,7 +164,7 @@ pub async fn settle(
     ends: &[LeaseEnd<'_>],
 ) -> Result<SettledLeases, OutboxError> {
     let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
-    call = call.arg(KEPT.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
+    call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1));
     for LeaseEnd { id, channel, token, settlement } in ends {
@@ -217,7 +217,7 @@ fn attempt_tail(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Class;
+    use crate::types::OutcomeClass;
 
     /// The script puts the time in front by hand; what it makes must read back as the same attempt.
     #[test]
@@ -227,7 +227,7 @@ mod tests {
             reply: Some("busy \"now\"".to_owned()),
             peer: Some("b.test:443".to_owned()),
             took: Duration::from_millis(12),
-            ..Outcome::failed(Class::Transient, "a \"quoted\" reason")
+            ..Outcome::failed(OutcomeClass::Transient, "a \"quoted\" reason")
         };
         let attempt: Attempt =
             serde_json::from_str(&format!("{{\"at_ms\":7,{}", attempt_tail(&outcome))).expect("JSON");

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::endpoint::{ASK_EVERY, Primary, RedisEndpoint};
+use crate::wire::endpoint::{Primary, RedisEndpoint, TOPOLOGY_REFRESH_INTERVAL};
 
 /// How often the connection is asked whether it lives.
 const PING_EVERY: Duration = Duration::from_millis(300);
@@ -26,7 +26,7 @@ const PING_TIMEOUT: Duration = Duration::from_millis(500);
 const CHANGES_MAX: usize = 100_000;
 
 const _: () = assert!(PING_EVERY.as_millis() + PING_TIMEOUT.as_millis() < 1000);
-const _: () = assert!(PING_EVERY.as_millis() + ASK_EVERY.as_millis() < 1000);
+const _: () = assert!(PING_EVERY.as_millis() + TOPOLOGY_REFRESH_INTERVAL.as_millis() < 1000);
 
 /// The changes since the last look, filled by [`ChangeListener::run`], taken by its readers. Cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::app::EndedEarly;
-use crate::app::start::{CannotStart, NO_DATABASE_HINT};
+use crate::app::startup::{NO_DATABASE_HINT, StartupError};
 use crate::config::ConfigError;
 use crate::wire::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
 
@@ -136,7 +136,7 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
         if let Some(config) = cause.downcast_ref::<ConfigError>() {
             return (Exit::Configuration, config.hint());
         }
-        if let Some(cannot) = cause.downcast_ref::<CannotStart>() {
+        if let Some(cannot) = cause.downcast_ref::<StartupError>() {
             return (Exit::Failed, cannot.hint.clone());
         }
         if let Some(EmbeddedError::DataDir { .. }) = cause.downcast_ref::<EmbeddedError>() {

@@ -47,7 +47,7 @@ impl ExpiringSet {
         if most > MEMBERS_MAX { Err(TooManyMembers { limit: most }) } else { Ok(Self { most }) }
     }
 
-    /// Adds a member to the set of `key` for as long as it `stays`, where there is room. Repeatable: a member that is
+    /// Adds a member to the set of `key` for `ttl`, where there is room. Repeatable: a member that is
     /// alive keeps its time and answers the same.
     ///
     /// # Errors
@@ -62,10 +62,10 @@ impl ExpiringSet {
         client: &RedisClient,
         key: &str,
         member: &str,
-        stays: Duration,
+        ttl: Duration,
     ) -> RedisResult<ExpiringSetDecision> {
         assert!(!member.is_empty(), "a member has a name");
-        let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg(member);
+        let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(ttl)).arg(member);
         let (added, alive, retry_ms): (i64, u64, u64) = call.run(client).await?;
         Ok(match added {
             1 => ExpiringSetDecision::Added { remaining: self.most.saturating_sub(alive) },
@@ -73,14 +73,14 @@ impl ExpiringSet {
         })
     }
 
-    /// How long until a member that `stays` so long would be added to the set of `key`, by server time; nothing where
+    /// How long until a member with this `ttl` would be added to the set of `key`, by server time; nothing where
     /// there is room now. Adds none.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said.
-    pub async fn wait(&self, client: &RedisClient, key: &str, stays: Duration) -> RedisResult<Duration> {
-        let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(stays)).arg("");
+    pub async fn wait(&self, client: &RedisClient, key: &str, ttl: Duration) -> RedisResult<Duration> {
+        let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(ttl)).arg("");
         let (_, _, retry_ms): (i64, u64, u64) = call.run(client).await?;
         Ok(Duration::from_millis(retry_ms))
     }

@@ -19,7 +19,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lea
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     holder: String,
-    lasts: Duration,
+    ttl: Duration,
 }
 
 /// Who holds a lease after [`Lease::acquire`].
@@ -37,14 +37,14 @@ pub enum LeaseDecision {
 impl Lease {
     /// Leases that last this long, for one holder; no two holders may share a name. Holds nothing yet.
     #[must_use]
-    pub fn new(holder: impl Into<String>, lasts: Duration) -> Self {
-        Self { holder: holder.into(), lasts }
+    pub fn new(holder: impl Into<String>, ttl: Duration) -> Self {
+        Self { holder: holder.into(), ttl }
     }
 
     /// How long a lease lasts unless it is renewed.
     #[must_use]
-    pub const fn lasts(&self) -> Duration {
-        self.lasts
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
     }
 
     /// Takes the lease of `key` if it is free, or renews it. Repeatable.
@@ -63,7 +63,7 @@ impl Lease {
     ///
     /// As [`Self::acquire`].
     pub async fn acquire_from_dead(&self, client: &RedisClient, key: &str, dead: &str) -> RedisResult<LeaseDecision> {
-        let call = SCRIPT.call().key(bounded(key)).arg("hold").arg(&self.holder).arg(ms(self.lasts)).arg(dead);
+        let call = SCRIPT.call().key(bounded(key)).arg("hold").arg(&self.holder).arg(ms(self.ttl)).arg(dead);
         let (answer, left_ms): (String, u64) = call.run(client).await?;
         Ok(if answer == "held" {
             LeaseDecision::Acquired

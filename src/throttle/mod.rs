@@ -11,9 +11,9 @@
 //! use quotabell::wire::RedisClient;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let link = RedisClient::open("redis://127.0.0.1:6379")?;
+//! let client = RedisClient::open("redis://127.0.0.1:6379")?;
 //! let limiter = Gcra::new("60/1m".parse()?);
-//! let decision = limiter.take(&link, "requests:alice", Units::ONE).await?;
+//! let decision = limiter.take(&client, "requests:alice", Units::ONE).await?;
 //! match decision.admission {
 //!     Admission::Admitted => println!("{} more at once", decision.remaining),
 //!     Admission::Rejected { retry_after: Some(wait) } => println!("retry after {wait:?}"),

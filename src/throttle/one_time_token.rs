@@ -38,7 +38,7 @@ pub enum OneTimeTokenError {
     Redis(#[from] RedisError),
 }
 
-/// Creates a token under `key`, which ends after `lives`. Repeatable: the same token again is no second one.
+/// Creates a token under `key`, which ends after `ttl`. Repeatable: the same token again is no second one.
 ///
 /// # Errors
 ///
@@ -47,12 +47,12 @@ pub async fn create(
     client: &RedisClient,
     key: &str,
     metadata: &[u8],
-    lives: Duration,
+    ttl: Duration,
 ) -> Result<TokenCreation, OneTimeTokenError> {
     if metadata.len() > METADATA_BYTES_MAX {
         return Err(OneTimeTokenError::MetadataTooLong(metadata.len()));
     }
-    let call = SCRIPT.call().key(bounded(key)).arg("create").arg(ms(lives)).arg(metadata);
+    let call = SCRIPT.call().key(bounded(key)).arg("create").arg(ms(ttl)).arg(metadata);
     let (answer,): (String,) = call.run(client).await?;
     Ok(if answer == "created" { TokenCreation::Created } else { TokenCreation::Exists })
 }

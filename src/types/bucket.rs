@@ -1,6 +1,6 @@
 //! Buckets: over which hashes the counters of a metric and period are spread.
 
-/// Counters of one metric and day are spread over this many hashes: 64 B a subject, and no hash so large that its
+/// Counters of one metric and period are spread over this many hashes: 64 B a subject, and no hash so large that its
 /// expiry stalls the server.
 pub const BUCKETS: u16 = 256;
 

@@ -65,7 +65,7 @@ impl FromStr for DeliveryState {
 pub struct Attempt {
     /// When it ended, server time.
     pub at_ms: i64,
-    /// `delivered`, `transient`, `rejected` or `permanent`.
+    /// The [`OutcomeClass`](super::OutcomeClass) as text.
     pub outcome: String,
     /// HTTP status or SMTP reply code, when there was one.
     pub status: Option<u16>,

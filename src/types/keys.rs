@@ -170,7 +170,7 @@ impl Keys {
     /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its
     /// own.
     #[must_use]
-    pub fn window(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
+    pub fn limiter(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 

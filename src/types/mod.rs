@@ -66,7 +66,7 @@ pub use mute::{Mute, MuteEnd, MuteError};
 pub use nonce::nonce;
 pub use notice::{DailyDigest, DeadDelivery, DisabledNotice};
 pub use notification::{Notification, NotificationKind, VerificationRequest};
-pub use outcome::{Class, Outcome};
+pub use outcome::{Outcome, OutcomeClass};
 pub use partition::{PARTITIONS_MAX, PartitionNumber};
 pub use percent::Percent;
 pub use period::{Period, PeriodSpan};

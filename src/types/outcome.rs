@@ -8,7 +8,7 @@ use super::text_form::text_enum;
 
 text_enum! {
     /// What an outcome means for the delivery. Decided where the attempt is made, never guessed from text afterwards.
-    pub enum Class {
+    pub enum OutcomeClass {
         /// The other side took it.
         Delivered = "delivered",
         /// Trying again can't help: the delivery is dead.
@@ -25,7 +25,7 @@ text_enum! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The class.
-    pub class: Class,
+    pub class: OutcomeClass,
     /// HTTP status or SMTP reply code, when there was one.
     pub status: Option<u16>,
     /// What went wrong in a few words, without address, URL or body; `None` when delivered.
@@ -50,7 +50,7 @@ impl Outcome {
     #[must_use]
     pub const fn delivered() -> Self {
         Self {
-            class: Class::Delivered,
+            class: OutcomeClass::Delivered,
             status: None,
             error: None,
             hint: None,
@@ -64,7 +64,7 @@ impl Outcome {
 
     /// It failed. To be completed by what else is known.
     #[must_use]
-    pub fn failed(class: Class, error: impl Into<String>) -> Self {
+    pub fn failed(class: OutcomeClass, error: impl Into<String>) -> Self {
         Self { class, error: Some(error.into()), ..Self::delivered() }
     }
 }

@@ -25,8 +25,8 @@ impl ConsentRequests for VerificationService {
             let asked = contacts.into_iter().find(|stored| stored.consent == request.consent);
             let asked = asked.map(|stored| stored.contact).filter(|contact| !contact.verified);
             let Some(contact) = asked else { return Ok(None) };
-            let home = self.home();
-            let locale = read_locale(&home.client, &home.keys, &request.subject).await;
+            let first = self.first_partition();
+            let locale = read_locale(&first.client, &first.keys, &request.subject).await;
             let locale = locale.map_err(|error| failed("read the locale", error))?;
             Ok(Some(Contact { locale, ..contact }))
         })
@@ -36,14 +36,15 @@ impl ConsentRequests for VerificationService {
         Box::pin(async move {
             let code = code::draw();
             let holder = code::holder(&request.subject, &request.consent);
-            let stored =
-                self.store(&self.home().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code)).await;
+            let stored = self
+                .store(&self.first_partition().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code))
+                .await;
             stored.map_err(|error| failed("store the code", error))?;
             let mut link = None;
             if let Some(public_url) = &self.public_url {
                 let token = confirm_link::draw();
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
-                let stored = self.store(&confirm_link::key(&self.home().keys, &token), &request).await;
+                let stored = self.store(&confirm_link::key(&self.first_partition().keys, &token), &request).await;
                 stored.map_err(|error| failed("store the confirm link", error))?;
                 link = Some(Secret::new(confirm_link::url_of(public_url, &token)));
             }

@@ -108,7 +108,7 @@ impl VerificationService {
     pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
         within_timeout(async {
             let mut contacts = self.contacts(subject).await?;
-            let now = self.home().client.server_time().await?;
+            let now = self.first_partition().client.server_time().await?;
             contacts.remove_unverified(now);
             Ok((contacts.contacts(), now))
         })
@@ -159,7 +159,7 @@ impl VerificationService {
         };
         within_timeout(async {
             let changed = self.edit(subject, change).await?.contact;
-            Ok((changed, self.home().client.server_time().await?))
+            Ok((changed, self.first_partition().client.server_time().await?))
         })
         .await
     }
@@ -173,7 +173,7 @@ impl VerificationService {
         within_timeout(async {
             let StoredContact { consent, .. } = unverified(&self.contacts(subject).await?, contact)?;
             let holder = code::holder(subject, &consent);
-            let key = self.home().keys.verify_code(&holder);
+            let key = self.first_partition().keys.verify_code(&holder);
             if !self.is_right(&key, &holder, guess).await? {
                 VerificationEvent::Rejected.record(subject, contact);
                 return Err(VerificationError::WrongCode);
@@ -195,7 +195,7 @@ impl VerificationService {
     /// [`VerificationError`]. The link stays valid.
     pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
         within_timeout(async {
-            let key = confirm_link::key(&self.home().keys, token);
+            let key = confirm_link::key(&self.first_partition().keys, token);
             let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
             let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
                 VerificationEvent::Rejected.count();
@@ -229,11 +229,11 @@ impl VerificationService {
     }
 
     pub(super) async fn contacts(&self, subject: &Subject) -> Result<ContactArray, VerificationError> {
-        let Partition { client, keys } = self.home();
+        let Partition { client, keys } = self.first_partition();
         Ok(read_contacts(client, keys, subject).await?)
     }
 
-    pub(super) fn home(&self) -> &Partition {
+    pub(super) fn first_partition(&self) -> &Partition {
         self.partitions.first()
     }
 
@@ -242,7 +242,7 @@ impl VerificationService {
         subject: &Subject,
         edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
     ) -> Result<T, VerificationError> {
-        let Partition { client, keys } = self.home();
+        let Partition { client, keys } = self.first_partition();
         edit_contacts(client, keys, subject, edit).await
     }
 
@@ -250,28 +250,29 @@ impl VerificationService {
     async fn is_right(&self, key: &str, holder: &str, guess: &str) -> RedisResult<bool> {
         let Some(stored) = self.read(key).await? else { return Ok(false) };
         let Some(nonce) = code::nonce_of(&stored) else { return Ok(false) };
-        let guesses = self.count(GUESSES_MAX, &self.home().keys.verify_guesses(nonce), self.config.lifetime).await?;
+        let guesses =
+            self.count(GUESSES_MAX, &self.first_partition().keys.verify_guesses(nonce), self.config.lifetime).await?;
         Ok(matches!(guesses, ExpiringSetDecision::Added { .. }) && code::matches(&stored, holder, guess))
     }
 
     pub(super) async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
         let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
-        set.add(&self.home().client, key, &nonce(), window).await
+        set.add(&self.first_partition().client, key, &nonce(), window).await
     }
 
     /// Stores what a message shows, or a digest of it, as long as the message is good. Replaces what is there.
     pub(super) async fn store(&self, key: &str, value: &str) -> RedisResult<()> {
         // PX takes at least 1.
         let lifetime_ms = u64::try_from(self.config.lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.home().client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
+        self.first_partition().client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
     }
 
     async fn read(&self, key: &str) -> RedisResult<Option<String>> {
-        self.home().client.query(redis::cmd("GET").arg(key)).await
+        self.first_partition().client.query(redis::cmd("GET").arg(key)).await
     }
 
     async fn delete_used(&self, key: &str) {
-        if let Err(error) = self.home().client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
+        if let Err(error) = self.first_partition().client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
             tracing::debug!(%error, "a code or confirm link that was used stays until it expires");
         }
     }

@@ -85,12 +85,12 @@ impl VerificationService {
 
     /// The key that signs links, drawn where there is none yet: one for all daemons.
     async fn unsubscribe_key(&self) -> Result<&hmac::Key, VerificationError> {
-        let home = self.home();
+        let first = self.first_partition();
         let read = async || {
-            let key = home.keys.unsubscribe_key();
+            let key = first.keys.unsubscribe_key();
             let drawn = URL_SAFE_NO_PAD.encode(rand::random::<[u8; KEY_BYTES]>());
-            let _: bool = home.client.query(redis::cmd("SETNX").arg(&key).arg(drawn)).await?;
-            let stored: String = home.client.query(redis::cmd("GET").arg(&key)).await?;
+            let _: bool = first.client.query(redis::cmd("SETNX").arg(&key).arg(drawn)).await?;
+            let stored: String = first.client.query(redis::cmd("GET").arg(&key)).await?;
             Ok::<_, redis::RedisError>(hmac::Key::new(hmac::HMAC_SHA256, stored.as_bytes()))
         };
         Ok(self.unsubscribe_key.get_or_try_init(read).await?)
@@ -110,8 +110,8 @@ fn url_of(public_url: &Url, token: &str) -> String {
 
 /// What is signed: each part with its length before it, so that no two contacts sign the same.
 fn signed_text(subject: &Subject, contact: &Contact) -> Vec<u8> {
-    let place = contact.place();
-    let parts = ["unsubscribe", subject.as_str(), contact.id.as_str(), contact.channel().as_str(), &place];
+    let address = contact.normalized_address();
+    let parts = ["unsubscribe", subject.as_str(), contact.id.as_str(), contact.channel().as_str(), &address];
     parts.into_iter().flat_map(|part| [&(part.len() as u64).to_be_bytes(), part.as_bytes()].concat()).collect()
 }
 

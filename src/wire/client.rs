@@ -56,12 +56,13 @@ impl RedisClient {
         Self { servers: Servers::One(connection) }
     }
 
-    /// A client on the same connections for another partition: what names no key goes to the server that serves `home`.
+    /// A client on the same connections for another partition: what names no key goes to the server that serves
+    /// `default_key`.
     #[must_use]
-    pub fn at(&self, home: &str) -> Self {
+    pub fn at(&self, default_key: &str) -> Self {
         match &self.servers {
             Servers::One(connection) => Self::on(Arc::clone(connection)),
-            Servers::Routed(router) => Self::routed(router.at(home)),
+            Servers::Routed(router) => Self::routed(router.at(default_key)),
         }
     }
 
@@ -125,7 +126,7 @@ impl RedisClient {
     pub async fn primary(&self) -> RedisResult<Self> {
         match &self.servers {
             Servers::One(connection) => Ok(Self::on(Arc::clone(connection))),
-            Servers::Routed(router) => Ok(Self::on(Arc::new(router.connect_home().await?))),
+            Servers::Routed(router) => Ok(Self::on(Arc::new(router.connect_to_default().await?))),
         }
     }
 

@@ -13,9 +13,9 @@ use redis::{FromRedisValue, RedisError, RedisResult, Value, from_redis_value_ref
 use super::connection::NodeConnection;
 use super::deployment_error::DeploymentError;
 use super::error_kind::{ErrorKind, error_kind};
+use super::hash_slots::{HashSlotMap, HashSlotRange};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
-use super::slots::{SlotMap, SlotRange};
 
 /// How long a node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ pub struct ClusterNodes {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodePreference<'a> {
     /// The last answer.
-    pub known: Option<&'a SlotMap>,
+    pub known: Option<&'a HashSlotMap>,
     /// A node that was named as the new owner of a slot: it is asked first.
     pub owner: Option<&'a RedisAddress>,
     /// A node that failed: it is asked last.
@@ -58,7 +58,7 @@ impl ClusterNodes {
     }
 
     /// Who serves which slot, as the first node says that answers.
-    pub async fn slot_map(&self, preference: NodePreference<'_>) -> RedisResult<SlotMap> {
+    pub async fn slot_map(&self, preference: NodePreference<'_>) -> RedisResult<HashSlotMap> {
         let mut failure: Option<RedisError> = None;
         for node in self.in_order(preference)? {
             match self.ask(&node).await {
@@ -106,7 +106,7 @@ impl ClusterNodes {
         Ok(connection)
     }
 
-    async fn ask(&self, node: &RedisNode) -> RedisResult<SlotMap> {
+    async fn ask(&self, node: &RedisNode) -> RedisResult<HashSlotMap> {
         let name = || node.address.to_string();
         let mut command = redis::cmd("CLUSTER");
         command.arg("SHARDS");
@@ -125,7 +125,7 @@ impl ClusterNodes {
 }
 
 /// Reads the answer of `asked` to CLUSTER SHARDS.
-fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<SlotMap> {
+fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<HashSlotMap> {
     let unreadable =
         |what| -> RedisError { DeploymentError::Unreadable { node: asked.address.to_string(), what }.into() };
     let (mut ranges, mut primaries) = (Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<SlotMap> {
         }
         let Some(ShardPrimary { node, is_failed }) = found else { continue };
         for range in slots.chunks_exact(2) {
-            ranges.push(SlotRange { first: range[0], last: range[1], primary: Arc::clone(&node) });
+            ranges.push(HashSlotRange { first: range[0], last: range[1], primary: Arc::clone(&node) });
         }
         // A primary that failed and serves nothing any more is none.
         if !is_failed || !slots.is_empty() {
@@ -158,7 +158,7 @@ fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<SlotMap> {
     if primaries.is_empty() {
         return Err(unreadable("it names no primary"));
     }
-    Ok(SlotMap::new(ranges, primaries))
+    Ok(HashSlotMap::new(ranges, primaries))
 }
 
 struct ShardPrimary {

@@ -16,13 +16,13 @@ use super::client::RedisClient;
 use super::cluster::ClusterNodes;
 use super::config::RedisConfig;
 use super::deployment_error::DeploymentError;
+use super::hash_slots::HashSlot;
 use super::node::RedisNode;
 use super::redis_url::{self, ConnectionSecurity, RedisAddress, RedisUrl, RedisUrlError, SCHEMES, UrlServers};
 use super::router::Router;
 use super::sentinel::Sentinels;
-use super::slots::Slot;
 use super::tls::{TlsError, TlsSettings};
-pub use super::topology::ASK_EVERY;
+pub use super::topology::TOPOLOGY_REFRESH_INTERVAL;
 use super::topology::{Topology, TopologySource};
 
 /// The word in place of a URL for the server that the daemon starts by itself.
@@ -280,17 +280,17 @@ impl RedisEndpoint {
         }
     }
 
-    /// A client of the partition whose stream is `home`: what names no key goes to the primary that serves it. Connects
-    /// nowhere yet.
+    /// A client of the partition whose stream is `default_key`: what names no key goes to the primary that serves it.
+    /// Connects nowhere yet.
     ///
     /// # Errors
     ///
     /// [`EndpointError::Client`]
-    pub fn client(&self, home: &str) -> Result<RedisClient, EndpointError> {
+    pub fn client(&self, default_key: &str) -> Result<RedisClient, EndpointError> {
         match &self.servers {
             EndpointServers::Standalone => self.node.client().map(RedisClient::new).map_err(EndpointError::Client),
             EndpointServers::Routed { topology, .. } => {
-                Ok(RedisClient::routed(Router::new(Arc::clone(topology), home)))
+                Ok(RedisClient::routed(Router::new(Arc::clone(topology), default_key)))
             }
         }
     }
@@ -304,7 +304,7 @@ impl RedisEndpoint {
         match &self.servers {
             EndpointServers::Standalone => Ok(Primary { node: Arc::clone(&self.node), topology: None }),
             EndpointServers::Routed { topology, .. } => {
-                let node = topology.ask_primary_of(Slot::of_key(key.as_bytes())).await?;
+                let node = topology.ask_primary_of(HashSlot::of_key(key.as_bytes())).await?;
                 Ok(Primary { node, topology: Some(Arc::clone(topology)) })
             }
         }

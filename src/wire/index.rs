@@ -1,6 +1,6 @@
 //! The answer to `XREAD` on one stream and the `TIME` behind it, indexed where it lies in the buffer.
 //!
-//! Pure: an [`ReplyIndex`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that
+//! Pure: a [`ReplyIndex`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that
 //! arrives in a thousand pieces is still looked at once. Per entry it keeps one offset and allocates nothing else; what
 //! the entries mean is decided elsewhere. Read next: [`xread`](super::xread), which fills the buffer.
 
@@ -68,7 +68,7 @@ pub struct ReplyIndex {
     /// Where each entry ends, which is where the next one begins.
     ends: Vec<usize>,
     last_id: Range<usize>,
-    /// LengthLine of the reply to XREAD.
+    /// Length of the reply to XREAD.
     bytes: usize,
     seconds: u64,
     server_ms: i64,
@@ -139,7 +139,7 @@ impl ReplyIndex {
         self.ends.len()
     }
 
-    /// LengthLine of the reply to XREAD.
+    /// Length of the reply to XREAD.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

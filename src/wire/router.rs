@@ -19,10 +19,10 @@ use tokio::task::JoinSet;
 
 use super::connection::NodeConnection;
 use super::error_kind::{ErrorKind, error_kind};
+use super::hash_slots::HashSlot;
 use super::node::RedisNode;
 use super::redirect::{Redirect, RedirectKind, add_asking, has_name};
 use super::redis_url::RedisAddress;
-use super::slots::Slot;
 use super::topology::Topology;
 
 /// How often one call is sent on. Two are usual after a failover; without an end two nodes that disagree would keep it
@@ -34,7 +34,7 @@ const REDIRECTS_MAX: u32 = 5;
 pub struct Router {
     topology: Arc<Topology>,
     /// Where commands without a key go.
-    home: Slot,
+    default_slot: HashSlot,
     connections: Arc<RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>>,
 }
 
@@ -43,13 +43,13 @@ pub struct Router {
 pub struct Routed<'a> {
     router: &'a Router,
     /// Where it goes if it names no key.
-    home: Slot,
+    default_slot: HashSlot,
     limit: Option<Duration>,
 }
 
 /// Where a command goes.
 #[derive(Debug, Clone)]
-struct Destination {
+struct CommandTarget {
     node: Arc<RedisNode>,
     /// The slot is only about to be the node's: it is told that we know.
     asking: bool,
@@ -59,30 +59,30 @@ struct Destination {
 #[derive(Debug)]
 struct OpenCommand {
     at: usize,
-    slot: Slot,
+    slot: HashSlot,
     /// Where it was sent on to; `None`: as the topology says.
-    to: Option<Destination>,
+    to: Option<CommandTarget>,
 }
 
 /// Commands that go out in one write.
-struct Batch {
-    to: Destination,
-    slot: Slot,
+struct NodeWrite {
+    to: CommandTarget,
+    slot: HashSlot,
     open: Vec<OpenCommand>,
 }
 
 impl Router {
-    /// A router whose commands without a key go to the server that serves `home`.
+    /// A router whose commands without a key go to the server that serves `default_key`.
     #[must_use]
-    pub fn new(topology: Arc<Topology>, home: &str) -> Self {
-        Self { topology, home: Slot::of_key(home.as_bytes()), connections: Arc::default() }
+    pub fn new(topology: Arc<Topology>, default_key: &str) -> Self {
+        Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections: Arc::default() }
     }
 
-    /// A router on the same connections with another home.
+    /// A router on the same connections whose commands without a key go to the server that serves `default_key`.
     #[must_use]
-    pub fn at(&self, home: &str) -> Self {
+    pub fn at(&self, default_key: &str) -> Self {
         let (topology, connections) = (Arc::clone(&self.topology), Arc::clone(&self.connections));
-        Self { topology, home: Slot::of_key(home.as_bytes()), connections }
+        Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections }
     }
 
     /// A new connection to the server that commands without a key go to.
@@ -90,8 +90,8 @@ impl Router {
     /// # Errors
     ///
     /// Nobody tells which server that is.
-    pub async fn connect_home(&self) -> RedisResult<NodeConnection> {
-        NodeConnection::to(&*self.topology.primary_of(self.home).await?)
+    pub async fn connect_to_default(&self) -> RedisResult<NodeConnection> {
+        NodeConnection::to(&*self.topology.primary_of(self.default_slot).await?)
     }
 
     /// A connection to each server that holds keys.
@@ -141,7 +141,7 @@ impl Router {
         from: &RedisNode,
         redirect: Redirect,
         named: &mut Vec<Arc<RedisNode>>,
-    ) -> RedisResult<Destination> {
+    ) -> RedisResult<CommandTarget> {
         let Redirect { kind, host, port } = redirect;
         let host = match &from.address {
             // A node that does not know the other's address means the host at which it is reached itself.
@@ -151,14 +151,14 @@ impl Router {
         let asking = kind == RedirectKind::Ask;
         let address = RedisAddress::Tcp { host, port };
         if let Some(node) = named.iter().find(|node| node.address == address) {
-            return Ok(Destination { node: Arc::clone(node), asking });
+            return Ok(CommandTarget { node: Arc::clone(node), asking });
         }
         let node = match asking {
             true => self.topology.other(&address)?,
             false => self.topology.moved(&address).await?,
         };
         named.push(Arc::clone(&node));
-        Ok(Destination { node, asking })
+        Ok(CommandTarget { node, asking })
     }
 }
 
@@ -166,24 +166,24 @@ impl<'a> Routed<'a> {
     /// A call that takes as long as it takes.
     #[must_use]
     pub const fn new(router: &'a Router) -> Self {
-        Self { router, home: router.home, limit: None }
+        Self { router, default_slot: router.default_slot, limit: None }
     }
 
     /// A single command that is given up after `limit`.
     #[must_use]
     pub const fn within(router: &'a Router, limit: Duration) -> Self {
-        Self { router, home: router.home, limit: Some(limit) }
+        Self { router, default_slot: router.default_slot, limit: Some(limit) }
     }
 
     /// A command without a key that goes to the server to which `other` goes.
     #[must_use]
     pub fn beside(router: &'a Router, other: &Cmd) -> Self {
-        Self { router, home: Slot::of_command(other).unwrap_or(router.home), limit: None }
+        Self { router, default_slot: HashSlot::of_command(other).unwrap_or(router.default_slot), limit: None }
     }
 
     async fn query(self, command: &Cmd) -> RedisResult<Value> {
-        let slot = Slot::of_command(command).unwrap_or(self.home);
-        let mut to = Destination { node: self.router.topology.primary_of(slot).await?, asking: false };
+        let slot = HashSlot::of_command(command).unwrap_or(self.default_slot);
+        let mut to = CommandTarget { node: self.router.topology.primary_of(slot).await?, asking: false };
         let mut redirects = 0;
         loop {
             let error = match self.send(&to, command).await {
@@ -198,7 +198,7 @@ impl<'a> Routed<'a> {
         }
     }
 
-    async fn send(self, to: &Destination, command: &Cmd) -> RedisResult<Value> {
+    async fn send(self, to: &CommandTarget, command: &Cmd) -> RedisResult<Value> {
         let connection = self.router.connection(&to.node)?;
         if to.asking {
             let mut pipeline = redis::pipe();
@@ -228,7 +228,7 @@ impl<'a> Routed<'a> {
             open = Vec::new();
             let (mut failed, mut named) = (None, Vec::new());
             while let Some(done) = running.join_next().await {
-                let (Batch { to: from, open: sent, .. }, reply) = done.expect("a connection does not panic");
+                let (NodeWrite { to: from, open: sent, .. }, reply) = done.expect("a connection does not panic");
                 let may_follow = redirects < REDIRECTS_MAX;
                 let values = match reply {
                     Ok(Value::Array(values)) => values,
@@ -274,7 +274,7 @@ impl<'a> Routed<'a> {
         let is_load = |at: &usize| !is_transaction && has_name(commands[*at], "SCRIPT");
         let (loads, others): (Vec<usize>, Vec<usize>) = (0..commands.len()).partition(is_load);
         let open = |at: usize| {
-            let slot = Slot::of_command(commands[at]).unwrap_or(self.home);
+            let slot = HashSlot::of_command(commands[at]).unwrap_or(self.default_slot);
             OpenCommand { at, slot, to: None }
         };
         match others.is_empty() {
@@ -284,20 +284,20 @@ impl<'a> Routed<'a> {
     }
 
     /// One batch for each server, in a transaction one for each slot.
-    async fn batches(self, open: Vec<OpenCommand>, is_transaction: bool) -> RedisResult<Vec<Batch>> {
-        let mut batches: Vec<Batch> = Vec::new();
+    async fn batches(self, open: Vec<OpenCommand>, is_transaction: bool) -> RedisResult<Vec<NodeWrite>> {
+        let mut batches: Vec<NodeWrite> = Vec::new();
         for mut command in open {
             let to = match command.to.take() {
                 Some(to) => to,
-                None => Destination { node: self.router.topology.primary_of(command.slot).await?, asking: false },
+                None => CommandTarget { node: self.router.topology.primary_of(command.slot).await?, asking: false },
             };
-            let fits = |batch: &Batch| match is_transaction {
+            let fits = |batch: &NodeWrite| match is_transaction {
                 true => batch.slot == command.slot,
                 false => batch.to.asking == to.asking && batch.to.node.address == to.node.address,
             };
             match batches.iter_mut().find(|batch| fits(batch)) {
                 Some(batch) => batch.open.push(command),
-                None => batches.push(Batch { to, slot: command.slot, open: vec![command] }),
+                None => batches.push(NodeWrite { to, slot: command.slot, open: vec![command] }),
             }
         }
         Ok(batches)
@@ -305,12 +305,12 @@ impl<'a> Routed<'a> {
 }
 
 impl OpenCommand {
-    fn sent_to(self, to: Destination) -> Self {
+    fn sent_to(self, to: CommandTarget) -> Self {
         Self { to: Some(to), ..self }
     }
 }
 
-impl Batch {
+impl NodeWrite {
     /// What is written: with each error in the place of its reply.
     fn pipeline(&self, commands: &[&Cmd], loads: &[usize], is_transaction: bool) -> Pipeline {
         let mut pipeline = redis::pipe();

@@ -14,20 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::{ClusterNodes, NodePreference};
 use super::deployment_error::DeploymentError;
+use super::hash_slots::{HashSlot, HashSlotMap};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 use super::sentinel::Sentinels;
-use super::slots::{Slot, SlotMap};
 
 /// How often [`Topology::watch`] asks. What a new primary is told of a subject has to take effect within a second, so
 /// it has to be listened to by then.
-pub const ASK_EVERY: Duration = Duration::from_millis(400);
+pub const TOPOLOGY_REFRESH_INTERVAL: Duration = Duration::from_millis(400);
 
 /// What is known of the primaries.
 #[derive(Debug)]
 pub struct Topology {
     source: TopologySource,
-    known: RwLock<Option<Arc<SlotMap>>>,
+    known: RwLock<Option<Arc<HashSlotMap>>>,
     /// A server that failed or sent us away since the last answer.
     suspect: Mutex<Option<RedisAddress>>,
     is_outdated: AtomicBool,
@@ -65,7 +65,7 @@ impl Topology {
     /// # Errors
     ///
     /// Nobody tells; [`DeploymentError::UncoveredSlots`] where there is none.
-    pub async fn primary_of(&self, slot: Slot) -> RedisResult<Arc<RedisNode>> {
+    pub async fn primary_of(&self, slot: HashSlot) -> RedisResult<Arc<RedisNode>> {
         primary_in(&*self.map().await?, slot)
     }
 
@@ -74,7 +74,7 @@ impl Topology {
     /// # Errors
     ///
     /// As [`Self::primary_of`].
-    pub async fn ask_primary_of(&self, slot: Slot) -> RedisResult<Arc<RedisNode>> {
+    pub async fn ask_primary_of(&self, slot: HashSlot) -> RedisResult<Arc<RedisNode>> {
         primary_in(&*self.ask(None).await?, slot)
     }
 
@@ -83,7 +83,7 @@ impl Topology {
     /// # Errors
     ///
     /// Nobody tells.
-    pub async fn map(&self) -> RedisResult<Arc<SlotMap>> {
+    pub async fn map(&self) -> RedisResult<Arc<HashSlotMap>> {
         if !self.is_outdated.load(Ordering::Acquire)
             && let Some(map) = self.known()
         {
@@ -94,7 +94,7 @@ impl Topology {
 
     /// What was told last.
     #[must_use]
-    pub fn known(&self) -> Option<Arc<SlotMap>> {
+    pub fn known(&self) -> Option<Arc<HashSlotMap>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -140,7 +140,7 @@ impl Topology {
         while !stop.is_cancelled() {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(ASK_EVERY) => {}
+                () = tokio::time::sleep(TOPOLOGY_REFRESH_INTERVAL) => {}
             }
             match self.ask(None).await {
                 Ok(_) if is_silent => {
@@ -157,7 +157,7 @@ impl Topology {
         }
     }
 
-    async fn ask(&self, owner: Option<&RedisAddress>) -> RedisResult<Arc<SlotMap>> {
+    async fn ask(&self, owner: Option<&RedisAddress>) -> RedisResult<Arc<HashSlotMap>> {
         let ended = self.asked.load(Ordering::Acquire);
         let mut failed = self.asking.lock().await;
         // Each by itself, the callers of servers that hang would ask one after the other.
@@ -171,7 +171,7 @@ impl Topology {
         let suspect = self.suspect.lock().unwrap_or_else(PoisonError::into_inner).take();
         let known = self.known();
         let told = match &self.source {
-            TopologySource::Sentinel(sentinels) => sentinels.primary().await.map(SlotMap::whole),
+            TopologySource::Sentinel(sentinels) => sentinels.primary().await.map(HashSlotMap::whole),
             TopologySource::Cluster(nodes) => {
                 let preference = NodePreference { known: known.as_deref(), owner, suspect: suspect.as_ref() };
                 nodes.slot_map(preference).await
@@ -183,7 +183,7 @@ impl Topology {
         map
     }
 
-    fn learn(&self, map: SlotMap) -> Arc<SlotMap> {
+    fn learn(&self, map: HashSlotMap) -> Arc<HashSlotMap> {
         let map = Arc::new(map);
         let before = self.known.write().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&map));
         self.is_outdated.store(false, Ordering::Release);
@@ -196,7 +196,7 @@ impl Topology {
     }
 }
 
-fn primary_in(map: &SlotMap, slot: Slot) -> RedisResult<Arc<RedisNode>> {
+fn primary_in(map: &HashSlotMap, slot: HashSlot) -> RedisResult<Arc<RedisNode>> {
     map.primary_of(slot).cloned().ok_or_else(|| {
         let slots = map.uncovered().unwrap_or_default();
         DeploymentError::UncoveredSlots { slots }.into()

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::daemon::{DaemonSetup, page};
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::daemon::{DaemonSetup, http_get};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::redis_server::RedisServer;
 use axum::Router;
 use axum::routing::{get, post};
@@ -91,7 +91,7 @@ impl Caller {
                 assert_ne!(self.0.read_buf(&mut read).await.expect("read"), 0, "closed before {end:?}");
             }
         };
-        tokio::time::timeout(PATIENCE, whole).await.expect("an answer");
+        tokio::time::timeout(WAIT_MAX, whole).await.expect("an answer");
     }
 
     async fn ask(&mut self) {
@@ -102,7 +102,7 @@ impl Caller {
     /// It must be closed, without a word.
     async fn is_closed(&mut self) {
         let mut read = Vec::new();
-        let closed = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut read)).await.expect("it is closed in time");
+        let closed = tokio::time::timeout(WAIT_MAX, self.0.read_to_end(&mut read)).await.expect("it is closed in time");
         // A reset is an end as well.
         let _ = closed;
         assert_eq!(String::from_utf8_lossy(&read), "");
@@ -124,7 +124,7 @@ async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
     let mut other = server.caller().await;
     while trickling.0.write_all(b"x").await.is_ok() {
         other.ask().await;
-        assert!(began.elapsed() < PATIENCE, "a byte now and then keeps a connection open");
+        assert!(began.elapsed() < WAIT_MAX, "a byte now and then keeps a connection open");
     }
     for caller in [&mut silent, &mut half, &mut second] {
         caller.is_closed().await;
@@ -268,7 +268,7 @@ async fn the_end_waits_for_answers_and_for_nothing_else() {
     assert!(!server.serving.is_finished());
     server.go.notify_one();
     slow.reads("slow").await;
-    tokio::time::timeout(PATIENCE, server.serving).await.expect("it ends").expect("without a panic");
+    tokio::time::timeout(WAIT_MAX, server.serving).await.expect("it ends").expect("without a panic");
 }
 
 /// Where there is no descriptor for one more connection, that is said, once, and over when there is one again.
@@ -285,7 +285,7 @@ async fn a_lack_of_descriptors_is_told_once_and_got_over() {
     assert!(daemon.says(trouble).await.contains("Too many open files"));
     drop(callers);
     eventually("it answers again", || async {
-        page(address, "/healthz").await.filter(|page| page.status == 200).map(|_| ())
+        http_get(address, "/healthz").await.filter(|page| page.status == 200).map(|_| ())
     })
     .await;
     let told = daemon.lines_after(0).iter().filter(|line| line.contains(trouble)).count();

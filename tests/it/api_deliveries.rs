@@ -10,7 +10,7 @@ use crate::support::webhook_receiver::secret;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::Settlement;
-use quotabell::types::{Class, Outcome, Secret};
+use quotabell::types::{Outcome, OutcomeClass, Secret};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
@@ -87,7 +87,7 @@ async fn deliveries_are_retried_cancelled_discarded_and_replayed() {
     let leased = outbox.lease("t", LONG).await.leased;
     let of = |name: &str| delivery(&raised, &webhook(name));
     let dead = leased.iter().find(|leased| leased.id == of("a")).expect("leased");
-    let reply = Outcome { reply: Some("no such hook".to_owned()), ..outcome(Class::Permanent) };
+    let reply = Outcome { reply: Some("no such hook".to_owned()), ..outcome(OutcomeClass::Permanent) };
     settle(&outbox.client, &outbox.keys, &dead.id, &dead.token, &Settlement::Dead(reply)).await.expect("settles");
     let (daemon, api) = idle(&outbox).await;
     let (a, b) = (of("a").to_string(), of("b").to_string());

@@ -12,7 +12,11 @@ use proptest::test_runner::TestRunner;
 use quotabell::api::openapi::DOCUMENT;
 use quotabell::api::routes::{Access, ROUTES};
 use quotabell::channels::webhook::secret::check as check_secret;
-use quotabell::types::Subject;
+use quotabell::contacts::MessageFormat;
+use quotabell::outbox::DeliveryAction;
+use quotabell::types::{Channel, DeliveryState, DisableReason, NotificationKind, OutcomeClass, Subject, Window};
+use quotabell::views::deliveries::DeliveryContactStatus;
+use quotabell::views::top::RankingOrder;
 use serde_json::Value;
 
 /// A route that the document does not know is one that no client generator makes, and one too many is a lie.
@@ -77,6 +81,50 @@ fn patterns_promise_no_more_than_what_is_taken() {
     }
     for text in made(&subject).iter().filter(|text| text.len() <= 256) {
         assert!(Subject::parse(text.as_bytes()).is_ok(), "{text:?}");
+    }
+}
+
+/// Every list of words in a document, with where it stands.
+fn word_lists<'a>(value: &'a Value, at: &str, found: &mut Vec<(String, BTreeSet<&'a str>)>) {
+    if let Some(words) = value.get("enum").and_then(Value::as_array) {
+        found.push((at.to_owned(), words.iter().map(|word| word.as_str().expect("a word")).collect()));
+    }
+    let members = value.as_object().into_iter().flatten().map(|(name, member)| (name.clone(), member));
+    let items = value.as_array().into_iter().flatten().enumerate().map(|(position, item)| (position.to_string(), item));
+    for (name, part) in members.chain(items) {
+        word_lists(part, &format!("{at}/{name}"), found);
+    }
+}
+
+/// A generated client refuses a word that it was not told of: a contact that is `disabled`, say.
+#[test]
+fn the_document_lists_every_word_of_each_type() {
+    let document: Value = serde_json::from_str(DOCUMENT).expect("JSON");
+    let with_challenge = |format: &&MessageFormat| format.has_challenge();
+    let with_challenge: Vec<String> =
+        MessageFormat::BUILT_IN.iter().filter(with_challenge).map(ToString::to_string).collect();
+    let known = [
+        Window::ALL.map(Window::as_str).to_vec(),
+        Channel::ALL.map(Channel::as_str).to_vec(),
+        Channel::SENDING.map(Channel::as_str).to_vec(),
+        DeliveryState::ALL.map(DeliveryState::as_str).to_vec(),
+        NotificationKind::ALL.map(NotificationKind::as_str).to_vec(),
+        OutcomeClass::ALL.map(OutcomeClass::as_str).to_vec(),
+        DisableReason::ALL.map(DisableReason::as_str).to_vec(),
+        DeliveryContactStatus::ALL.map(DeliveryContactStatus::as_str).to_vec(),
+        RankingOrder::ALL.map(RankingOrder::as_str).to_vec(),
+        DeliveryAction::ALL.map(DeliveryAction::done).to_vec(),
+        with_challenge.iter().map(String::as_str).collect(),
+        // Those of the RateLimit fields, and of `limit_from`.
+        [&["rate"], &Window::ALL.map(Window::as_str)[..]].concat(),
+        vec!["settings", "alert"],
+    ];
+    let known = known.map(|words| words.into_iter().collect::<BTreeSet<&str>>());
+    let mut found = Vec::new();
+    word_lists(&document, "", &mut found);
+    assert!(found.len() > 15, "{found:?}");
+    for (at, words) in found {
+        assert!(known.contains(&words), "{at}: {words:?} are not the words of any type");
     }
 }
 

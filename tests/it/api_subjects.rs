@@ -194,6 +194,8 @@ async fn a_subject_is_the_object_that_the_command_line_prints() {
         {"id": "c_1", "channel": "webhook", "url": "https://user:pw@x.test/hook", "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"},
         {"id": "c_2", "channel": "email", "address": "nobody"},
         {"id": "c_3"},
+        {"id": "c_4", "channel": "email", "address": "a@b.test", "thresholds": [80], "metrics": ["requests"], "muted": true,
+         "disabled": {"reason": "failing", "detail": "HTTP 500", "at": "2026-11-21T08:37:00.123Z"}},
     ]);
     let fields = [
         ("plan", "gold"),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::contacts_api::ContactsApi;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
 
 const BASE: &str = "https://quota.example.com/base";
@@ -14,7 +14,7 @@ const FORM: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlenc
 
 /// The path of the link in the next mail, which must be an alert.
 async fn next_link(api: &mut ContactsApi) -> String {
-    let mail = tokio::time::timeout(PATIENCE, api.mailbox.next()).await.expect("a mail in time");
+    let mail = tokio::time::timeout(WAIT_MAX, api.mailbox.next()).await.expect("a mail in time");
     let text = mail.text();
     let parsed = ParsedMail::parse(&text);
     assert_eq!(parsed.header("List-Unsubscribe-Post"), ONE_CLICK);
@@ -153,7 +153,7 @@ async fn links_outlive_the_daemon_and_the_fallback_has_none() {
     let mut api = api.restart_after_kill(|setup| setup.env("QUOTABELL__FALLBACK__CONTACTS", fallback)).await;
     assert_eq!(api.caller.send("POST", &link, &FORM, ONE_CLICK).await.status, 200);
     api.use_units("bob", 80).await;
-    let mail = tokio::time::timeout(PATIENCE, api.mailbox.next()).await.expect("a mail in time");
+    let mail = tokio::time::timeout(WAIT_MAX, api.mailbox.next()).await.expect("a mail in time");
     let parsed = ParsedMail::parse(&mail.text());
     assert_eq!((mail.to[0].as_str(), parsed.count("List-Unsubscribe")), ("ops@b.test", 0));
     assert_eq!(parsed.count("List-Unsubscribe-Post"), 0);

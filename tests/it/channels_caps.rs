@@ -13,7 +13,7 @@ use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
-use quotabell::types::{Channel, Class, DeliveryId, Keys, Mute, Notification, Percent, Secret, UnixMs};
+use quotabell::types::{Channel, DeliveryId, Keys, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use quotabell::wire::RedisClient;
 use tokio::time::Instant;
 
@@ -181,11 +181,11 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
     let test = async || capped.sender.channels.send_test(&contact, &Sample::made_up(), RAISED).await.class;
-    assert_eq!(test().await, Class::Delivered);
+    assert_eq!(test().await, OutcomeClass::Delivered);
     assert!(capped.stored().await.is_empty());
     assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));
     assert!(matches!(capped.send(&contact).await, Settlement::Throttled(_)));
-    assert_eq!(test().await, Class::Delivered);
+    assert_eq!(test().await, OutcomeClass::Delivered);
 }
 
 /// A cap is a promise: where nobody can say whether there is room, nothing leaves. What has no cap does.

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use quotabell::channels::email::Mailer;
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
 use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::types::Class;
+use quotabell::types::OutcomeClass;
 use tokio::task::JoinSet;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -43,11 +43,11 @@ async fn names_are_asked_for_and_addresses_are_not() {
     let port = receiver.address().port();
     for host in ["here.test", "HERE.test", "here.test.", "127.0.0.1", "localhost"] {
         let outcome = send_through(&client, &format!("http://{host}:{port}/")).await;
-        assert_eq!(outcome.class, Class::Delivered, "{host}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Delivered, "{host}: {outcome:?}");
     }
     assert_eq!(names.asked().into_iter().collect::<Vec<_>>(), ["here.test"]);
     let nowhere = send_through(&client, "https://nowhere.test/").await;
-    assert_eq!((nowhere.class, error(&nowhere)), (Class::Transient, "DNS: no such host"));
+    assert_eq!((nowhere.class, error(&nowhere)), (OutcomeClass::Transient, "DNS: no such host"));
 
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let mailer = |host: &str| {
@@ -55,10 +55,10 @@ async fn names_are_asked_for_and_addresses_are_not() {
         Mailer::new(&mail_config(&url), &names.config()).expect("a mailer")
     };
     let (known, unknown) = (mailer("here.test"), mailer("nowhere.test"));
-    assert_eq!(known.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(known.send(MAIL).await.class, OutcomeClass::Delivered);
     server.next().await;
     let unknown = unknown.send(MAIL).await;
-    assert_eq!((unknown.class, error(&unknown)), (Class::Transient, "DNS: no such host"));
+    assert_eq!((unknown.class, error(&unknown)), (OutcomeClass::Transient, "DNS: no such host"));
 }
 
 /// I6: a name that stands for an inner address is refused as the address is, also where a public one stands beside it.
@@ -70,7 +70,7 @@ async fn a_name_of_a_blocked_address_is_never_called() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     for host in ["here.test", "mixed.test"] {
         let outcome = send_through(&client, &format!("http://{host}:{}/", receiver.address().port())).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Permanent, "blocked address (loopback)"), "{host}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Permanent, "blocked address (loopback)"), "{host}");
     }
     assert!(receiver.try_next().is_none());
 }
@@ -90,7 +90,7 @@ async fn names_that_hang_delay_nobody_else() {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     for host in ["127.0.0.1", "here.test", "localhost"] {
         let outcome = send_through(&client, &format!("http://{host}:{}/", receiver.address().port())).await;
-        assert_eq!(outcome.class, Class::Delivered, "{host}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Delivered, "{host}: {outcome:?}");
     }
     assert!(hanging.try_join_next().is_none(), "all of them still hang");
 }
@@ -102,7 +102,7 @@ async fn a_name_that_hangs_runs_into_the_deadline() {
     let config = WebhookConfig { timeout: Duration::from_millis(300), ..inside() };
     let client = WebhookClient::new(&config, &names.config()).expect("a client");
     let outcome = send_through(&client, "http://hangs.test/").await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 300ms passed"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "deadline of 300ms passed"));
 }
 
 /// A deployment that has to wait for a name nobody answers for is killed in the middle of something else.
@@ -142,7 +142,7 @@ async fn a_check_names_what_a_name_stands_for_and_calls_nobody() {
     let client = WebhookClient::new(&config, &names.config()).expect("a client");
     let receiver = HttpCatcher::start([Answer::status(200)]).await.expect("a receiver");
     let url = format!("http://here.test:{}/", receiver.address().port());
-    assert_eq!(client.check(&url).await.class, Class::Permanent);
+    assert_eq!(client.check(&url).await.class, OutcomeClass::Permanent);
     let unknown = client.check("http://nowhere.test/").await;
-    assert_eq!((unknown.class, error(&unknown)), (Class::Transient, "the name of its host is not resolved"));
+    assert_eq!((unknown.class, error(&unknown)), (OutcomeClass::Transient, "the name of its host is not resolved"));
 }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use crate::support::certificates::Certificates;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
 use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
-use quotabell::types::{Class, DisableReason, Locale, Outcome};
+use quotabell::types::{DisableReason, Locale, Outcome, OutcomeClass};
 
 /// Short, so that a hanging server costs little; long enough for a loaded machine.
 const SHORT: Duration = Duration::from_millis(400);
@@ -63,7 +63,7 @@ async fn refused(phase: Phase, line: &'static str) -> Outcome {
 async fn a_mail_arrives_whole() {
     let mut server = server().await;
     let outcome = mailer(&server.url()).send(MAIL).await;
-    assert_eq!((outcome.class, outcome.status, outcome.error), (Class::Delivered, Some(250), None));
+    assert_eq!((outcome.class, outcome.status, outcome.error), (OutcomeClass::Delivered, Some(250), None));
 
     let caught = server.next().await;
     assert_eq!(
@@ -93,8 +93,8 @@ async fn every_attempt_has_the_same_message_id() {
     let mut server = server().await;
     server.program(Phase::Message, Reply::Say("451 4.3.0 later"), Times::Once);
     let mailer = mailer(&server.url());
-    assert_eq!(mailer.send(MAIL).await.class, Class::Transient);
-    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Transient);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered);
     assert_eq!(ParsedMail::parse(&server.next().await.text()).header("Message-ID"), "<delivery_0123@example.com>");
 }
 
@@ -107,7 +107,7 @@ async fn odd_subject_lines_and_names_arrive_unharmed() {
     let subject_line = "ålice\r\nBcc: eve@example.com\r\n\r\nbody 🦀 with a name that goes on for longer than one encoded word can hold";
     let text = "größe ±20 %\n";
     let outcome = mailer.send(Mail { subject_line, text, ..MAIL }).await;
-    assert_eq!(outcome.class, Class::Delivered, "{outcome:?}");
+    assert_eq!(outcome.class, OutcomeClass::Delivered, "{outcome:?}");
     let caught = server.next().await;
     assert!(caught.raw.is_ascii(), "a server without 8BITMIME must be able to pass it on");
     assert_eq!((caught.from.as_str(), caught.to.len()), ("alerts@xn--bcher-kva.example", 1));
@@ -124,18 +124,18 @@ async fn addresses_beyond_ascii_need_smtputf8() {
     let to_jorg = Mail { to: "jörg@example.com", ..MAIL };
     let plain = server().await;
     let outcome = mailer(&plain.url()).send(to_jorg).await;
-    assert_eq!((outcome.class, outcome.status), (Class::Transient, None));
+    assert_eq!((outcome.class, outcome.status), (OutcomeClass::Transient, None));
     assert!(error(&outcome).contains("SMTPUTF8"), "{outcome:?}");
 
     let setup = SmtpSetup { extensions: vec!["SMTPUTF8"], ..SmtpSetup::default() };
     let mut able = SmtpCatcher::start(setup).await.expect("a server");
-    assert_eq!(mailer(&able.url()).send(to_jorg).await.class, Class::Delivered);
+    assert_eq!(mailer(&able.url()).send(to_jorg).await.class, OutcomeClass::Delivered);
     assert_eq!(able.next().await.to, ["jörg@example.com"]);
 
     // The domain alone has an ASCII form, which every server takes.
     let mut plain = server().await;
     let outcome = mailer(&plain.url()).send(Mail { to: "bob@bücher.example", ..MAIL }).await;
-    assert_eq!(outcome.class, Class::Delivered);
+    assert_eq!(outcome.class, OutcomeClass::Delivered);
     assert_eq!(plain.next().await.to, ["bob@xn--bcher-kva.example"]);
 }
 
@@ -143,24 +143,24 @@ async fn addresses_beyond_ascii_need_smtputf8() {
 #[tokio::test]
 async fn refusals_are_judged_by_the_phase_they_answer() {
     for (phase, line, class, text) in [
-        (Phase::Greeting, "554 5.3.2 no service", Class::Transient, "SMTP 554 5.3.2 to connection"),
-        (Phase::Greeting, "421 4.3.2 too busy", Class::Transient, "SMTP 421 4.3.2 to connection"),
-        (Phase::Ehlo, "550 5.7.1 who are you", Class::Transient, "SMTP 550 5.7.1 to connection"),
-        (Phase::Mail, "550 5.1.8 no such sender", Class::Permanent, "SMTP 550 5.1.8 to MAIL"),
-        (Phase::Mail, "451 4.3.0 later", Class::Transient, "SMTP 451 4.3.0 to MAIL"),
-        (Phase::Mail, "530 5.7.0 authenticate first", Class::Transient, "SMTP 530 5.7.0 to MAIL"),
-        (Phase::Rcpt, "550 5.7.1 policy", Class::Permanent, "SMTP 550 5.7.1 to RCPT"),
-        (Phase::Rcpt, "554 nonsense", Class::Permanent, "SMTP 554 to RCPT"),
-        (Phase::Rcpt, "421 4.7.0 slow down", Class::Transient, "SMTP 421 4.7.0 to RCPT"),
-        (Phase::Rcpt, "451 4.7.1 greylisted, try again", Class::Transient, "SMTP 451 4.7.1 to RCPT"),
-        (Phase::Rcpt, "450 4.2.0 greylisted", Class::Transient, "SMTP 450 4.2.0 to RCPT"),
-        (Phase::Rcpt, "452 4.2.2 full", Class::Transient, "SMTP 452 4.2.2 to RCPT"),
-        (Phase::Data, "554 5.6.0 no", Class::Permanent, "SMTP 554 5.6.0 to DATA"),
-        (Phase::Data, "250 what", Class::Transient, "SMTP 250 to DATA"),
-        (Phase::Message, "554 5.7.1 spam", Class::Permanent, "SMTP 554 5.7.1 to the final dot"),
-        (Phase::Message, "552 5.3.4 too big", Class::Permanent, "SMTP 552 5.3.4 to the final dot"),
-        (Phase::Message, "451 4.3.0 disk full", Class::Transient, "SMTP 451 4.3.0 to the final dot"),
-        (Phase::Message, "354 more", Class::Transient, "SMTP 354 to the final dot"),
+        (Phase::Greeting, "554 5.3.2 no service", OutcomeClass::Transient, "SMTP 554 5.3.2 to connection"),
+        (Phase::Greeting, "421 4.3.2 too busy", OutcomeClass::Transient, "SMTP 421 4.3.2 to connection"),
+        (Phase::Ehlo, "550 5.7.1 who are you", OutcomeClass::Transient, "SMTP 550 5.7.1 to connection"),
+        (Phase::Mail, "550 5.1.8 no such sender", OutcomeClass::Permanent, "SMTP 550 5.1.8 to MAIL"),
+        (Phase::Mail, "451 4.3.0 later", OutcomeClass::Transient, "SMTP 451 4.3.0 to MAIL"),
+        (Phase::Mail, "530 5.7.0 authenticate first", OutcomeClass::Transient, "SMTP 530 5.7.0 to MAIL"),
+        (Phase::Rcpt, "550 5.7.1 policy", OutcomeClass::Permanent, "SMTP 550 5.7.1 to RCPT"),
+        (Phase::Rcpt, "554 nonsense", OutcomeClass::Permanent, "SMTP 554 to RCPT"),
+        (Phase::Rcpt, "421 4.7.0 slow down", OutcomeClass::Transient, "SMTP 421 4.7.0 to RCPT"),
+        (Phase::Rcpt, "451 4.7.1 greylisted, try again", OutcomeClass::Transient, "SMTP 451 4.7.1 to RCPT"),
+        (Phase::Rcpt, "450 4.2.0 greylisted", OutcomeClass::Transient, "SMTP 450 4.2.0 to RCPT"),
+        (Phase::Rcpt, "452 4.2.2 full", OutcomeClass::Transient, "SMTP 452 4.2.2 to RCPT"),
+        (Phase::Data, "554 5.6.0 no", OutcomeClass::Permanent, "SMTP 554 5.6.0 to DATA"),
+        (Phase::Data, "250 what", OutcomeClass::Transient, "SMTP 250 to DATA"),
+        (Phase::Message, "554 5.7.1 spam", OutcomeClass::Permanent, "SMTP 554 5.7.1 to the final dot"),
+        (Phase::Message, "552 5.3.4 too big", OutcomeClass::Permanent, "SMTP 552 5.3.4 to the final dot"),
+        (Phase::Message, "451 4.3.0 disk full", OutcomeClass::Transient, "SMTP 451 4.3.0 to the final dot"),
+        (Phase::Message, "354 more", OutcomeClass::Transient, "SMTP 354 to the final dot"),
     ] {
         let outcome = refused(phase, line).await;
         assert_eq!((outcome.class, error(&outcome)), (class, text), "{phase:?} {line}");
@@ -197,7 +197,7 @@ async fn a_malformed_address_contacts_nobody_and_is_tried_again() {
     let server = server().await;
     for to in ["", "bob", "bob@example.com\r\nRCPT TO:<eve@example.com>", "a b@example.com", "Bob <bob@example.com>"] {
         let outcome = mailer(&server.url()).send(Mail { to, ..MAIL }).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "malformed e-mail address"), "{to:?}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "malformed e-mail address"), "{to:?}");
     }
     assert_eq!(server.connections(), 0);
 }
@@ -213,7 +213,11 @@ async fn a_server_that_hangs_runs_into_one_deadline() {
             .expect("a mailer");
         let started = Instant::now();
         let outcome = mailer.send(MAIL).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"), "{phase:?}");
+        assert_eq!(
+            (outcome.class, error(&outcome)),
+            (OutcomeClass::Transient, "deadline of 400ms passed"),
+            "{phase:?}"
+        );
         assert!(started.elapsed() >= SHORT, "{phase:?}: {:?}", started.elapsed());
     });
     for attempt in attempts {
@@ -224,7 +228,7 @@ async fn a_server_that_hangs_runs_into_one_deadline() {
 /// What was said about the mail stands, even if the server then hangs or drops the line.
 #[tokio::test]
 async fn trouble_after_the_answer_changes_nothing() {
-    for (phase, class) in [(Phase::Quit, Class::Delivered), (Phase::Rset, Class::Delivered)] {
+    for (phase, class) in [(Phase::Quit, OutcomeClass::Delivered), (Phase::Rset, OutcomeClass::Delivered)] {
         let server = server().await;
         server.program(phase, Reply::Hang, Times::Always);
         let mailer = mailer(&server.url());
@@ -232,7 +236,7 @@ async fn trouble_after_the_answer_changes_nothing() {
             assert_eq!(mailer.send(MAIL).await.class, class);
             mailer.close().await;
         };
-        tokio::time::timeout(PATIENCE, ended).await.expect("neither waits for the server");
+        tokio::time::timeout(WAIT_MAX, ended).await.expect("neither waits for the server");
     }
 }
 
@@ -240,10 +244,10 @@ async fn trouble_after_the_answer_changes_nothing() {
 #[tokio::test]
 async fn trouble_on_the_way_is_transient() {
     let refused = mailer(&format!("smtp://127.0.0.1:{}", free_port())).send(MAIL).await;
-    assert_eq!((refused.class, error(&refused)), (Class::Transient, "connect: connection refused"));
+    assert_eq!((refused.class, error(&refused)), (OutcomeClass::Transient, "connect: connection refused"));
 
     let nameless = mailer("smtp://mail.invalid:25").send(MAIL).await;
-    assert_eq!(nameless.class, Class::Transient);
+    assert_eq!(nameless.class, OutcomeClass::Transient);
     assert!(error(&nameless).starts_with("DNS: "), "{nameless:?}");
 
     for phase in [Phase::Greeting, Phase::Ehlo, Phase::Mail, Phase::Rcpt, Phase::Data, Phase::Message] {
@@ -254,7 +258,7 @@ async fn trouble_on_the_way_is_transient() {
             Phase::Message => "connection closed early after the final dot: the mail may have been taken",
             _ => "connection closed early",
         };
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, text), "{phase:?}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, text), "{phase:?}");
     }
 }
 
@@ -263,7 +267,7 @@ async fn trouble_on_the_way_is_transient() {
 async fn starttls_is_required_where_the_url_says_so() {
     let open = server().await;
     let outcome = mailer(&format!("{}?tls=required", open.url())).send(MAIL).await;
-    assert_eq!(outcome.class, Class::Transient);
+    assert_eq!(outcome.class, OutcomeClass::Transient);
     assert!(error(&outcome).starts_with("STARTTLS is required"), "{outcome:?}");
 
     let certificates = Certificates::new();
@@ -271,16 +275,16 @@ async fn starttls_is_required_where_the_url_says_so() {
     let mut server = SmtpCatcher::start(setup).await.expect("a server");
     let url = format!("smtp://localhost:{}?tls=required", server.address().port());
     let outcome = mailer(&url).send(MAIL).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: certificate not trusted"));
 
     let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
     let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
-    assert_eq!(outcome.class, Class::Delivered, "{outcome:?}");
+    assert_eq!(outcome.class, OutcomeClass::Delivered, "{outcome:?}");
     assert_eq!(server.next().await.security, Security::Tls);
 
     server.program(Phase::StartTls, Reply::Say("554 5.7.3 not today"), Times::Once);
     let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 554 5.7.3 to STARTTLS"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "SMTP 554 5.7.3 to STARTTLS"));
 }
 
 /// `smtps://` speaks TLS from the first byte.
@@ -293,10 +297,16 @@ async fn smtps_is_encrypted_from_the_start() {
     let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
     assert_eq!(
         Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await.class,
-        Class::Delivered
+        OutcomeClass::Delivered
     );
     assert_eq!(server.next().await.security, Security::Tls);
     assert_eq!(error(&mailer(&url).send(MAIL).await), "TLS: certificate not trusted");
+
+    let setup = SmtpSetup { tls: Some(Certificates::authority_as_server()), ..SmtpSetup::default() };
+    let server = SmtpCatcher::start(setup).await.expect("a server");
+    let outcome = mailer(&format!("smtps://localhost:{}", server.address().port())).send(MAIL).await;
+    assert_eq!(error(&outcome), "TLS: certificate is that of an authority, not of a server");
+    assert!(outcome.hint.is_some_and(|hint| hint.contains("email.ca_file")), "{outcome:?}");
 }
 
 /// An expired mail password must not kill every alert: all AUTH trouble is retried.
@@ -309,20 +319,20 @@ async fn wrong_credentials_are_transient() {
     let (right, wrong, none) = (with("al%40ice:p%3Aa%2Fs%25s"), with("al%40ice:old"), server.url());
 
     let outcome = mailer(&wrong).send(MAIL).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 535 5.7.8 to AUTH"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "SMTP 535 5.7.8 to AUTH"));
     let outcome = mailer(&none).send(MAIL).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "SMTP 530 5.7.0 to MAIL"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "SMTP 530 5.7.0 to MAIL"));
     for line in ["534 5.7.9 weak", "454 4.7.0 later", "500 5.5.2 what", "538 5.7.11 encrypt"] {
         server.program(Phase::Auth, Reply::Say(line), Times::Once);
         let outcome = mailer(&right).send(MAIL).await;
-        assert_eq!((outcome.class, outcome.status), (Class::Transient, line[..3].parse().ok()), "{line}");
+        assert_eq!((outcome.class, outcome.status), (OutcomeClass::Transient, line[..3].parse().ok()), "{line}");
     }
-    assert_eq!(mailer(&right).send(MAIL).await.class, Class::Delivered);
+    assert_eq!(mailer(&right).send(MAIL).await.class, OutcomeClass::Delivered);
     assert_eq!(server.next().await.user.as_deref(), Some("al@ice"));
 
     let (open, credentials) = (self::server().await, "u:p");
     let outcome = mailer(&format!("smtp://{credentials}@{}", open.address())).send(MAIL).await;
-    assert_eq!(outcome.class, Class::Transient, "a server without AUTH: {outcome:?}");
+    assert_eq!(outcome.class, OutcomeClass::Transient, "a server without AUTH: {outcome:?}");
     assert!(error(&outcome).starts_with("AUTH: "), "{outcome:?}");
 }
 
@@ -333,9 +343,9 @@ async fn a_check_goes_as_far_as_the_login_and_sends_nothing() {
     let setup = SmtpSetup { user: Some(user), ..SmtpSetup::default() };
     let mut server = SmtpCatcher::start(setup).await.expect("a server");
     let checked = mailer(&format!("smtp://u:p@{}", server.address())).check(None).await;
-    assert_eq!((checked.class, checked.status), (Class::Delivered, None));
+    assert_eq!((checked.class, checked.status), (OutcomeClass::Delivered, None));
     let checked = mailer(&format!("smtp://u:old@{}", server.address())).check(None).await;
-    assert_eq!((checked.class, error(&checked)), (Class::Transient, "SMTP 535 5.7.8 to AUTH"));
+    assert_eq!((checked.class, error(&checked)), (OutcomeClass::Transient, "SMTP 535 5.7.8 to AUTH"));
     assert!(server.try_next().is_none());
 }
 
@@ -345,19 +355,19 @@ async fn connections_are_reused_and_replaced_when_dead() {
     let mut server = server().await;
     let mailer = mailer(&server.url());
     server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no"), Times::Once);
-    assert_eq!(mailer.send(MAIL).await.class, Class::Permanent);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Permanent);
     for _ in 0..3 {
-        assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+        assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered);
         assert_eq!(server.next().await.connection, 1, "a refused mail leaves the connection sound");
     }
     server.program(Phase::Rset, Reply::Close, Times::Once);
-    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered);
     assert_eq!(server.next().await.connection, 2);
     server.program(Phase::Mail, Reply::Say("421 4.4.2 idle for too long"), Times::Once);
-    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered);
     assert_eq!(server.next().await.connection, 3);
     mailer.close().await;
-    assert_eq!(mailer.send(MAIL).await.class, Class::Delivered);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered);
     assert_eq!(server.next().await.connection, 4);
 }
 
@@ -371,7 +381,7 @@ async fn mails_are_sent_side_by_side() {
         let mailer = mailer.clone();
         sending.spawn(async move { mailer.send(MAIL).await.class });
     }
-    assert!(sending.join_all().await.into_iter().all(|class| class == Class::Delivered));
+    assert!(sending.join_all().await.into_iter().all(|class| class == OutcomeClass::Delivered));
     for _ in 0..20 {
         server.next().await;
     }
@@ -404,7 +414,7 @@ async fn the_url_may_stand_in_a_file() {
     let from_file = EmailConfig { smtp_url_file: Some(path), ..config("nonsense") };
     assert_eq!(
         Mailer::new(&from_file, &DnsConfig::default()).expect("a mailer").send(MAIL).await.class,
-        Class::Delivered
+        OutcomeClass::Delivered
     );
     server.next().await;
 }
@@ -423,7 +433,7 @@ async fn a_check_names_sender_and_recipient_and_sends_nothing() {
         server.program(phase, Reply::Say(line), Times::Once);
         let mailer = mailer(&server.url());
         assert_eq!(mailer.check(None).await.error.as_deref(), expected, "{line}");
-        assert_eq!(mailer.send(MAIL).await.class, Class::Delivered, "{line}");
+        assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered, "{line}");
         server.next().await;
         assert!(server.try_next().is_none(), "{line}");
     }
@@ -464,7 +474,7 @@ async fn a_mail_is_signed_with_everything_that_a_provider_looks_at() {
     let mailer = Mailer::new(&signing(&server.url(), &key), &DnsConfig::default()).expect("a mailer");
     let long = "x".repeat(700);
     let link = format!("https://quota.example.com/unsubscribe/{long}");
-    assert_eq!(mailer.send(Mail { unsubscribe: Some(&link), ..MAIL }).await.class, Class::Delivered);
+    assert_eq!(mailer.send(Mail { unsubscribe: Some(&link), ..MAIL }).await.class, OutcomeClass::Delivered);
     let mail = ParsedMail::parse(&server.next().await.text());
     let signature = mail.header("DKIM-Signature");
     let tag = |name: &str| {

@@ -14,7 +14,7 @@ use quotabell::channels::{AlertPurpose, ChannelSettings, Channels, DnsConfig, Sa
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::types::{Alert, Class, Percent, Secret, Subject};
+use quotabell::types::{Alert, OutcomeClass, Percent, Secret, Subject};
 
 const ROUTING_KEY: &str = "R0123456789abcdefghijklmnopqrstu";
 
@@ -91,7 +91,7 @@ async fn each_format_arrives_as_it_is_written() {
         let contact = Contact::webhook_with(&receiver.url("/hook"), options);
         assert_eq!(check_contact(&contact), Ok(()), "{format}");
         let mut ids = Vec::new();
-        for class in [Class::Transient, Class::Delivered] {
+        for class in [OutcomeClass::Transient, OutcomeClass::Delivered] {
             let outcome = channels.send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
             assert_eq!(outcome.class, class, "{format}: {outcome:?}");
             let caught = receiver.next().await;
@@ -262,7 +262,7 @@ async fn a_template_makes_the_body() {
     };
     let sample = Sample::of(Subject::parse("\"a\" </b> \\".as_bytes()).expect("legal"));
     let outcome = channels.send_test(&of("ops"), &sample, SAMPLE_AT).await;
-    assert_eq!(outcome.class, Class::Delivered);
+    assert_eq!(outcome.class, OutcomeClass::Delivered);
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     let id = format!("test_{}", SAMPLE_AT.0);
     let text = "\"a\" </b> \\: 4,000 of 5,000";
@@ -289,7 +289,7 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
                 let contact = Contact::webhook_with(&receiver.url("/"), options(template.parse().expect("a format")));
                 let sample = Sample::of(Subject::parse(b"odd").expect("legal"));
                 let outcome = channels.send_test(&contact, &sample, SAMPLE_AT).await;
-                assert_eq!(outcome.class, Class::Delivered, "{template}");
+                assert_eq!(outcome.class, OutcomeClass::Delivered, "{template}");
                 let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
                 let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
                 let standard = payload::alert(&Alert { id, ..alert }, AlertPurpose::Test);
@@ -310,7 +310,7 @@ async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
         Contact::webhook_with(&receiver.url("/"), ContactOptions { headers, ..options(MessageFormat::Slack) });
     assert_eq!(check_contact(&contact).expect_err("it is denied").field, "headers");
     let outcome = channels(&inside()).send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
-    assert_eq!(outcome.class, Class::Transient);
+    assert_eq!(outcome.class, OutcomeClass::Transient);
     assert!(outcome.error.is_some_and(|error| error.contains("header \"Host\" is set by quotabell")));
     assert!(receiver.try_next().is_none());
 }

@@ -8,7 +8,7 @@ use crate::support::certificates::Certificates;
 use crate::support::scripted_server::{ScriptedServer, Step};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{EmailConfig, Mailer};
-use quotabell::types::{Class, Outcome};
+use quotabell::types::{Outcome, OutcomeClass};
 
 /// Short, so that a server that drips costs little; long enough for a loaded machine.
 const SHORT: Duration = Duration::from_millis(600);
@@ -40,7 +40,7 @@ async fn an_endless_answer_is_cut_off() {
         let server = ScriptedServer::start(steps).await;
         let outcome = send(&server).await;
         let said = (outcome.class, error(&outcome));
-        assert_eq!(said, (Class::Transient, "the mail server's answer is longer than 64 KiB"), "{sent}");
+        assert_eq!(said, (OutcomeClass::Transient, "the mail server's answer is longer than 64 KiB"), "{sent}");
         server.has_served(1).await;
         assert!(server.sent() < FLOOD_BYTES_MAX, "{sent}: {} bytes went out", server.sent());
     }
@@ -59,7 +59,7 @@ async fn one_deadline_covers_a_conversation_that_never_stops() {
         let server = ScriptedServer::start(steps).await;
         let config = EmailConfig { timeout: SHORT, ..config(&url(&server)) };
         let outcome = Mailer::new(&config, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 600ms passed"), "{slow}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "deadline of 600ms passed"), "{slow}");
     }
 }
 
@@ -85,7 +85,7 @@ async fn text_before_the_tls_handshake_ends_the_connection() {
     let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
     let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
     let said = "STARTTLS: the mail server sent plain text before the TLS handshake";
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, said));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, said));
 }
 
 /// An answer that came too early would answer the next command, and every one after it.
@@ -95,7 +95,7 @@ async fn an_answer_that_nobody_asked_for_ends_the_connection() {
     let server = ScriptedServer::start([GREETING, EHLO, twice, Step::Hang]).await;
     let outcome = send(&server).await;
     let said = "the mail server sent an answer that nobody asked for";
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, said));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, said));
 }
 
 /// A server that offers LOGIN and asks on without an end must not be answered without an end.
@@ -110,7 +110,7 @@ async fn endless_challenges_of_a_login_end() {
     ])
     .await;
     let outcome = mailer(&format!("smtp://u:p@{}", server.address())).send(MAIL).await;
-    assert_eq!(outcome.class, Class::Transient, "{outcome:?}");
+    assert_eq!(outcome.class, OutcomeClass::Transient, "{outcome:?}");
     assert!(
         ["AUTH failed", "the mail server sent an answer that nobody asked for"].contains(&error(&outcome)),
         "{outcome:?}"
@@ -131,6 +131,6 @@ async fn gibberish_is_named() {
     ] {
         let server = ScriptedServer::start([Step::Say(said)]).await;
         let outcome = send(&server).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, error_text), "{said:?}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, error_text), "{said:?}");
     }
 }

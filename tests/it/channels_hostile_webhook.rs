@@ -7,7 +7,7 @@ use crate::channels_webhook::{error, inside, send};
 use crate::support::certificates::Certificates;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::types::{Class, Outcome};
+use quotabell::types::{Outcome, OutcomeClass};
 
 /// Short, so that a receiver that drips costs little; long enough for a loaded machine.
 const SHORT: Duration = Duration::from_millis(600);
@@ -33,7 +33,7 @@ async fn a_head_without_an_end_is_cut_off() {
         let receiver = ScriptedServer::start([REQUEST, Step::Say(HEAD), Step::Flood(flood)]).await;
         let outcome = answer_of(&receiver).await;
         let said = (outcome.class, error(&outcome));
-        assert_eq!(said, (Class::Transient, "the head of the answer is too large"), "{flood:?}");
+        assert_eq!(said, (OutcomeClass::Transient, "the head of the answer is too large"), "{flood:?}");
     }
 }
 
@@ -41,9 +41,9 @@ async fn a_head_without_an_end_is_cut_off() {
 #[tokio::test]
 async fn a_body_without_an_end_is_cut_off() {
     for (head, flood, class) in [
-        (CHUNKED, "1\r\nx\r\n", Class::Delivered),
-        (CHUNKED, "4000;extension=01234567890123456789\r\n", Class::Delivered),
-        (GZIP, "\u{1f}", Class::Transient),
+        (CHUNKED, "1\r\nx\r\n", OutcomeClass::Delivered),
+        (CHUNKED, "4000;extension=01234567890123456789\r\n", OutcomeClass::Delivered),
+        (GZIP, "\u{1f}", OutcomeClass::Transient),
     ] {
         let receiver = ScriptedServer::start([REQUEST, Step::Say(head), Step::Flood(flood)]).await;
         let outcome = answer_of(&receiver).await;
@@ -57,18 +57,18 @@ async fn a_body_without_an_end_is_cut_off() {
 async fn one_deadline_covers_an_answer_that_never_stops() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
     for (slow, steps, class) in [
-        ("says nothing", vec![Step::Hang], Class::Transient),
-        ("reads nothing", vec![Step::Ignore], Class::Transient),
-        ("status line", vec![REQUEST, Step::Say("HTTP/1.1 200 "), Step::Drip("x")], Class::Transient),
-        ("interim answers", vec![REQUEST, Step::Drip("HTTP/1.1 100 Continue\r\n\r\n")], Class::Transient),
-        ("head", vec![REQUEST, Step::Say(HEAD), Step::Drip("x: y\r\n")], Class::Transient),
+        ("says nothing", vec![Step::Hang], OutcomeClass::Transient),
+        ("reads nothing", vec![Step::Ignore], OutcomeClass::Transient),
+        ("status line", vec![REQUEST, Step::Say("HTTP/1.1 200 "), Step::Drip("x")], OutcomeClass::Transient),
+        ("interim answers", vec![REQUEST, Step::Drip("HTTP/1.1 100 Continue\r\n\r\n")], OutcomeClass::Transient),
+        ("head", vec![REQUEST, Step::Say(HEAD), Step::Drip("x: y\r\n")], OutcomeClass::Transient),
         // The status has come: the receiver has said what became of the alert.
-        ("body", vec![REQUEST, Step::Say(CHUNKED), Step::Drip("1\r\nx\r\n")], Class::Delivered),
+        ("body", vec![REQUEST, Step::Say(CHUNKED), Step::Drip("1\r\nx\r\n")], OutcomeClass::Delivered),
     ] {
         let receiver = ScriptedServer::start(steps).await;
         let outcome = send(&config, &receiver.url()).await;
         assert_eq!(outcome.class, class, "{slow}: {outcome:?}");
-        if class == Class::Transient {
+        if class == OutcomeClass::Transient {
             assert_eq!(error(&outcome), "deadline of 600ms passed", "{slow}");
         }
     }
@@ -86,7 +86,7 @@ async fn leaving_in_the_middle_is_no_answer() {
     ] {
         let receiver = ScriptedServer::start(steps).await;
         let outcome = send(&inside(), &receiver.url()).await;
-        assert_eq!(outcome.class, Class::Transient, "{left}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Transient, "{left}: {outcome:?}");
         assert!(error(&outcome).starts_with(text), "{left}: {outcome:?}");
     }
 }
@@ -96,12 +96,12 @@ async fn leaving_in_the_middle_is_no_answer() {
 #[tokio::test]
 async fn contradictory_heads_end_the_attempt() {
     for (head, class) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx", Class::Transient),
-        ("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", Class::Transient),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999999\r\n\r\n", Class::Transient),
-        ("HTTP/9.9 200 OK\r\n\r\n", Class::Transient),
-        ("HTTP/1.1 99 What\r\n\r\n", Class::Transient),
-        ("HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 500 No\r\n\r\n", Class::Delivered),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx", OutcomeClass::Transient),
+        ("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", OutcomeClass::Transient),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999999\r\n\r\n", OutcomeClass::Transient),
+        ("HTTP/9.9 200 OK\r\n\r\n", OutcomeClass::Transient),
+        ("HTTP/1.1 99 What\r\n\r\n", OutcomeClass::Transient),
+        ("HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 500 No\r\n\r\n", OutcomeClass::Delivered),
     ] {
         let receiver = ScriptedServer::start([REQUEST, Step::Say(head)]).await;
         let outcome = send(&inside(), &receiver.url()).await;
@@ -128,6 +128,6 @@ async fn frames_of_http2_end_the_attempt() {
         let outcome = send(&config, &format!("https://localhost:{}/hook", receiver.port())).await;
         receiver.has_served(1).await;
         assert!(receiver.sent() < FLOOD_BYTES_MAX, "{what}: {} bytes went out", receiver.sent());
-        assert_eq!(outcome.class, Class::Transient, "{what}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Transient, "{what}: {outcome:?}");
     }
 }

@@ -3,7 +3,7 @@
 
 use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookRequest};
 use quotabell::contacts::ExtraHeaders;
-use quotabell::types::{Class, Outcome};
+use quotabell::types::{Outcome, OutcomeClass};
 
 use crate::channels_webhook::{client, inside, now_s};
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
@@ -57,7 +57,7 @@ async fn a_request_is_sent_once_and_a_receiver_that_closes_gets_connections_of_t
         let (receiver, client) = (ScriptedServer::start(steps).await, client(&inside()));
         assert_eq!(send(&client, &receiver, true).await.status, Some(200));
         let outcome = send(&client, &receiver, true).await;
-        assert_eq!(outcome.class, Class::Transient, "it closes {how}");
+        assert_eq!(outcome.class, OutcomeClass::Transient, "it closes {how}");
         assert_eq!(receiver.heard(), 2, "it closes {how}: one request, one attempt");
         for _ in 0..2 {
             assert_eq!(send(&client, &receiver, true).await.status, Some(200), "it closes {how}");

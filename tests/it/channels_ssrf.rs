@@ -10,7 +10,7 @@ use crate::support::name_server::{Knows, NameServer};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::types::Class;
+use quotabell::types::OutcomeClass;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -206,7 +206,7 @@ async fn hostile_urls_and_dns_answers_reach_nobody() {
     assert!(corpus.len() >= CORPUS_MIN, "{} of them", corpus.len());
     for url in corpus {
         let outcome = client.check(url).await;
-        assert_eq!(outcome.class, Class::Permanent, "{url:?}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Permanent, "{url:?}: {outcome:?}");
     }
 
     // Where a public address stands beside it, a mistake of ours would call that.
@@ -216,7 +216,7 @@ async fn hostile_urls_and_dns_answers_reach_nobody() {
     let sent = spellings(LOOPBACK).into_iter().chain([format!("[{}]", LOOPBACK.to_ipv6_mapped())]).chain(named);
     for url in sent.flat_map(|host| urls(&host, port)).chain(disguises(port)) {
         let outcome = send_through(&client, &url).await;
-        assert_eq!(outcome.class, Class::Permanent, "{url:?}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Permanent, "{url:?}: {outcome:?}");
         assert!(!error(&outcome).contains("127"), "{url:?}: {outcome:?}");
     }
     assert!(receiver.try_next().is_none(), "nobody was called");
@@ -230,7 +230,7 @@ async fn redirects_to_the_inside_reach_nobody() {
     for status in [301, 302, 303, 307, 308] {
         let answer = Answer::status(status).header("location", &receiver.url("/inside"));
         let front = HttpCatcher::start([answer]).await.expect("a receiver");
-        assert_eq!(send_through(&client, &front.url("/")).await.class, Class::Transient, "{status}");
+        assert_eq!(send_through(&client, &front.url("/")).await.class, OutcomeClass::Transient, "{status}");
     }
     assert!(receiver.try_next().is_none());
 }
@@ -260,7 +260,7 @@ async fn a_name_that_changes_between_look_ups_reaches_nobody() {
         let _ = client.check(&url).await;
         let outcome = send_through(&client, &url).await;
         match outcome.class {
-            Class::Delivered => delivered += 1,
+            OutcomeClass::Delivered => delivered += 1,
             _ => assert_eq!(error(&outcome), "blocked address (loopback)", "{outcome:?}"),
         }
     }

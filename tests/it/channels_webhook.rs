@@ -9,7 +9,7 @@ use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookConfig, WebhookRequest};
 use quotabell::contacts::ExtraHeaders;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::types::{Class, DisableReason, Outcome, Secret};
+use quotabell::types::{DisableReason, Outcome, OutcomeClass, Secret};
 use tokio_util::sync::CancellationToken;
 
 const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -82,7 +82,7 @@ pub(super) fn error(outcome: &Outcome) -> &str {
 async fn the_receiver_can_verify_what_it_gets() {
     let mut receiver = HttpCatcher::start([Answer::status(200)]).await.expect("a receiver");
     let outcome = send(&inside(), &receiver.url("/hook?a=b")).await;
-    assert_eq!((outcome.class, outcome.status, outcome.error), (Class::Delivered, Some(200), None));
+    assert_eq!((outcome.class, outcome.status, outcome.error), (OutcomeClass::Delivered, Some(200), None));
 
     let caught = receiver.next().await;
     let verifier = standardwebhooks::Webhook::new(OLD).expect("a secret");
@@ -102,7 +102,7 @@ async fn the_receiver_can_verify_what_it_gets() {
 async fn both_secrets_of_a_rotation_verify() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let outcome = send_signed(&inside(), &receiver.url("/"), &format!("{OLD} {NEW}")).await;
-    assert_eq!(outcome.class, Class::Delivered);
+    assert_eq!(outcome.class, OutcomeClass::Delivered);
     let caught = receiver.next().await;
     for secret in [OLD, NEW] {
         let verifier = standardwebhooks::Webhook::new(secret).expect("a secret");
@@ -113,17 +113,17 @@ async fn both_secrets_of_a_rotation_verify() {
 /// The outcome table: what a receiver refuses for good is not asked for days, and what may pass is.
 #[tokio::test]
 async fn every_status_has_its_class() {
-    let of = |class: Class, statuses: &'static [u16]| statuses.iter().map(move |status| (*status, class));
-    let table = of(Class::Delivered, &[200, 201, 202, 204, 206, 299])
-        .chain(of(Class::Rejected, &[400, 401, 402, 403, 404, 405, 406, 411, 412, 413, 414, 415, 416, 417]))
-        .chain(of(Class::Rejected, &[422, 426, 428, 431, 451]))
-        .chain(of(Class::Permanent, &[410]))
-        .chain(of(Class::Transient, &[300, 301, 304, 308, 407, 408, 409, 418, 421, 423, 424, 425, 429]))
-        .chain(of(Class::Transient, &[500, 501, 502, 503, 504, 507, 511, 599, 600, 999]));
+    let of = |class: OutcomeClass, statuses: &'static [u16]| statuses.iter().map(move |status| (*status, class));
+    let table = of(OutcomeClass::Delivered, &[200, 201, 202, 204, 206, 299])
+        .chain(of(OutcomeClass::Rejected, &[400, 401, 402, 403, 404, 405, 406, 411, 412, 413, 414, 415, 416, 417]))
+        .chain(of(OutcomeClass::Rejected, &[422, 426, 428, 431, 451]))
+        .chain(of(OutcomeClass::Permanent, &[410]))
+        .chain(of(OutcomeClass::Transient, &[300, 301, 304, 308, 407, 408, 409, 418, 421, 423, 424, 425, 429]))
+        .chain(of(OutcomeClass::Transient, &[500, 501, 502, 503, 504, 507, 511, 599, 600, 999]));
     for (status, class) in table {
         let outcome = answered(Answer::status(status).body("<b>internals</b>")).await;
         assert_eq!((outcome.class, outcome.status), (class, Some(status)), "{status}");
-        let expected = (class != Class::Delivered).then(|| format!("HTTP {status}"));
+        let expected = (class != OutcomeClass::Delivered).then(|| format!("HTTP {status}"));
         assert_eq!(outcome.error, expected, "the answer's body must stay out of it");
         let disables = (status == 410).then_some(DisableReason::Gone);
         assert_eq!(outcome.disables, disables, "{status}");
@@ -134,19 +134,24 @@ async fn every_status_has_its_class() {
 #[tokio::test]
 async fn a_receiver_can_disable_itself_or_abort_one_webhook() {
     for (status, directive, class, disables) in [
-        (200, "disable", Class::Delivered, Some(DisableReason::Asked)),
-        (404, "disable", Class::Permanent, Some(DisableReason::Asked)),
-        (503, " disable ", Class::Permanent, Some(DisableReason::Asked)),
-        (410, "abort-message", Class::Permanent, Some(DisableReason::Gone)),
-        (200, "abort-message", Class::Delivered, None),
-        (422, "abort-message", Class::Permanent, None),
-        (500, "abort-message", Class::Permanent, None),
-        (500, "explode", Class::Transient, None),
-        (404, "", Class::Rejected, None),
+        (200, "disable", OutcomeClass::Delivered, Some(DisableReason::Asked)),
+        (404, "disable", OutcomeClass::Permanent, Some(DisableReason::Asked)),
+        (503, " disable ", OutcomeClass::Permanent, Some(DisableReason::Asked)),
+        (410, "abort-message", OutcomeClass::Permanent, Some(DisableReason::Gone)),
+        (200, "abort-message", OutcomeClass::Delivered, None),
+        (422, "abort-message", OutcomeClass::Permanent, None),
+        (500, "abort-message", OutcomeClass::Permanent, None),
+        (500, "explode", OutcomeClass::Transient, None),
+        (404, "", OutcomeClass::Rejected, None),
     ] {
         let outcome = answered(Answer::status(status).header("webhook-delivery", directive)).await;
         assert_eq!((outcome.class, outcome.disables), (class, disables), "{status} {directive:?}");
-        assert_eq!(outcome.hint.is_some(), class == Class::Permanent, "{status} {directive:?}: {:?}", outcome.hint);
+        assert_eq!(
+            outcome.hint.is_some(),
+            class == OutcomeClass::Permanent,
+            "{status} {directive:?}: {:?}",
+            outcome.hint
+        );
     }
 }
 
@@ -156,7 +161,7 @@ async fn redirects_are_not_followed() {
     let mut target = HttpCatcher::start([]).await.expect("a receiver");
     for status in [301, 302, 303, 307, 308] {
         let outcome = answered(Answer::status(status).header("location", &target.url("/elsewhere"))).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, format!("HTTP {status}").as_str()));
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, format!("HTTP {status}").as_str()));
     }
     assert!(target.try_next().is_none(), "nobody was called there");
 }
@@ -173,7 +178,7 @@ async fn retry_after_is_read_in_both_forms() {
     assert!((110..=120).contains(&dated.as_secs()), "{dated:?}");
 
     let nonsense = answered(Answer::status(503).header("retry-after", "soon")).await;
-    assert_eq!((nonsense.class, nonsense.retry_after), (Class::Transient, None));
+    assert_eq!((nonsense.class, nonsense.retry_after), (OutcomeClass::Transient, None));
 }
 
 /// A receiver that never answers must not hold a worker past the deadline.
@@ -183,12 +188,12 @@ async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     let receiver = ScriptedServer::start([Step::Hang]).await;
     let started = Instant::now();
     let outcome = send(&config, &receiver.url()).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "deadline of 400ms passed"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "deadline of 400ms passed"));
     assert!(started.elapsed() >= SHORT && outcome.took >= SHORT);
 
     let half_a_head = ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 200 OK\r\nserver: "), Step::Hang]).await;
     let outcome = send(&config, &half_a_head.url()).await;
-    assert_eq!((outcome.class, outcome.status), (Class::Transient, None));
+    assert_eq!((outcome.class, outcome.status), (OutcomeClass::Transient, None));
 }
 
 /// The deadline covers the body too; and as the receiver has said what became of the alert, its answer counts: a 2xx is
@@ -197,8 +202,8 @@ async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
 async fn a_receiver_that_hangs_in_its_body_has_answered() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
     for (head, class) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", Class::Delivered),
-        ("HTTP/1.1 503 Busy\r\ncontent-length: 100\r\nretry-after: 9\r\n\r\nhalf", Class::Transient),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", OutcomeClass::Delivered),
+        ("HTTP/1.1 503 Busy\r\ncontent-length: 100\r\nretry-after: 9\r\n\r\nhalf", OutcomeClass::Transient),
     ] {
         let receiver = ScriptedServer::start([REQUEST, Step::Say(head), Step::Hang]).await;
         let outcome = send(&config, &receiver.url()).await;
@@ -214,7 +219,7 @@ async fn an_endless_answer_is_cut_off() {
         ScriptedServer::start([REQUEST, Step::Say("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"), Step::Flood("x")])
             .await;
     let outcome = send(&inside(), &receiver.url()).await;
-    assert_eq!(outcome.class, Class::Delivered);
+    assert_eq!(outcome.class, OutcomeClass::Delivered);
     assert!(outcome.took < Duration::from_secs(15), "{:?}", outcome.took);
 }
 
@@ -223,13 +228,13 @@ async fn an_endless_answer_is_cut_off() {
 async fn trouble_on_the_way_is_transient() {
     let reset = ScriptedServer::start([REQUEST, Step::Reset]).await;
     let outcome = send(&inside(), &reset.url()).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "connection reset"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "connection reset"));
 
     let refused = send(&inside(), &format!("http://127.0.0.1:{}/", free_port())).await;
-    assert_eq!((refused.class, error(&refused)), (Class::Transient, "connect: connection refused"));
+    assert_eq!((refused.class, error(&refused)), (OutcomeClass::Transient, "connect: connection refused"));
 
     let nameless = send(&inside(), "https://receiver.invalid/hook").await;
-    assert_eq!(nameless.class, Class::Transient);
+    assert_eq!(nameless.class, OutcomeClass::Transient);
     assert!(error(&nameless).starts_with("DNS: "), "{}", error(&nameless));
 
     for (said, text) in [
@@ -239,7 +244,7 @@ async fn trouble_on_the_way_is_transient() {
     ] {
         let odd = ScriptedServer::start([REQUEST, Step::Say(said)]).await;
         let outcome = send(&inside(), &odd.url()).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Transient, text), "{said:?}");
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, text), "{said:?}");
     }
 }
 
@@ -266,11 +271,11 @@ async fn blocked_addresses_are_never_called() {
         "LOCALHOST",
     ] {
         let outcome = send(&config, &format!("http://{host}:{port}/")).await;
-        assert_eq!(outcome.class, Class::Permanent, "{host}: {outcome:?}");
+        assert_eq!(outcome.class, OutcomeClass::Permanent, "{host}: {outcome:?}");
         assert!(error(&outcome).starts_with("blocked address ("), "{host}: {outcome:?}");
     }
     assert!(receiver.try_next().is_none(), "nobody was called");
-    assert_eq!(send(&inside(), &format!("http://localhost:{port}/")).await.class, Class::Delivered);
+    assert_eq!(send(&inside(), &format!("http://localhost:{port}/")).await.class, OutcomeClass::Delivered);
 }
 
 /// What no retry mends is dead at once; a contact that can be mended is tried again. Neither shows what it must not.
@@ -284,12 +289,12 @@ async fn malformed_urls_are_permanent_and_secrets_that_cannot_sign_are_not() {
         ("not a url", "malformed URL"),
     ] {
         let outcome = send(&https_only, url).await;
-        assert_eq!((outcome.class, error(&outcome)), (Class::Permanent, text));
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Permanent, text));
     }
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     for secret in ["", "secret", "whsec_AA==", "whsec_!"] {
         let outcome = send_signed(&inside(), &receiver.url("/"), secret).await;
-        assert_eq!(outcome.class, Class::Transient, "{secret}");
+        assert_eq!(outcome.class, OutcomeClass::Transient, "{secret}");
         assert!(error(&outcome).starts_with("webhook secret ") && error(&outcome).contains("24 to 64"), "{outcome:?}");
     }
     assert!(receiver.try_next().is_none());
@@ -303,22 +308,27 @@ async fn tls_is_checked_and_ca_file_adds_trust() {
     let receiver = ScriptedServer::start(yes(certificates.acceptor())).await;
     let url = format!("https://localhost:{}/", receiver.port());
     let outcome = send(&inside(), &url).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate not trusted"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: certificate not trusted"));
     assert!(outcome.hint.is_some_and(|hint| hint.contains("webhook.ca_file")), "{outcome:?}");
 
     let trusting = WebhookConfig { ca_file: Some(certificates.authority_file()), ..inside() };
     let outcome = send(&trusting, &url).await;
-    assert_eq!((outcome.class, outcome.status), (Class::Delivered, Some(200)), "{outcome:?}");
+    assert_eq!((outcome.class, outcome.status), (OutcomeClass::Delivered, Some(200)), "{outcome:?}");
 
     let others = Certificates::for_names(&["other.test"]);
     let receiver = ScriptedServer::start(yes(others.acceptor())).await;
     let trusting = WebhookConfig { ca_file: Some(others.authority_file()), ..inside() };
     let outcome = send(&trusting, &format!("https://localhost:{}/", receiver.port())).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: certificate is for another name"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: certificate is for another name"));
+
+    let receiver = ScriptedServer::start(yes(Certificates::authority_as_server())).await;
+    let outcome = send(&inside(), &format!("https://localhost:{}/", receiver.port())).await;
+    assert_eq!(error(&outcome), "TLS: certificate is that of an authority, not of a server");
+    assert!(outcome.hint.is_some_and(|hint| hint.contains("webhook.ca_file")), "{outcome:?}");
 
     let plain = HttpCatcher::start([]).await.expect("a receiver");
     let outcome = send(&inside(), &format!("https://{}/", plain.address())).await;
-    assert_eq!((outcome.class, error(&outcome)), (Class::Transient, "TLS: the other side does not speak TLS"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: the other side does not speak TLS"));
 }
 
 /// A broken `ca_file` is found at start, by name, and not at the first alert.
@@ -343,7 +353,7 @@ async fn a_slow_answer_inside_the_deadline_counts() {
         receiver.next().await;
         gate.cancel();
     });
-    assert_eq!(outcome.class, Class::Delivered);
+    assert_eq!(outcome.class, OutcomeClass::Delivered);
 }
 
 /// The operator reads the beginning of a refusal and what to do about it; the error stays free of both.

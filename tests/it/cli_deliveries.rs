@@ -8,7 +8,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::{Contact, Endpoint};
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Class, DeliveryId, Mute, Outcome};
+use quotabell::types::{Alert, DeliveryId, Mute, Outcome, OutcomeClass};
 use serde_json::{Value, json};
 
 /// A list that ends at a page's end would hide the rest; --limit takes the newest.
@@ -157,7 +157,7 @@ async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {
     }
     assert_eq!(run(&outbox.server, "deliveries resume").told(), "sending goes on\nexit 0");
     let leased = outbox.lease("t", LONG).await.leased;
-    let failed = Outcome { status: None, ..outcome(Class::Transient) };
+    let failed = Outcome { status: None, ..outcome(OutcomeClass::Transient) };
     for leased in leased.iter().filter(|leased| leased.destination.as_str() == "email") {
         let retry = Settlement::Retry(failed.clone(), std::time::Duration::from_secs(3600));
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
@@ -282,7 +282,7 @@ async fn what_the_other_side_said_is_shown_with_the_attempt() {
     let refused = Outcome {
         reply: Some("5.1.1 no such user".to_owned()),
         peer: Some("mail.test:25".to_owned()),
-        ..outcome(Class::Permanent)
+        ..outcome(OutcomeClass::Permanent)
     };
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Dead(refused)).await.expect("settles");
     let shown = run(&outbox.server, &format!("deliveries show {}", leased.id)).expect_done();

@@ -13,7 +13,7 @@ use crate::support::recorded_usage::RecordedUsage;
 use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, Settlement, act, pause, resume};
-use quotabell::types::{Alert, Class, DeliveryId, DisableReason, DisabledState, Mute, Outcome, UnixMs};
+use quotabell::types::{Alert, DeliveryId, DisableReason, DisabledState, Mute, Outcome, OutcomeClass, UnixMs};
 use quotabell::wire::Partitions;
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn refused() -> Outcome {
         error: Some("HTTP 410".to_owned()),
         reply: Some("no such hook".to_owned()),
         peer: Some("dead.test:443".to_owned()),
-        ..outcome(Class::Permanent)
+        ..outcome(OutcomeClass::Permanent)
     }
 }
 
@@ -47,18 +47,18 @@ fn refused() -> Outcome {
 async fn each_state_of_a_delivery_gives_its_sentence() {
     let outbox = Outbox::start();
     let mut deliveries = vec![
-        ("delivered", ended(&outbox, "delivered", Settlement::Delivered(outcome(Class::Delivered))).await),
+        ("delivered", ended(&outbox, "delivered", Settlement::Delivered(outcome(OutcomeClass::Delivered))).await),
         ("dead", ended(&outbox, "dead", Settlement::Dead(refused())).await),
         ("discarded", ended(&outbox, "discarded", Settlement::Dead(refused())).await),
-        ("muted", ended(&outbox, "muted", Settlement::Muted("the contact is muted: new office".to_owned())).await),
+        ("muted", ended(&outbox, "muted", Settlement::Muted("the contact is muted: new receiver".to_owned())).await),
         ("expired", ended(&outbox, "expired", Settlement::Expired).await),
         ("retried later", {
-            let retry = Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600));
+            let retry = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
             ended(&outbox, "later", retry).await
         }),
     ];
     deliveries.push(("refused, tried for a day", {
-        let retry = Settlement::Retry(outcome(Class::Rejected), Duration::from_secs(3600));
+        let retry = Settlement::Retry(outcome(OutcomeClass::Rejected), Duration::from_secs(3600));
         ended(&outbox, "refused", retry).await
     }));
     let id = ended(&outbox, "gone", Settlement::ContactDisabled(refused())).await;

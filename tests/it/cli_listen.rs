@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::redis_server::RedisServer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -39,13 +39,13 @@ impl Listener {
     }
 
     async fn said_after(&mut self, beginning: &str) -> String {
-        let line = timeout(PATIENCE, self.said.next_line()).await.expect("said in time");
+        let line = timeout(WAIT_MAX, self.said.next_line()).await.expect("said in time");
         let line = line.expect("readable").expect("it runs");
         line.strip_prefix(beginning).unwrap_or_else(|| panic!("{line:?}")).to_owned()
     }
 
     async fn printed_line(&mut self) -> String {
-        let line = timeout(PATIENCE, self.printed.next_line()).await.expect("printed in time");
+        let line = timeout(WAIT_MAX, self.printed.next_line()).await.expect("printed in time");
         line.expect("readable").expect("it runs")
     }
 
@@ -57,7 +57,7 @@ impl Listener {
     async fn interrupt(mut self) {
         let id = self.child.id().expect("it runs");
         kill(Pid::from_raw(i32::try_from(id).expect("a process id")), Signal::SIGINT).expect("it runs");
-        let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends in time").expect("it ended");
+        let status = timeout(WAIT_MAX, self.child.wait()).await.expect("it ends in time").expect("it ended");
         assert_eq!(status.code(), Some(0));
     }
 }
@@ -89,7 +89,7 @@ async fn the_alerts_of_a_daemon_are_received_and_printed() {
 async fn post(url: &str, body: &str) -> (u16, String) {
     // A second test in this process finds the provider installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+    let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).build().expect("a client");
     let response = client.post(url).body(body.to_owned()).send().await.expect("it answers");
     (response.status().as_u16(), response.text().await.expect("a body"))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::daemon::{Daemon, DaemonSetup};
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{secret, verify};
@@ -11,7 +11,7 @@ use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{Channel, DeliveryId, meters};
 
 /// A Redis and a daemon that is to be started on it.
-struct Town {
+struct DaemonSetting {
     outbox: Outbox,
     setup: DaemonSetup,
 }
@@ -23,7 +23,7 @@ struct Admitted {
     member: String,
 }
 
-impl Town {
+impl DaemonSetting {
     fn found() -> Self {
         let outbox = Outbox::on(RedisServer::start());
         let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
@@ -100,26 +100,27 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     const CAP: usize = 2;
     const WINDOW_US: u64 = 1_000_000;
     const SUBJECTS: usize = 5;
-    let town = Town::found().capped("QUOTABELL__WEBHOOK__PER_DESTINATION", "2/1s");
+    let setting = DaemonSetting::found().capped("QUOTABELL__WEBHOOK__PER_DESTINATION", "2/1s");
     let mut busy = HttpCatcher::start([]).await.expect("a receiver");
     let mut calm = HttpCatcher::start([]).await.expect("a receiver");
-    let mut daemon = town.setup.start().await;
+    let mut daemon = setting.setup.start().await;
     for n in 0..SUBJECTS {
         let name = format!("s{n}");
-        town.set(&name, serde_json::json!([webhook("a", &busy), webhook("b", &busy)])).await;
-        town.cross(&name).await;
+        setting.set(&name, serde_json::json!([webhook("a", &busy), webhook("b", &busy)])).await;
+        setting.cross(&name).await;
     }
-    town.set("calm", serde_json::json!([webhook("c", &calm)])).await;
-    town.cross("calm").await;
+    setting.set("calm", serde_json::json!([webhook("c", &calm)])).await;
+    setting.cross("calm").await;
 
     // What the window has admitted, seen by looking all the time; each call stays for a second.
-    let window = town.outbox.keys.cap(Channel::Webhook, Some(&origin(&busy)));
+    let window = setting.outbox.keys.cap(Channel::Webhook, Some(&origin(&busy)));
     let admitted = std::sync::Mutex::new(BTreeSet::new());
     eventually("everything is delivered", || async {
-        let members: Vec<(String, u64)> = town.outbox.run("ZRANGE", &[window.as_str(), "0", "-1", "WITHSCORES"]).await;
+        let members: Vec<(String, u64)> =
+            setting.outbox.run("ZRANGE", &[window.as_str(), "0", "-1", "WITHSCORES"]).await;
         let members = members.into_iter().map(|(member, at_us)| Admitted { at_us, member });
         admitted.lock().expect("not poisoned").extend(members);
-        (town.outbox.totals().await.delivered == 2 * SUBJECTS as u64 + 1).then_some(())
+        (setting.outbox.totals().await.delivered == 2 * SUBJECTS as u64 + 1).then_some(())
     })
     .await;
     let admitted: Vec<u64> =
@@ -140,7 +141,7 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     assert_eq!(paths.len(), 2 * SUBJECTS, "each contact got each alert once");
     assert!(busy.try_next().is_none());
     assert!(calm.next().await.arrived < last.expect("one"), "the calm receiver was not held up");
-    town.expect_one_attempt_each(2 * SUBJECTS + 1).await;
+    setting.expect_one_attempt_each(2 * SUBJECTS + 1).await;
     // Each comes back a few times, not at every place that becomes free.
     let throttled = throttled(&mut daemon, "webhook").await;
     assert!((1..=10 * 2 * SUBJECTS as u64).contains(&throttled), "{throttled}");
@@ -154,40 +155,41 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
 #[tokio::test]
 async fn mail_beyond_the_cap_waits_for_the_next_minute() {
     let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
-    let town =
-        Town::found().capped("QUOTABELL__EMAIL__PER_MINUTE", "2").capped("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url());
-    let mut daemon = town.setup.start().await;
+    let setting = DaemonSetting::found()
+        .capped("QUOTABELL__EMAIL__PER_MINUTE", "2")
+        .capped("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url());
+    let mut daemon = setting.setup.start().await;
     for n in 0..5 {
         let name = format!("s{n}");
-        town.set(&name, serde_json::json!([{"channel": "email", "address": format!("{name}@b.test")}])).await;
-        town.cross(&name).await;
+        setting.set(&name, serde_json::json!([{"channel": "email", "address": format!("{name}@b.test")}])).await;
+        setting.cross(&name).await;
     }
-    let window = town.outbox.keys.cap(Channel::Email, None);
+    let window = setting.outbox.keys.cap(Channel::Email, None);
     let mut mails = BTreeSet::new();
     for expected in [2, 4, 5] {
         let left = 5 - expected;
         let put_off = eventually("so many leave and the rest waits", || async {
-            let delivered = town.outbox.totals().await.delivered as usize;
+            let delivered = setting.outbox.totals().await.delivered as usize;
             assert!(delivered <= expected, "{delivered} have left");
             // Asked in this order, the sum is never later than the window's end.
-            let now_ms = town.server_ms().await;
-            let left_ms: i64 = town.outbox.run("PTTL", &window).await;
-            let put_off = town.put_off_until(now_ms + left_ms.max(0) - 2).await;
+            let now_ms = setting.server_ms().await;
+            let left_ms: i64 = setting.outbox.run("PTTL", &window).await;
+            let put_off = setting.put_off_until(now_ms + left_ms.max(0) - 2).await;
             (delivered == expected && put_off.len() == left && left_ms > 0).then_some(put_off)
         })
         .await;
         while mails.len() < expected {
-            let mail = tokio::time::timeout(PATIENCE, mailbox.next()).await.expect("a mail in time");
+            let mail = tokio::time::timeout(WAIT_MAX, mailbox.next()).await.expect("a mail in time");
             assert!(mails.insert(mail.to), "one mail each");
         }
         assert!(mailbox.try_next().is_none());
         // The minute is over.
-        let _: u64 = town.outbox.run("DEL", &window).await;
+        let _: u64 = setting.outbox.run("DEL", &window).await;
         for id in put_off {
-            town.outbox.let_time_pass(&id).await;
+            setting.outbox.let_time_pass(&id).await;
         }
     }
-    town.expect_one_attempt_each(5).await;
+    setting.expect_one_attempt_each(5).await;
     // Three were put off in the first minute, one in the second.
     assert_eq!(throttled(&mut daemon, "email").await, 3 + 1);
     daemon.drain().await;
@@ -196,44 +198,44 @@ async fn mail_beyond_the_cap_waits_for_the_next_minute() {
 /// Whoever overwrites a cap's key must find that alerts wait, and why; not that they are lost, nor that the cap is.
 #[tokio::test]
 async fn a_cap_whose_key_holds_something_else_holds_back_and_loses_nothing() {
-    let town = Town::found().capped("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
+    let setting = DaemonSetting::found().capped("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
     let mut broken = HttpCatcher::start([]).await.expect("a receiver");
     let mut whole = HttpCatcher::start([]).await.expect("a receiver");
-    let key = town.outbox.keys.cap(Channel::Webhook, Some(&origin(&broken)));
-    let () = town.outbox.run("SET", &[key.as_str(), "somebody else's"]).await;
-    let mut daemon = town.setup.start().await;
+    let key = setting.outbox.keys.cap(Channel::Webhook, Some(&origin(&broken)));
+    let () = setting.outbox.run("SET", &[key.as_str(), "somebody else's"]).await;
+    let mut daemon = setting.setup.start().await;
     for (name, contact) in
         [("alice", webhook("a", &broken)), ("bob", webhook("b", &broken)), ("carol", webhook("c", &whole))]
     {
-        town.set(name, serde_json::json!([contact])).await;
-        town.cross(name).await;
+        setting.set(name, serde_json::json!([contact])).await;
+        setting.cross(name).await;
     }
-    tokio::time::timeout(PATIENCE, whole.next()).await.expect("the other destination is not held up");
+    tokio::time::timeout(WAIT_MAX, whole.next()).await.expect("the other destination is not held up");
     let said = daemon.says("the key of a cap holds something else").await;
     assert!(said.contains("ERROR") && said.contains("quota_cap:{usage}:webhook:*"), "{said}");
     for _ in 0..3 {
         let put_off = eventually("both wait", || async {
-            let put_off = town.put_off_until(town.server_ms().await + 1).await;
+            let put_off = setting.put_off_until(setting.server_ms().await + 1).await;
             (put_off.len() == 2).then_some(put_off)
         })
         .await;
         for id in put_off {
-            town.outbox.let_time_pass(&id).await;
+            setting.outbox.let_time_pass(&id).await;
         }
     }
     let times = daemon.lines_after(0).iter().filter(|line| line.contains("the key of a cap holds")).count();
     assert_eq!(times, 1, "said once");
     assert!(broken.try_next().is_none());
-    let _: u64 = town.outbox.run("DEL", &key).await;
-    for id in town.put_off_until(0).await {
-        town.outbox.let_time_pass(&id).await;
+    let _: u64 = setting.outbox.run("DEL", &key).await;
+    for id in setting.put_off_until(0).await {
+        setting.outbox.let_time_pass(&id).await;
     }
     for _ in 0..2 {
-        let request = tokio::time::timeout(PATIENCE, broken.next()).await.expect("it leaves once it is mended");
+        let request = tokio::time::timeout(WAIT_MAX, broken.next()).await.expect("it leaves once it is mended");
         verify(&request, &secret(7));
     }
-    eventually("all are delivered", || async { (town.outbox.totals().await.delivered == 3).then_some(()) }).await;
-    town.expect_one_attempt_each(3).await;
+    eventually("all are delivered", || async { (setting.outbox.totals().await.delivered == 3).then_some(()) }).await;
+    setting.expect_one_attempt_each(3).await;
     let port = broken.address().port().to_string();
     assert!(daemon.lines_after(0).iter().all(|line| !line.contains(&port)), "no address in the log");
     daemon.drain().await;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::redis_users::{PASSWORD, documented, documented_user, expect_nothing_refused, set_user};
@@ -160,7 +160,7 @@ async fn a_slot_that_moves_under_traffic_costs_nothing_and_doubles_nothing() {
     all_counted(&client).await;
     let mut delivered: BTreeMap<String, u32> = BTreeMap::new();
     while delivered.len() < 2 * usize::try_from(SUBJECTS).expect("a few") {
-        let caught = tokio::time::timeout(PATIENCE, receiver.next()).await.expect("every alert arrives");
+        let caught = tokio::time::timeout(WAIT_MAX, receiver.next()).await.expect("every alert arrives");
         if caught.status == 204 {
             let id = caught.headers["webhook-id"].to_str().expect("an id").to_owned();
             *delivered.entry(id).or_default() += 1;

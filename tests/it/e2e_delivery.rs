@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::daemon::DaemonSetup;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
@@ -17,14 +17,14 @@ use quotabell::views::deliveries::show;
 use tokio_util::sync::CancellationToken;
 
 /// A Redis with a receiver and a mail server for one test.
-struct Town {
+struct DeliverySetting {
     outbox: Outbox,
     receiver: HttpCatcher,
     mailbox: SmtpCatcher,
     setup: DaemonSetup,
 }
 
-impl Town {
+impl DeliverySetting {
     /// The receiver answers in this order, then 204.
     async fn found(answers: impl IntoIterator<Item = Answer>) -> Self {
         let outbox = Outbox::on(RedisServer::start());
@@ -56,12 +56,12 @@ impl Town {
 
     async fn request(&mut self) -> Verified {
         let request: CaughtRequest =
-            tokio::time::timeout(PATIENCE, self.receiver.next()).await.expect("a request in time");
+            tokio::time::timeout(WAIT_MAX, self.receiver.next()).await.expect("a request in time");
         verify(&request, &secret(7))
     }
 
     async fn mail(&mut self) -> CaughtMail {
-        tokio::time::timeout(PATIENCE, self.mailbox.next()).await.expect("a mail in time")
+        tokio::time::timeout(WAIT_MAX, self.mailbox.next()).await.expect("a mail in time")
     }
 
     /// The ids of all deliveries.
@@ -95,16 +95,16 @@ fn log_of(detail: &DeliveryDetailView) -> Vec<(Option<u16>, &str)> {
 /// The whole promise in one: counted, crossed, mailed and posted, signed, once.
 #[tokio::test]
 async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
-    let mut town = Town::found([]).await;
+    let mut setting = DeliverySetting::found([]).await;
     let email = serde_json::json!({"id": "m", "channel": "email", "address": "alice@b.test"});
-    let contacts = serde_json::Value::from(vec![email, town.webhook("w")]);
-    town.hset("alice", "contacts", &contacts.to_string()).await;
-    town.hset("alice", "timezone", "Asia/Ho_Chi_Minh").await;
-    let daemon = town.setup.start().await;
-    town.add("alice", 79).await;
-    town.add("alice", 1).await;
+    let contacts = serde_json::Value::from(vec![email, setting.webhook("w")]);
+    setting.hset("alice", "contacts", &contacts.to_string()).await;
+    setting.hset("alice", "timezone", "Asia/Ho_Chi_Minh").await;
+    let daemon = setting.setup.start().await;
+    setting.add("alice", 79).await;
+    setting.add("alice", 1).await;
 
-    let Verified { id, body } = town.request().await;
+    let Verified { id, body } = setting.request().await;
     assert!(id.starts_with("alert_") && id.len() == 38, "{id}");
     assert_eq!(body["type"], "quota.threshold_reached");
     let data = &body["data"];
@@ -116,7 +116,7 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
     let resets_at = data["resets_at"].as_str().expect("text");
     assert!(resets_at.ends_with("T17:00:00Z"), "midnight in Ho Chi Minh City: {resets_at}");
 
-    let mail = town.mail().await;
+    let mail = setting.mail().await;
     assert_eq!(
         (mail.from.as_str(), mail.to.as_slice()),
         ("alerts@example.com", ["alice@b.test".to_owned()].as_slice())
@@ -135,69 +135,69 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
         assert!(part.content.contains("alice") && part.content.contains("80"), "{}", part.content);
     }
 
-    for id in town.deliveries().await {
-        let detail = town.ended(&id, "delivered").await;
+    for id in setting.deliveries().await {
+        let detail = setting.ended(&id, "delivered").await;
         assert_eq!(detail.attempt_log.len(), 1);
-        assert_eq!(detail.delivery.alert_id, Some(town.alert_id(&body).await));
+        assert_eq!(detail.delivery.alert_id, Some(setting.alert_id(&body).await));
         if detail.delivery.channel.as_str() == "email" {
             assert_eq!(id.as_str(), delivery);
         }
     }
     // More of the same raises the next threshold and nothing twice.
-    town.add("alice", 5).await;
-    town.add("alice", 40).await;
-    let second = town.request().await;
+    setting.add("alice", 5).await;
+    setting.add("alice", 40).await;
+    let second = setting.request().await;
     assert_eq!(second.body["data"]["threshold_percent"], 100);
     assert_ne!(second.id, id);
-    assert!(ParsedMail::parse(&town.mail().await.text()).header("Subject").contains("100"));
-    eventually("both are settled", || async { (town.outbox.totals().await.delivered == 4).then_some(()) }).await;
+    assert!(ParsedMail::parse(&setting.mail().await.text()).header("Subject").contains("100"));
+    eventually("both are settled", || async { (setting.outbox.totals().await.delivered == 4).then_some(()) }).await;
     daemon.drain().await;
-    assert!(town.receiver.try_next().is_none() && town.mailbox.try_next().is_none());
-    assert_eq!(town.outbox.assert_balanced().await.raised, 2);
+    assert!(setting.receiver.try_next().is_none() && setting.mailbox.try_next().is_none());
+    assert_eq!(setting.outbox.assert_balanced().await.raised, 2);
 }
 
 /// A receiver that is down for a moment gets its alert afterwards, and can tell that it is the same one.
 #[tokio::test]
 async fn a_receiver_that_recovers_gets_the_same_alert_and_every_attempt_is_logged() {
-    let mut town = Town::found([Answer::status(503), Answer::status(503)]).await;
-    town.reach("alice", "w").await;
-    let daemon = town.setup.start().await;
-    town.add("alice", 80).await;
-    let tries = [town.request().await, town.request().await, town.request().await];
+    let mut setting = DeliverySetting::found([Answer::status(503), Answer::status(503)]).await;
+    setting.reach("alice", "w").await;
+    let daemon = setting.setup.start().await;
+    setting.add("alice", 80).await;
+    let tries = [setting.request().await, setting.request().await, setting.request().await];
     assert!(tries.iter().all(|one| one.id == tries[0].id && one.body == tries[0].body), "{tries:?}");
-    let id = town.deliveries().await.remove(0);
-    let detail = town.ended(&id, "delivered").await;
+    let id = setting.deliveries().await.remove(0);
+    let detail = setting.ended(&id, "delivered").await;
     assert_eq!(log_of(&detail), [(Some(503), "transient"), (Some(503), "transient"), (Some(204), "delivered")]);
     let times: Vec<i64> = detail.attempt_log.iter().map(|attempt| attempt.at_ms.0).collect();
     // The delays of the configuration, 50 ms and then 200 ms, less a fifth.
     assert!(times[1] - times[0] >= 40 && times[2] - times[1] >= 160, "{times:?}");
     daemon.drain().await;
-    assert!(town.receiver.try_next().is_none());
+    assert!(setting.receiver.try_next().is_none());
 }
 
 /// A receiver that drops a webhook is left alone with it; once an operator replays, it is the same alert and not a new
 /// one.
 #[tokio::test]
 async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id() {
-    let mut town = Town::found([Answer::status(422).header("webhook-delivery", "abort-message")]).await;
-    town.reach("alice", "w").await;
-    let daemon = town.setup.start().await;
-    town.add("alice", 80).await;
-    let first = town.request().await;
-    let id = town.deliveries().await.remove(0);
-    let dead = town.ended(&id, "dead").await;
+    let mut setting = DeliverySetting::found([Answer::status(422).header("webhook-delivery", "abort-message")]).await;
+    setting.reach("alice", "w").await;
+    let daemon = setting.setup.start().await;
+    setting.add("alice", 80).await;
+    let first = setting.request().await;
+    let id = setting.deliveries().await.remove(0);
+    let dead = setting.ended(&id, "dead").await;
     assert_eq!(log_of(&dead), [(Some(422), "permanent")]);
-    assert_eq!(town.outbox.assert_balanced().await.dead, 1);
+    assert_eq!(setting.outbox.assert_balanced().await.dead, 1);
 
     let ids = std::slice::from_ref(&id);
     let answers =
-        act(&town.outbox.client, &town.outbox.keys, DeliveryAction::Replay, ids).await.expect("redis answers");
+        act(&setting.outbox.client, &setting.outbox.keys, DeliveryAction::Replay, ids).await.expect("redis answers");
     assert_eq!(answers[0].answer, ActionAnswer::Done);
-    let second = town.request().await;
+    let second = setting.request().await;
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));
-    let detail = town.ended(&id, "delivered").await;
+    let detail = setting.ended(&id, "delivered").await;
     assert_eq!(log_of(&detail), [(Some(422), "permanent"), (Some(204), "delivered")]);
-    let totals = town.outbox.assert_balanced().await;
+    let totals = setting.outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.dead, totals.dead_kept), (1, 0, 0));
     daemon.drain().await;
 }
@@ -206,75 +206,76 @@ async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id()
 #[tokio::test]
 async fn killed_between_crossing_and_delivery_the_next_start_delivers_the_same_id() {
     let gate = CancellationToken::new();
-    let mut town = Town::found([Answer::status(204).held_by(&gate)]).await;
-    town.reach("alice", "w").await;
+    let mut setting = DeliverySetting::found([Answer::status(204).held_by(&gate)]).await;
+    setting.reach("alice", "w").await;
     // The lease lasts five seconds longer.
-    town.setup = town.setup.clone().env("QUOTABELL__WEBHOOK__TIMEOUT", "500ms");
-    let daemon = town.setup.start().await;
-    town.add("alice", 80).await;
-    let first = town.request().await;
+    setting.setup = setting.setup.clone().env("QUOTABELL__WEBHOOK__TIMEOUT", "500ms");
+    let daemon = setting.setup.start().await;
+    setting.add("alice", 80).await;
+    let first = setting.request().await;
     daemon.kill().await;
     gate.cancel();
-    town.add("alice", 1).await;
-    let totals = town.outbox.assert_balanced().await;
+    setting.add("alice", 1).await;
+    let totals = setting.outbox.assert_balanced().await;
     assert_eq!((totals.raised, totals.delivered, totals.pending), (1, 0, 1));
 
-    let daemon = town.setup.start().await;
-    let second = town.request().await;
+    let daemon = setting.setup.start().await;
+    let second = setting.request().await;
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));
-    let id = town.deliveries().await.remove(0);
-    let detail = town.ended(&id, "delivered").await;
+    let id = setting.deliveries().await.remove(0);
+    let detail = setting.ended(&id, "delivered").await;
     // The first attempt was counted when it was leased; its outcome died with the daemon.
     assert_eq!((detail.delivery.attempts, log_of(&detail)), (2, vec![(Some(204), "delivered")]));
     daemon.drain().await;
-    assert!(town.receiver.try_next().is_none());
-    assert_eq!(town.outbox.assert_balanced().await.raised, 1);
+    assert!(setting.receiver.try_next().is_none());
+    assert_eq!(setting.outbox.assert_balanced().await.raised, 1);
 }
 
 /// Two daemons share the work; a customer must not hear them both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_daemons_at_once_deliver_each_alert_once() {
     const SUBJECTS: usize = 60;
-    let mut town = Town::found([]).await;
+    let mut setting = DeliverySetting::found([]).await;
     for number in 0..SUBJECTS {
-        town.reach(&format!("s{number}"), "w").await;
+        setting.reach(&format!("s{number}"), "w").await;
     }
-    let (first, second) = tokio::join!(town.setup.start(), town.setup.start());
+    let (first, second) = tokio::join!(setting.setup.start(), setting.setup.start());
     for units in [50, 30, 20, 7] {
         for number in 0..SUBJECTS {
-            town.add(&format!("s{number}"), units).await;
+            setting.add(&format!("s{number}"), units).await;
         }
     }
     let expected = 2 * SUBJECTS as u64;
-    eventually("all is delivered", || async { (town.outbox.totals().await.delivered == expected).then_some(()) }).await;
+    eventually("all is delivered", || async { (setting.outbox.totals().await.delivered == expected).then_some(()) })
+        .await;
     first.drain().await;
     second.drain().await;
     let mut heard: BTreeMap<String, u32> = BTreeMap::new();
-    while let Some(request) = town.receiver.try_next() {
+    while let Some(request) = setting.receiver.try_next() {
         *heard.entry(verify(&request, &secret(7)).id).or_default() += 1;
     }
     assert_eq!(heard.len() as u64, expected);
     assert!(heard.values().all(|times| *times == 1), "{heard:?}");
-    let totals = town.outbox.assert_balanced().await;
+    let totals = setting.outbox.assert_balanced().await;
     assert_eq!((totals.raised, totals.made, totals.counted), (expected, expected, 4 * SUBJECTS as u64));
 }
 
 /// An alert without anybody to tell waits, loudly, and goes out when the platform writes a contact by plain HSET.
 #[tokio::test]
 async fn a_contact_that_comes_later_gets_the_waiting_alert_within_seconds() {
-    let mut town = Town::found([]).await;
-    let mut daemon = town.setup.start().await;
-    town.add("alice", 80).await;
-    eventually("it waits", || async { (town.outbox.totals().await.waiting == 1).then_some(()) }).await;
+    let mut setting = DeliverySetting::found([]).await;
+    let mut daemon = setting.setup.start().await;
+    setting.add("alice", 80).await;
+    eventually("it waits", || async { (setting.outbox.totals().await.waiting == 1).then_some(()) }).await;
     daemon.says("ERROR").await;
-    let before = town.outbox.totals().await.now;
-    town.reach("alice", "w").await;
-    let request = town.request().await;
+    let before = setting.outbox.totals().await.now;
+    setting.reach("alice", "w").await;
+    let request = setting.request().await;
     assert_eq!(request.body["data"]["subject"], "alice");
-    let took_ms = town.outbox.totals().await.now.0 - before.0;
+    let took_ms = setting.outbox.totals().await.now.0 - before.0;
     assert!(took_ms < 5_000, "{took_ms} ms");
-    eventually("it is settled", || async { (town.outbox.totals().await.delivered == 1).then_some(()) }).await;
-    let totals = town.outbox.assert_balanced().await;
+    eventually("it is settled", || async { (setting.outbox.totals().await.delivered == 1).then_some(()) }).await;
+    let totals = setting.outbox.assert_balanced().await;
     assert_eq!((totals.cancelled, totals.waiting, totals.pending), (1, 0, 0));
     daemon.drain().await;
 }
@@ -282,26 +283,26 @@ async fn a_contact_that_comes_later_gets_the_waiting_alert_within_seconds() {
 /// A customer who buys a smaller or a larger plan is judged by it within the second.
 #[tokio::test]
 async fn a_limit_changed_by_hset_takes_effect_within_a_second() {
-    let mut town = Town::found([]).await;
-    town.reach("alice", "w").await;
-    town.hset("alice", "limit:requests", "1000000").await;
-    let daemon = town.setup.start().await;
-    town.add("alice", 500).await;
-    eventually("it is counted", || async { (town.outbox.totals().await.counted == 1).then_some(()) }).await;
-    assert_eq!(town.outbox.totals().await.raised, 0);
-    let changed = town.outbox.totals().await.now;
-    town.hset("alice", "limit:requests", "600").await;
+    let mut setting = DeliverySetting::found([]).await;
+    setting.reach("alice", "w").await;
+    setting.hset("alice", "limit:requests", "1000000").await;
+    let daemon = setting.setup.start().await;
+    setting.add("alice", 500).await;
+    eventually("it is counted", || async { (setting.outbox.totals().await.counted == 1).then_some(()) }).await;
+    assert_eq!(setting.outbox.totals().await.raised, 0);
+    let changed = setting.outbox.totals().await.now;
+    setting.hset("alice", "limit:requests", "600").await;
     // It takes effect with the subject's next event; which one that is depends on when the change is noticed.
     for events in 2_u64.. {
-        town.add("alice", 1).await;
-        eventually("it is counted", || async { (town.outbox.totals().await.counted == events).then_some(()) }).await;
-        let totals = town.outbox.totals().await;
+        setting.add("alice", 1).await;
+        eventually("it is counted", || async { (setting.outbox.totals().await.counted == events).then_some(()) }).await;
+        let totals = setting.outbox.totals().await;
         if totals.raised > 0 {
             break;
         }
         assert!(totals.now.0 - changed.0 <= 1_000, "not noticed after {events} events");
     }
-    let request = town.request().await;
+    let request = setting.request().await;
     assert_eq!((&request.body["data"]["limit"], &request.body["data"]["threshold_percent"]), (&600.into(), &80.into()));
     daemon.drain().await;
 }

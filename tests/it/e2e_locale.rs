@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::support::contacts_api::ContactsApi;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use quotabell::demo::receivers::{Phase, Reply, Times};
 use serde_json::{Value, json};
 
 /// What arrives next: to whom, and the mail, which must be plain ASCII on its way.
 async fn next(api: &mut ContactsApi) -> (String, ParsedMail) {
-    let mail = tokio::time::timeout(PATIENCE, api.mailbox.next()).await.expect("a mail in time");
+    let mail = tokio::time::timeout(WAIT_MAX, api.mailbox.next()).await.expect("a mail in time");
     assert!(mail.raw.is_ascii(), "a server without 8BITMIME must be able to pass it on");
     (mail.to.concat(), ParsedMail::parse(&mail.text()))
 }

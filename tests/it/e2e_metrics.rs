@@ -116,7 +116,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let address = daemon.http().await;
     eventually("everything is judged, and the daemon knows it", || async {
         let totals = outbox.totals().await;
-        let page = support::daemon::page(address, "/metrics").await?;
+        let page = support::daemon::http_get(address, "/metrics").await?;
         let judged = totals.counted == 5 && totals.refused == 3 && totals.waiting == 2;
         (judged && page.body.contains(&format!("\n{} 5\n", meters::COUNTED))).then_some(())
     })
@@ -129,7 +129,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     add(&outbox, &["subject", "dora", "units", "1"]).await;
     daemon.says("a counter was changed by somebody else: what is stored counts").await;
     eventually("what is stored counts", || async {
-        let page = support::daemon::page(address, "/metrics").await?;
+        let page = support::daemon::http_get(address, "/metrics").await?;
         page.body.contains(&format!("\n{} 6\n", meters::COUNTED)).then_some(())
     })
     .await;
@@ -139,7 +139,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     // may.
     let _: u64 = outbox.run("EVAL", &[ADDED_AND_TRIMMED, "0"]).await;
     eventually("the gap is found", || async {
-        let page = support::daemon::page(address, "/metrics").await?;
+        let page = support::daemon::http_get(address, "/metrics").await?;
         page.body.contains(&format!("{} 4", meters::GAP)).then_some(())
     })
     .await;
@@ -211,13 +211,13 @@ async fn metrics_are_served_while_redis_is_away() {
     server.kill();
     let address = daemon.http().await;
     eventually("it is not ready", || async {
-        let page = support::daemon::page(address, "/metrics").await?;
+        let page = support::daemon::http_get(address, "/metrics").await?;
         page.body.contains(&format!("{} 0", meters::READY)).then_some(())
     })
     .await;
     server.restart();
     eventually("it is ready again", || async {
-        let page = support::daemon::page(address, "/metrics").await?;
+        let page = support::daemon::http_get(address, "/metrics").await?;
         page.body.contains(&format!("{} 1", meters::READY)).then_some(())
     })
     .await;
@@ -239,7 +239,7 @@ async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
     let address = daemon.http().await;
     let shows = |line: String| async move {
         eventually(&line, || async {
-            let page = support::daemon::page(address, "/metrics").await?;
+            let page = support::daemon::http_get(address, "/metrics").await?;
             page.body.contains(&line).then_some(())
         })
         .await;

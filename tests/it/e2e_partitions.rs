@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
-use crate::support::daemon::{Daemon, DaemonSetup, page};
+use crate::support::daemon::{Daemon, DaemonSetup, http_get};
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
 use crate::support::redis_cluster::RedisCluster;
@@ -291,7 +291,7 @@ async fn a_cap_and_a_replay_are_about_all_partitions() {
     let put_off = r#"quotabell_deliveries_throttled_total{channel="webhook"} "#;
     let address = capped.http().await;
     eventually("the others are put off", || async {
-        let text = page(address, "/metrics").await?.body;
+        let text = http_get(address, "/metrics").await?.body;
         let times = text.lines().find_map(|line| line.strip_prefix(put_off)?.parse::<u64>().ok())?;
         (times >= 3).then_some(())
     })

@@ -38,7 +38,7 @@ async fn all_counted(client: &RedisClient, events: u64) {
 async fn is_ready(daemon: &mut Daemon) {
     let address = daemon.http().await;
     eventually("/readyz says 200", || async {
-        support::daemon::page(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
+        support::daemon::http_get(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
     })
     .await;
 }
@@ -47,7 +47,7 @@ async fn is_ready(daemon: &mut Daemon) {
 async fn is_not_ready(daemon: &mut Daemon, why: &str) {
     let address = daemon.http().await;
     eventually(why, || async {
-        let page = support::daemon::page(address, "/readyz").await?;
+        let page = support::daemon::http_get(address, "/readyz").await?;
         (page.status == 503 && page.body.contains(why)).then_some(())
     })
     .await;
@@ -348,7 +348,7 @@ async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
         assert!(line.contains(key) || line.contains("read the checkpoint"), "{line}");
         let address = daemon.http().await;
         eventually("the metric says so", || async {
-            let page = support::daemon::page(address, "/metrics").await?;
+            let page = support::daemon::http_get(address, "/metrics").await?;
             page.body.contains("quotabell_counting_stopped 1").then_some(())
         })
         .await;

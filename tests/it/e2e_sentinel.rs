@@ -54,7 +54,7 @@ async fn more_are_counted(client: &RedisClient, events: u64) {
 async fn is_ready(daemon: &mut Daemon) {
     let address = daemon.http().await;
     eventually("/readyz says 200", || async {
-        crate::support::daemon::page(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
+        crate::support::daemon::http_get(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
     })
     .await;
 }

@@ -1,8 +1,8 @@
 //! How the daemon ends: drained by a signal, at once by a second one.
 
 use crate::support;
-use crate::support::daemon::{Daemon, DaemonSetup, READY, page};
-use crate::support::eventually::PATIENCE;
+use crate::support::daemon::{Daemon, DaemonSetup, READY, http_get};
+use crate::support::eventually::WAIT_MAX;
 use crate::support::outbox::Outbox;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::{secret, verify};
@@ -33,7 +33,7 @@ impl Sending {
         let daemon = setup.start().await;
         let _: String = outbox.run("XADD", &["usage", "*", "subject", "alice", "units", "4000"]).await;
         let mut sending = Self { outbox, catcher, gate, daemon, setup };
-        let request = tokio::time::timeout(PATIENCE, sending.catcher.next()).await.expect("the send begins");
+        let request = tokio::time::timeout(WAIT_MAX, sending.catcher.next()).await.expect("the send begins");
         verify(&request, &secret(1));
         sending
     }
@@ -44,7 +44,7 @@ async fn a_signal_drains(signal: Signal) {
     let address = daemon.http().await;
     daemon.signal(signal);
     daemon.says("draining").await;
-    let ready = page(address, "/readyz").await.expect("it still answers");
+    let ready = http_get(address, "/readyz").await.expect("it still answers");
     assert_eq!((ready.status, ready.body.as_str()), (503, "not ready: draining\n"));
     let () = outbox.run("XADD", &["usage", "*", "subject", "bob"]).await;
     gate.cancel();
@@ -96,7 +96,7 @@ async fn the_drain_ends_at_its_deadline_and_the_send_is_repeated_later() {
     outbox.let_time_pass(&DeliveryId::from_stored(queued.first().expect("one is leased"))).await;
     catcher.then(Answer::status(204).held_by(&gate));
     let daemon = setup.env("QUOTABELL__SHUTDOWN__DRAIN", "300ms").start().await;
-    tokio::time::timeout(PATIENCE, catcher.next()).await.expect("the second send begins");
+    tokio::time::timeout(WAIT_MAX, catcher.next()).await.expect("the second send begins");
     daemon.signal(Signal::SIGTERM);
     daemon.ended().await.expect_code(0, &["the drain's deadline passed"]);
     let totals = outbox.assert_balanced().await;
@@ -133,6 +133,6 @@ async fn a_signal_while_redis_is_waited_for_ends_the_daemon() {
 
 async fn heard(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
-    let length = tokio::time::timeout(PATIENCE, socket.recv(&mut buffer)).await.expect("in time").expect("a message");
+    let length = tokio::time::timeout(WAIT_MAX, socket.recv(&mut buffer)).await.expect("in time").expect("a message");
     String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
 }

@@ -18,13 +18,13 @@ const TAKES_OVER: &str = "taking over: this daemon reads from now on";
 const FOREVER_MS: &str = "3600000";
 
 /// One Redis for the daemons of a test.
-struct House {
+struct SharedRedis {
     outbox: Outbox,
     setup: DaemonSetup,
 }
 
-impl House {
-    fn build() -> Self {
+impl SharedRedis {
+    fn start() -> Self {
         let outbox = Outbox::on(RedisServer::start());
         let setup = DaemonSetup::on(&outbox.server.url());
         Self { outbox, setup }
@@ -70,7 +70,7 @@ impl House {
 async fn metric_is(daemon: &mut Daemon, metric: &str) {
     let address = daemon.http().await;
     eventually(metric, || async {
-        let page = support::daemon::page(address, "/metrics").await?;
+        let page = support::daemon::http_get(address, "/metrics").await?;
         page.body.lines().any(|line| line == metric).then_some(())
     })
     .await;
@@ -84,40 +84,40 @@ async fn reads(daemon: &mut Daemon) {
 /// useless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_daemon_reads_and_the_other_takes_over_when_it_is_killed() {
-    let house = House::build();
-    let (mut reader, mut standby) = house.reader_and_standby().await;
-    let name = house.holder().await.expect("somebody holds it");
+    let shared = SharedRedis::start();
+    let (mut reader, mut standby) = shared.reader_and_standby().await;
+    let name = shared.holder().await.expect("somebody holds it");
     assert!(standby.says(STANDS_BY).await.contains(&name), "the log names the one that reads");
     assert_eq!(standby.get("/readyz").await.status, 200, "a standby is ready");
-    house.add(20).await;
-    house.counted(20).await;
+    shared.add(20).await;
+    shared.counted(20).await;
     reads(&mut reader).await;
     let page = standby.get("/metrics").await.body;
     assert!(page.contains("quotabell_reading 0") && !page.contains("quotabell_commits_total"), "{page}");
 
     reader.kill().await;
-    house.add(20).await;
-    house.counted(40).await;
+    shared.add(20).await;
+    shared.counted(40).await;
     standby.says(TAKES_OVER).await;
     reads(&mut standby).await;
     let said = standby.lines_after(0).iter().filter(|line| line.contains(STANDS_BY)).count();
     assert_eq!(said, 1, "it is said once, not at every question");
     standby.drain().await;
-    assert_eq!(house.holder().await, None, "whoever comes next need not wait");
+    assert_eq!(shared.holder().await, None, "whoever comes next need not wait");
 }
 
 /// A deployment that stops the old daemon must not stop the counting until its lease has run out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_drains_hands_over_at_once() {
-    let house = House::build();
-    let (reader, mut standby) = house.reader_and_standby().await;
-    let before = house.holder().await;
-    house.add(20).await;
+    let shared = SharedRedis::start();
+    let (reader, mut standby) = shared.reader_and_standby().await;
+    let before = shared.holder().await;
+    shared.add(20).await;
     reader.drain().await;
-    assert_ne!(house.holder().await, before, "it has let the lease go");
+    assert_ne!(shared.holder().await, before, "it has let the lease go");
     standby.says(TAKES_OVER).await;
-    house.add(20).await;
-    house.counted(40).await;
+    shared.add(20).await;
+    shared.counted(40).await;
     standby.drain().await;
 }
 
@@ -125,25 +125,25 @@ async fn a_daemon_that_drains_hands_over_at_once() {
 /// lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
-    let house = House::build();
-    let home = house.setup.clone().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
-    let mut first = home.start().await;
+    let shared = SharedRedis::start();
+    let at_one_address = shared.setup.clone().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
+    let mut first = at_one_address.start().await;
     reads(&mut first).await;
-    let before = house.holder().await.expect("it reads");
+    let before = shared.holder().await.expect("it reads");
     first.kill().await;
-    let _: u64 = house.outbox.run("PEXPIRE", &[house.outbox.keys.lease().as_str(), FOREVER_MS]).await;
+    let _: u64 = shared.outbox.run("PEXPIRE", &[shared.outbox.keys.lease().as_str(), FOREVER_MS]).await;
 
     // Elsewhere on the same machine nobody can know that the first is dead.
-    let mut elsewhere = house.setup.start().await;
+    let mut elsewhere = shared.setup.start().await;
     elsewhere.says(STANDS_BY).await;
-    let mut second = home.start().await;
+    let mut second = at_one_address.start().await;
     reads(&mut second).await;
     assert!(!second.has_said(STANDS_BY));
-    let after = house.holder().await.expect("it reads");
+    let after = shared.holder().await.expect("it reads");
     let place = before.rsplit_once('/').expect("a name of three parts").0;
     assert!(after != before && after.starts_with(&format!("{place}/")), "{after} follows {before}");
-    house.add(5).await;
-    house.counted(5).await;
+    shared.add(5).await;
+    shared.counted(5).await;
     elsewhere.drain().await;
     second.drain().await;
 }
@@ -151,46 +151,46 @@ async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
 /// Two that take the lease from each other again and again would read everything twice and commit half of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_lost_its_lease_stands_by_and_does_not_take_it_back() {
-    let house = House::build();
-    let mut daemon = house.setup.start().await;
+    let shared = SharedRedis::start();
+    let mut daemon = shared.setup.start().await;
     reads(&mut daemon).await;
-    let _: String = house.outbox.run("SET", &[house.outbox.keys.lease().as_str(), "another", "PX", FOREVER_MS]).await;
+    let _: String = shared.outbox.run("SET", &[shared.outbox.keys.lease().as_str(), "another", "PX", FOREVER_MS]).await;
     let line = daemon.says(STANDS_BY).await;
     assert!(line.contains("another"), "{line}");
     metric_is(&mut daemon, "quotabell_reading 0").await;
-    house.add(3).await;
-    house.asked_in_vain(3).await;
-    assert_eq!(house.holder().await.as_deref(), Some("another"));
-    assert_eq!(house.outbox.totals().await.counted, 0);
+    shared.add(3).await;
+    shared.asked_in_vain(3).await;
+    assert_eq!(shared.holder().await.as_deref(), Some("another"));
+    assert_eq!(shared.outbox.totals().await.counted, 0);
 
-    let _: u64 = house.outbox.run("DEL", &[house.outbox.keys.lease()]).await;
+    let _: u64 = shared.outbox.run("DEL", &[shared.outbox.keys.lease()]).await;
     daemon.says(TAKES_OVER).await;
-    house.counted(3).await;
+    shared.counted(3).await;
     daemon.drain().await;
 }
 
 /// A daemon that slept through its lease believes that it still reads: the checkpoint has to know better.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_was_paused_beyond_its_lease_counts_nothing_twice() {
-    let house = House::build();
-    let (mut paused, mut standby) = house.reader_and_standby().await;
-    house.add(20).await;
-    house.counted(20).await;
+    let shared = SharedRedis::start();
+    let (mut paused, mut standby) = shared.reader_and_standby().await;
+    shared.add(20).await;
+    shared.counted(20).await;
     paused.signal(Signal::SIGSTOP);
     // As if its lease had run out.
-    let _: u64 = house.outbox.run("DEL", &[house.outbox.keys.lease()]).await;
-    house.add(500).await;
-    house.counted(520).await;
+    let _: u64 = shared.outbox.run("DEL", &[shared.outbox.keys.lease()]).await;
+    shared.add(500).await;
+    shared.counted(520).await;
     standby.says(TAKES_OVER).await;
     paused.signal(Signal::SIGCONT);
     paused.says(STANDS_BY).await;
-    house.add(20).await;
-    house.counted(540).await;
-    assert_eq!(house.outbox.totals().await.refused, 0);
+    shared.add(20).await;
+    shared.counted(540).await;
+    assert_eq!(shared.outbox.totals().await.refused, 0);
     reads(&mut standby).await;
     standby.drain().await;
-    house.add(20).await;
-    house.counted(560).await;
+    shared.add(20).await;
+    shared.counted(560).await;
     paused.drain().await;
 }
 
@@ -198,27 +198,27 @@ async fn a_daemon_that_was_paused_beyond_its_lease_counts_nothing_twice() {
 /// both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
-    let house = House::build();
-    let (mut reader, mut standby) = house.reader_and_standby().await;
-    let key = house.outbox.keys.lease();
+    let shared = SharedRedis::start();
+    let (mut reader, mut standby) = shared.reader_and_standby().await;
+    let key = shared.outbox.keys.lease();
     let mut spoil = redis::pipe();
     spoil.atomic().cmd("DEL").arg(&key).ignore().cmd("RPUSH").arg(&key).arg("mine").ignore();
-    let () = house.outbox.client.pipe(&spoil).await.expect("done");
+    let () = shared.outbox.client.pipe(&spoil).await.expect("done");
     for daemon in [&mut reader, &mut standby] {
         let line = daemon.says("counting has stopped until this is mended").await;
         assert!(line.contains(&key), "{line}");
         metric_is(daemon, "quotabell_counting_stopped 1").await;
     }
-    let _: u64 = house.outbox.run("DEL", &[&key]).await;
-    house.add(3).await;
-    house.counted(3).await;
+    let _: u64 = shared.outbox.run("DEL", &[&key]).await;
+    shared.add(3).await;
+    shared.counted(3).await;
     for daemon in [&mut reader, &mut standby] {
         metric_is(daemon, "quotabell_counting_stopped 0").await;
     }
     reader.drain().await;
     standby.drain().await;
 
-    let () = house.outbox.client.pipe(&spoil).await.expect("done");
+    let () = shared.outbox.client.pipe(&spoil).await.expect("done");
     let told = format!("error: {key} is a list, it is to be a string");
-    house.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
+    shared.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
 }

@@ -319,7 +319,7 @@ async fn racing_workers_count_every_entry_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     const COUNT_MAX: u64 = (1 << 53) - 1;
-    const ROOM: u64 = 2_000;
+    const UNITS_LEFT: u64 = 2_000;
     const SUBJECTS: u64 = 12;
     const EVENTS: u64 = 6_000;
     let seed =
@@ -338,7 +338,7 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
         }
     };
     for number in 0..SUBJECTS {
-        add(format!("s{number}"), COUNT_MAX - ROOM);
+        add(format!("s{number}"), COUNT_MAX - UNITS_LEFT);
     }
     for _ in 0..EVENTS {
         let bits = random.random_range(0..9);
@@ -362,7 +362,7 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
 /// Two containers with the same host name and the same address inside: each takes the other for its own dead
 /// predecessor. Were that believed more than once, they would take the lease from each other for ever.
 #[tokio::test]
-async fn two_workers_of_the_same_home_do_not_take_the_lease_from_each_other() {
+async fn two_workers_at_the_same_address_do_not_take_the_lease_from_each_other() {
     let partition = Partition::without_worker();
     let key = partition.keys.lease();
     let mut holders: Vec<String> = Vec::new();

@@ -86,7 +86,7 @@ impl Gate {
     }
 
     fn window(&self, algorithm: Algorithm, who: &Subject) -> String {
-        self.books.keys.window(algorithm.as_str(), &Metric::default(), who)
+        self.books.keys.limiter(algorithm.as_str(), &Metric::default(), who)
     }
 
     async fn exists(&self, key: &str) -> bool {

@@ -9,7 +9,7 @@ use crate::support::outbox::{
 use quotabell::outbox::{
     ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, Settlement, act, lease, pause, read_pause, resume,
 };
-use quotabell::types::{Class, DeliveryId, DeliveryState, Keys, Outcome, PartitionNumber};
+use quotabell::types::{DeliveryId, DeliveryState, Keys, Outcome, OutcomeClass, PartitionNumber};
 use quotabell::views::DeliveryFilter;
 use quotabell::views::deliveries::{DeliveriesCursor, list_all, list_destinations, list_from, show};
 use quotabell::wire::Partitions;
@@ -23,7 +23,7 @@ async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) ->
 /// Leases the one delivery that is due and lets its attempt fail, to be tried again in hours.
 async fn fail(outbox: &Outbox, token: &str) {
     let leased = outbox.lease_one(token, LONG).await;
-    let failed = Outcome { status: None, ..outcome(Class::Transient) };
+    let failed = Outcome { status: None, ..outcome(OutcomeClass::Transient) };
     let retry = Settlement::Retry(failed, Duration::from_secs(3600));
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
 }

@@ -16,7 +16,7 @@ use quotabell::outbox::{
     DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
     LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
 };
-use quotabell::types::{Class, DeliveryId, Outcome, Secret, UnixMs};
+use quotabell::types::{DeliveryId, Outcome, OutcomeClass, Secret, UnixMs};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -174,10 +174,10 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
         let token = format!("t{}", calls.get());
         lease(&outbox.client, &outbox.keys, all_due(&token, LONG)).await.expect("the lease works").leased
     };
-    let end = async |leased: &LeasedDelivery, class: Class| {
+    let end = async |leased: &LeasedDelivery, class: OutcomeClass| {
         let failed = Outcome { status: None, ..outcome(class) };
         let settlement = match class {
-            Class::Delivered => Settlement::Delivered(outcome(class)),
+            OutcomeClass::Delivered => Settlement::Delivered(outcome(class)),
             _ => Settlement::Retry(failed, Duration::from_secs(3600)),
         };
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &settlement).await.expect("it settles");
@@ -188,13 +188,13 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
     assert_eq!(lease_all().await.len(), 0, "one is in flight");
     for expected in [2, 4, 8, 16, 16] {
         for leased in &in_flight {
-            end(leased, Class::Delivered).await;
+            end(leased, OutcomeClass::Delivered).await;
         }
         in_flight = lease_all().await;
         assert_eq!(in_flight.len(), expected);
         assert!(in_flight.iter().all(|leased| leased.is_healthy && leased.more_follows));
     }
-    end(&in_flight[0], Class::Transient).await;
+    end(&in_flight[0], OutcomeClass::Transient).await;
     assert_eq!(lease_all().await.len(), 0, "eight are allowed, fifteen are in flight");
     for leased in &in_flight[1..9] {
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted(String::new()))
@@ -203,7 +203,7 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
     }
     let more = lease_all().await;
     assert_eq!((more.len(), more[0].is_healthy), (1, false), "seven were left, and its last attempt failed");
-    end(&more[0], Class::Transient).await;
+    end(&more[0], OutcomeClass::Transient).await;
     for leased in &in_flight[9..12] {
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &Settlement::Muted(String::new()))
             .await
@@ -301,7 +301,7 @@ async fn deliveries_that_follow_others_take_no_place() {
         leased.into_iter().partition(|leased| leased.follows)
     };
     let end = async |leased: &[LeasedDelivery]| {
-        let settlement = Settlement::Delivered(outcome(Class::Delivered));
+        let settlement = Settlement::Delivered(outcome(OutcomeClass::Delivered));
         for LeasedDelivery { id, token, .. } in leased {
             settle(&outbox.client, &outbox.keys, id, token, &settlement).await.expect("it settles");
         }
@@ -391,7 +391,7 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
         (settled.circuits_opened, settled.circuits_closed)
     };
     let failed = || {
-        let outcome = Outcome { status: None, ..outcome(Class::Transient) };
+        let outcome = Outcome { status: None, ..outcome(OutcomeClass::Transient) };
         Settlement::Retry(outcome, Duration::from_secs(3600))
     };
     for attempt in 1..=5 {
@@ -422,7 +422,7 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     // Success closes it.
     let_probe_come().await;
     let leased = lease_all().await;
-    assert_eq!(end(&leased[0], Settlement::Delivered(outcome(Class::Delivered))).await, (0, 1));
+    assert_eq!(end(&leased[0], Settlement::Delivered(outcome(OutcomeClass::Delivered))).await, (0, 1));
     assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 1, unhealthy: 0, open: 0 });
     assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
 }
@@ -447,11 +447,11 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
         let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");
         (settled.circuits_opened, settled.circuits_closed)
     };
-    let failed = Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600));
+    let failed = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
     assert_eq!(end_all(failing, &failed).await, (1, 0));
     assert_eq!(outbox.totals().await.destinations.open, 1);
     assert_eq!(reached.len(), 2);
-    assert_eq!(end_all(reached, &Settlement::Delivered(outcome(Class::Delivered))).await, (0, 1));
+    assert_eq!(end_all(reached, &Settlement::Delivered(outcome(OutcomeClass::Delivered))).await, (0, 1));
     assert_eq!(outbox.totals().await.destinations.open, 0);
     let left: u64 = outbox.run("EXISTS", &[outbox.keys.circuits()]).await;
     assert_eq!(left, 0, "it would be counted as open for ever");
@@ -498,7 +498,7 @@ async fn after_an_outage_an_attempt_is_made_before_deliveries_are_given_up() {
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
     assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1));
     let LeasedDelivery { id, token, .. } = &answer.leased[0];
-    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     settle(&outbox.client, &outbox.keys, id, token, &delivered).await.expect("settles");
     let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
     assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the receiver is back");

@@ -7,12 +7,12 @@ use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{DigestLoop, NewDeliveries, Settlement};
 use quotabell::types::daily::{DailyTime, DigestTime};
-use quotabell::types::{Class, DeliveryId, UnixMs};
+use quotabell::types::{DeliveryId, OutcomeClass, UnixMs};
 use quotabell::wire::Partitions;
 use serde_json::Value;
 
 use crate::support::daemon::DaemonSetup;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::outbox::{LONG, Outbox, alert, email, outcome, settle, subject, webhook};
 use crate::support::webhook_receiver::{secret, verify};
@@ -54,7 +54,7 @@ async fn made(outbox: &Outbox) -> Vec<(String, Value)> {
 async fn given_up(outbox: &Outbox, name: &str) {
     outbox.fan_out_new(&alert(&subject(name), 80), &[email(name)]).await;
     let leased = outbox.lease_one(name, LONG).await;
-    let dead = Settlement::Dead(outcome(Class::Permanent));
+    let dead = Settlement::Dead(outcome(OutcomeClass::Permanent));
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await.expect("settles");
 }
 
@@ -164,11 +164,11 @@ async fn the_digest_reaches_the_operator() {
         .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
         .start()
         .await;
-    let request = tokio::time::timeout(PATIENCE, receiver.next()).await.expect("a request in time");
+    let request = tokio::time::timeout(WAIT_MAX, receiver.next()).await.expect("a request in time");
     let body = verify(&request, &secret(8)).body;
     assert_eq!((&body["type"], &body["data"]["waiting"]), (&"operator.digest".into(), &1.into()));
     assert_eq!(body["data"]["waiting_first"], serde_json::json!(["alice"]));
-    let mail = tokio::time::timeout(PATIENCE, mailbox.next()).await.expect("a mail in time");
+    let mail = tokio::time::timeout(WAIT_MAX, mailbox.next()).await.expect("a mail in time");
     let line = ParsedMail::parse(&mail.text()).header("Subject");
     assert_eq!(line, "quotabell: 0 dead deliveries, 1 alerts without a contact");
     daemon.drain().await;

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::{NoConsentRequests, Sending};
 use crate::support::outbox::{
@@ -31,7 +31,7 @@ use crate::support::proxy::{Fault, Proxy};
 use crate::support::webhook_receiver::{secret, verify};
 
 /// Receivers for the contacts of one subject, and one for the operator.
-struct Town {
+struct ContactReceivers {
     outbox: Outbox,
     alice: Subject,
     hook: HttpCatcher,
@@ -47,7 +47,7 @@ struct Configured {
     jump: Option<JumpPolicy>,
 }
 
-impl Town {
+impl ContactReceivers {
     async fn found(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self {
             outbox: Outbox::start(),
@@ -179,34 +179,34 @@ fn mail() -> Contact {
 /// A receiver that has gone must get nothing more, and its alerts must reach somebody else, who is told once.
 #[tokio::test]
 async fn a_receiver_that_is_gone_is_disabled_and_the_others_are_told_once() {
-    let mut town = Town::found([Answer::status(410)]).await;
-    town.set(&[town.hook(), mail()]).await;
-    let (first, second) = (town.raise(80).await, town.raise(100).await);
+    let mut receivers = ContactReceivers::found([Answer::status(410)]).await;
+    receivers.set(&[receivers.hook(), mail()]).await;
+    let (first, second) = (receivers.raise(80).await, receivers.raise(100).await);
     // Both deliveries are made before the first attempt; a third alert comes when the contact is disabled.
-    let running = town.start(Configured { operator: vec![town.operator()], ..Configured::default() });
-    town.until_ended(2 * 3 + 2).await;
-    let third = Alert { metric: Metric::parse(b"tokens").expect("legal"), ..alert(&town.alice, 90) };
-    town.outbox.raise(&third).await;
-    town.until_ended(2 * 3 + 2 + 2).await;
+    let running = receivers.start(Configured { operator: vec![receivers.operator()], ..Configured::default() });
+    receivers.until_ended(2 * 3 + 2).await;
+    let third = Alert { metric: Metric::parse(b"tokens").expect("legal"), ..alert(&receivers.alice, 90) };
+    receivers.outbox.raise(&third).await;
+    receivers.until_ended(2 * 3 + 2 + 2).await;
     drop(running);
 
-    let disabled = town.disabled(&town.hook()).await.expect("a mark");
+    let disabled = receivers.disabled(&receivers.hook()).await.expect("a mark");
     assert_eq!((&disabled["reason"], &disabled["detail"]), (&"gone".into(), &"HTTP 410".into()));
     assert!(disabled["at"].as_str().expect("text").ends_with('Z'), "{disabled}");
-    assert_eq!(town.disabled(&mail()).await, None);
+    assert_eq!(receivers.disabled(&mail()).await, None);
     let mut logs = Vec::new();
     for alert in [&first, &second] {
-        logs.push(town.log(&delivery(alert, &town.hook())).await);
+        logs.push(receivers.log(&delivery(alert, &receivers.hook())).await);
     }
     assert!(logs.iter().all(|(state, _)| state == "cancelled"), "{logs:?}");
     let attempts: Vec<_> = logs.into_iter().flat_map(|(_, attempts)| attempts).collect();
     assert_eq!(attempts, [(Some(410), "permanent".to_owned())]);
-    assert!(town.outbox.field(&delivery(&third, &town.hook()), "state").await.is_none(), "none was made");
+    assert!(receivers.outbox.field(&delivery(&third, &receivers.hook()), "state").await.is_none(), "none was made");
 
-    let mails = town.mails();
+    let mails = receivers.mails();
     assert_eq!(mails.iter().filter(|line| line.contains("no more quota alerts to http://")).count(), 1, "{mails:?}");
     assert_eq!(mails.len(), 3 + 1, "{mails:?}");
-    let got = town.operator_got();
+    let got = receivers.operator_got();
     let types: Vec<&Value> = got.iter().map(|body| &body["type"]).collect();
     assert_eq!(types[..2], ["contact.disabled", "quota.threshold_reached"]);
     assert_eq!((&got[0]["data"]["subject"], &got[0]["data"]["reason"]), (&"alice".into(), &"gone".into()));
@@ -217,59 +217,61 @@ async fn a_receiver_that_is_gone_is_disabled_and_the_others_are_told_once() {
 /// The only contact of a subject: its alert must not be lost, and must arrive there once it is enabled again.
 #[tokio::test]
 async fn the_alert_of_the_only_contact_goes_to_the_operator_and_waits_until_it_is_enabled() {
-    let mut town = Town::found([Answer::status(410)]).await;
-    town.set(&[town.hook()]).await;
+    let mut receivers = ContactReceivers::found([Answer::status(410)]).await;
+    receivers.set(&[receivers.hook()]).await;
     // It asks for nothing at this threshold, but gets notices.
-    let mut operator = town.operator();
+    let mut operator = receivers.operator();
     operator.contact.filter.thresholds = vec![Percent::new(50).expect("legal")];
-    let running = town.start(Configured { operator: vec![operator], ..Configured::default() });
-    let alert = town.raise(80).await;
-    let (waiting, own) = (waiting_delivery(&alert), delivery(&alert, &town.hook()));
-    until("the alert waits", || async { town.outbox.field(&waiting, "state").await.as_deref() == Some("pending") })
-        .await;
-    until("its delivery ended", || async { town.outbox.state(&own).await == "cancelled" }).await;
-    until("the operator is told", || async { town.outbox.totals().await.delivered == 2 }).await;
-    let got = town.operator_got();
+    let running = receivers.start(Configured { operator: vec![operator], ..Configured::default() });
+    let alert = receivers.raise(80).await;
+    let (waiting, own) = (waiting_delivery(&alert), delivery(&alert, &receivers.hook()));
+    until("the alert waits", || async {
+        receivers.outbox.field(&waiting, "state").await.as_deref() == Some("pending")
+    })
+    .await;
+    until("its delivery ended", || async { receivers.outbox.state(&own).await == "cancelled" }).await;
+    until("the operator is told", || async { receivers.outbox.totals().await.delivered == 2 }).await;
+    let got = receivers.operator_got();
     assert_eq!(
         got.iter().map(|body| &body["type"]).collect::<Vec<_>>(),
         ["contact.disabled", "quota.threshold_reached"]
     );
 
-    town.set(&[town.hook()]).await;
-    wake_subject(&town.outbox.client, &town.outbox.keys, &town.alice).await.expect("redis answers");
-    until("it is delivered", || async { town.outbox.state(&own).await == "delivered" }).await;
+    receivers.set(&[receivers.hook()]).await;
+    wake_subject(&receivers.outbox.client, &receivers.outbox.keys, &receivers.alice).await.expect("redis answers");
+    until("it is delivered", || async { receivers.outbox.state(&own).await == "delivered" }).await;
     drop(running);
-    assert_eq!(town.log(&own).await.1.len(), 2);
-    town.outbox.assert_balanced().await;
+    assert_eq!(receivers.log(&own).await.1.len(), 2);
+    receivers.outbox.assert_balanced().await;
 }
 
 /// A receiver may take its last webhook and ask for no more.
 #[tokio::test]
 async fn a_receiver_that_asks_for_no_more_is_disabled_by_its_last_delivery() {
-    let mut town = Town::found([Answer::status(200).header("webhook-delivery", "disable")]).await;
-    town.set(&[town.hook(), mail()]).await;
-    let _running = town.start(Configured::default());
-    let alert = town.raise(80).await;
-    town.until_ended(3).await;
-    assert_eq!(town.log(&delivery(&alert, &town.hook())).await.0, "delivered");
-    assert_eq!(town.disabled(&town.hook()).await.expect("a mark")["reason"], "asked");
-    assert_eq!(town.mails().len(), 2);
+    let mut receivers = ContactReceivers::found([Answer::status(200).header("webhook-delivery", "disable")]).await;
+    receivers.set(&[receivers.hook(), mail()]).await;
+    let _running = receivers.start(Configured::default());
+    let alert = receivers.raise(80).await;
+    receivers.until_ended(3).await;
+    assert_eq!(receivers.log(&delivery(&alert, &receivers.hook())).await.0, "delivered");
+    assert_eq!(receivers.disabled(&receivers.hook()).await.expect("a mark")["reason"], "asked");
+    assert_eq!(receivers.mails().len(), 2);
 }
 
 /// A mailbox that does not exist costs the reputation of the sender with every mail.
 #[tokio::test]
 async fn a_mailbox_that_the_server_does_not_know_is_disabled() {
-    let mut town = Town::found([]).await;
-    town.mailbox.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
-    town.set(&[town.hook(), mail()]).await;
-    let _running = town.start(Configured::default());
-    town.raise(80).await;
-    town.until_ended(3).await;
-    let disabled = town.disabled(&mail()).await.expect("a mark");
+    let mut receivers = ContactReceivers::found([]).await;
+    receivers.mailbox.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
+    receivers.set(&[receivers.hook(), mail()]).await;
+    let _running = receivers.start(Configured::default());
+    receivers.raise(80).await;
+    receivers.until_ended(3).await;
+    let disabled = receivers.disabled(&mail()).await.expect("a mark");
     assert_eq!((&disabled["reason"], &disabled["detail"]), (&"no_mailbox".into(), &"SMTP 550 5.1.1 to RCPT".into()));
     let mut told = Vec::new();
     while told.len() < 2 {
-        let request = tokio::time::timeout(PATIENCE, town.hook.next()).await.expect("a request in time");
+        let request = tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
         told.push(verify(&request, &secret(7)).body["type"].as_str().expect("text").to_owned());
     }
     told.sort();
@@ -280,96 +282,96 @@ async fn a_mailbox_that_the_server_does_not_know_is_disabled() {
 #[tokio::test]
 async fn days_of_failures_without_a_success_disable_a_contact() {
     const DAY_MS: i64 = 86_400_000;
-    let town = Town::found([503, 503, 204, 503].map(Answer::status)).await;
-    town.set(&[town.hook(), mail()]).await;
-    let key = format!("{}alice", town.outbox.keys.failing_prefix());
-    let id = town.hook().id.to_string();
-    let noted = || async { town.outbox.run::<Option<String>>("HGET", &[key.as_str(), &id]).await };
-    let now = town.outbox.client.server_time().await.expect("redis answers").0;
+    let receivers = ContactReceivers::found([503, 503, 204, 503].map(Answer::status)).await;
+    receivers.set(&[receivers.hook(), mail()]).await;
+    let key = format!("{}alice", receivers.outbox.keys.failing_prefix());
+    let id = receivers.hook().id.to_string();
+    let noted = || async { receivers.outbox.run::<Option<String>>("HGET", &[key.as_str(), &id]).await };
+    let now = receivers.outbox.client.server_time().await.expect("redis answers").0;
     // A failure of long ago: the failures begin anew.
     let old = format!("{} {}", now - 60 * DAY_MS, now - 6 * DAY_MS);
-    let () = town.outbox.run("HSET", &[key.as_str(), &id, &old]).await;
-    let running = town.start(Configured::default());
-    town.raise(80).await;
-    town.until_ended(2).await;
+    let () = receivers.outbox.run("HSET", &[key.as_str(), &id, &old]).await;
+    let running = receivers.start(Configured::default());
+    receivers.raise(80).await;
+    receivers.until_ended(2).await;
     drop(running);
     assert_eq!(noted().await, None, "a success removes what was noted");
-    assert_eq!(town.disabled(&town.hook()).await, None);
+    assert_eq!(receivers.disabled(&receivers.hook()).await, None);
 
     let recent = format!("{} {}", now - 5 * DAY_MS, now - DAY_MS);
-    let () = town.outbox.run("HSET", &[key.as_str(), &id, &recent]).await;
-    let running = town.start(Configured::default());
-    let alert = town.raise(100).await;
-    town.until_ended(5).await;
+    let () = receivers.outbox.run("HSET", &[key.as_str(), &id, &recent]).await;
+    let running = receivers.start(Configured::default());
+    let alert = receivers.raise(100).await;
+    receivers.until_ended(5).await;
     drop(running);
-    assert_eq!(town.log(&delivery(&alert, &town.hook())).await.0, "cancelled");
-    assert_eq!(town.disabled(&town.hook()).await.expect("a mark")["reason"], "failing");
+    assert_eq!(receivers.log(&delivery(&alert, &receivers.hook())).await.0, "cancelled");
+    assert_eq!(receivers.disabled(&receivers.hook()).await.expect("a mark")["reason"], "failing");
     assert_eq!(noted().await, None, "who is enabled again begins anew");
 }
 
 /// The first failure is noted, and only as long as failures go on.
 #[tokio::test]
 async fn the_first_failure_is_noted_and_expires() {
-    let town = Town::found([Answer::status(503), Answer::status(503)]).await;
+    let receivers = ContactReceivers::found([Answer::status(503), Answer::status(503)]).await;
     let gate = CancellationToken::new();
-    town.hook.then(Answer::status(204).held_by(&gate));
-    town.set(&[town.hook()]).await;
-    let key = format!("{}alice", town.outbox.keys.failing_prefix());
-    let _running = town.start(Configured::default());
-    town.raise(80).await;
-    let id = town.hook().id.to_string();
+    receivers.hook.then(Answer::status(204).held_by(&gate));
+    receivers.set(&[receivers.hook()]).await;
+    let key = format!("{}alice", receivers.outbox.keys.failing_prefix());
+    let _running = receivers.start(Configured::default());
+    receivers.raise(80).await;
+    let id = receivers.hook().id.to_string();
     until("two failures are noted", || async {
-        let noted: Option<String> = town.outbox.run("HGET", &[key.as_str(), &id]).await;
+        let noted: Option<String> = receivers.outbox.run("HGET", &[key.as_str(), &id]).await;
         noted.is_some_and(|noted| noted.split_once(' ').is_some_and(|(first, newest)| first < newest))
     })
     .await;
-    let left: i64 = town.outbox.run("TTL", &key).await;
+    let left: i64 = receivers.outbox.run("TTL", &key).await;
     assert!((1..=5 * 86_400).contains(&left), "{left}");
     gate.cancel();
-    until("it is removed", || async { !town.outbox.run::<bool>("EXISTS", &key).await }).await;
+    until("it is removed", || async { !receivers.outbox.run::<bool>("EXISTS", &key).await }).await;
 }
 
 /// Nobody but the operator may take a contact out of the configuration.
 #[tokio::test]
 async fn contacts_of_the_configuration_are_never_disabled() {
-    let town = Town::found([Answer::status(410), Answer::status(410)]).await;
-    let (fallback, mut operator) = (vec![town.hook()], town.operator());
-    operator.contact = Contact::webhook(&town.hook.url("/ops"), Secret::new(secret(8)));
-    let _running = town.start(Configured { fallback, operator: vec![operator], ..Configured::default() });
-    town.raise(80).await;
-    town.until_ended(2).await;
-    assert_eq!(town.outbox.totals().await.dead, 2);
-    assert!(!town.outbox.run::<bool>("EXISTS", &town.outbox.keys.subject(&town.alice)).await);
+    let receivers = ContactReceivers::found([Answer::status(410), Answer::status(410)]).await;
+    let (fallback, mut operator) = (vec![receivers.hook()], receivers.operator());
+    operator.contact = Contact::webhook(&receivers.hook.url("/ops"), Secret::new(secret(8)));
+    let _running = receivers.start(Configured { fallback, operator: vec![operator], ..Configured::default() });
+    receivers.raise(80).await;
+    receivers.until_ended(2).await;
+    assert_eq!(receivers.outbox.totals().await.dead, 2);
+    assert!(!receivers.outbox.run::<bool>("EXISTS", &receivers.outbox.keys.subject(&receivers.alice)).await);
 }
 
 /// A daemon that dies after the mark has told nobody yet; the next one has to, and must not send to the contact again.
 #[tokio::test]
 async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
     let gate = CancellationToken::new();
-    let mut town = Town::found([Answer::status(410).held_by(&gate)]).await;
-    town.set(&[town.hook(), mail()]).await;
-    let running = town.start(Configured::default());
-    let alert = town.raise(80).await;
-    tokio::time::timeout(PATIENCE, town.hook.next()).await.expect("a request in time");
-    until("the mail is settled", || async { town.outbox.totals().await.delivered == 1 }).await;
+    let mut receivers = ContactReceivers::found([Answer::status(410).held_by(&gate)]).await;
+    receivers.set(&[receivers.hook(), mail()]).await;
+    let running = receivers.start(Configured::default());
+    let alert = receivers.raise(80).await;
+    tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
+    until("the mail is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
     // The mark can be written, and nothing of the deliveries.
-    let circuits = town.outbox.keys.circuits();
-    let () = town.outbox.run("SET", &[circuits.as_str(), "broken"]).await;
+    let circuits = receivers.outbox.keys.circuits();
+    let () = receivers.outbox.run("SET", &[circuits.as_str(), "broken"]).await;
     gate.cancel();
-    until("the contact is marked", || async { town.disabled(&town.hook()).await.is_some() }).await;
+    until("the contact is marked", || async { receivers.disabled(&receivers.hook()).await.is_some() }).await;
     drop(running);
-    let () = town.outbox.run("DEL", &circuits).await;
-    let own = delivery(&alert, &town.hook());
-    assert_eq!(town.outbox.state(&own).await, "pending");
-    assert_eq!(town.mails().len(), 1);
+    let () = receivers.outbox.run("DEL", &circuits).await;
+    let own = delivery(&alert, &receivers.hook());
+    assert_eq!(receivers.outbox.state(&own).await, "pending");
+    assert_eq!(receivers.mails().len(), 1);
 
-    town.outbox.let_time_pass(&own).await;
-    let _running = town.start(Configured::default());
-    town.until_ended(3).await;
-    assert_eq!(town.outbox.state(&own).await, "cancelled");
-    let mails = town.mails();
+    receivers.outbox.let_time_pass(&own).await;
+    let _running = receivers.start(Configured::default());
+    receivers.until_ended(3).await;
+    assert_eq!(receivers.outbox.state(&own).await, "cancelled");
+    let mails = receivers.mails();
     assert!(mails.len() == 1 && mails[0].contains("no more quota alerts"), "{mails:?}");
-    assert!(town.hook.try_next().is_none(), "nothing more is sent there");
+    assert!(receivers.hook.try_next().is_none(), "nothing more is sent there");
 }
 
 /// Answers that are lost make each step run twice: one mark, one notice, one delivery.
@@ -377,14 +379,14 @@ async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
 async fn a_lost_answer_doubles_nothing() {
     for lost in 1..=4 {
         let gate = CancellationToken::new();
-        let mut town = Town::found([Answer::status(410).held_by(&gate)]).await;
-        town.set(&[town.hook(), mail()]).await;
-        let proxy = Proxy::to(town.outbox.server.port()).await;
+        let mut receivers = ContactReceivers::found([Answer::status(410).held_by(&gate)]).await;
+        receivers.set(&[receivers.hook(), mail()]).await;
+        let proxy = Proxy::to(receivers.outbox.server.port()).await;
         let client = RedisClient::new(redis::Client::open(proxy.url()).expect("a URL"));
-        let _running = town.start_on(Arc::new(client), Configured::default());
-        town.raise(80).await;
-        tokio::time::timeout(PATIENCE, town.hook.next()).await.expect("a request in time");
-        until("the mail is settled", || async { town.outbox.totals().await.delivered == 1 }).await;
+        let _running = receivers.start_on(Arc::new(client), Configured::default());
+        receivers.raise(80).await;
+        tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
+        until("the mail is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
         proxy.set(Fault::LoseReply);
         gate.cancel();
         // The next answers too, one after another.
@@ -392,10 +394,10 @@ async fn a_lost_answer_doubles_nothing() {
             proxy.done().await;
             proxy.set(Fault::LoseReply);
         }
-        town.until_ended(3).await;
-        assert_eq!(town.disabled(&town.hook()).await.expect("a mark")["reason"], "gone");
-        assert_eq!(town.outbox.totals().await.cancelled, 1);
-        assert_eq!(town.mails().iter().filter(|line| line.contains("no more quota alerts")).count(), 1);
+        receivers.until_ended(3).await;
+        assert_eq!(receivers.disabled(&receivers.hook()).await.expect("a mark")["reason"], "gone");
+        assert_eq!(receivers.outbox.totals().await.cancelled, 1);
+        assert_eq!(receivers.mails().iter().filter(|line| line.contains("no more quota alerts")).count(), 1);
     }
 }
 
@@ -403,24 +405,24 @@ async fn a_lost_answer_doubles_nothing() {
 /// alone.
 #[tokio::test]
 async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
-    let mut town = Town::found([]).await;
+    let mut receivers = ContactReceivers::found([]).await;
     let mut late = mail();
     late.filter.thresholds = vec![Percent::new(100).expect("legal")];
-    town.set(&[late.clone()]).await;
-    let mut operator = town.operator();
+    receivers.set(&[late.clone()]).await;
+    let mut operator = receivers.operator();
     operator.contact.filter.thresholds = [80, 90].into_iter().filter_map(Percent::new).collect();
     let configured = Configured { operator: vec![operator], jump: Some(JumpPolicy::Highest), ..Configured::default() };
-    let _running = town.start(configured);
+    let _running = receivers.start(configured);
     // One commit took the count over all of them.
     let percents = |list: &[u16]| list.iter().filter_map(|percent| Percent::new(*percent)).collect::<Vec<_>>();
     for (percent, higher) in [(50, &[80, 90, 100][..]), (80, &[90, 100]), (90, &[100]), (100, &[])] {
-        let alert = Alert { higher_percents: percents(higher), ..alert(&town.alice, percent) };
-        town.outbox.raise(&alert).await;
+        let alert = Alert { higher_percents: percents(higher), ..alert(&receivers.alice, percent) };
+        receivers.outbox.raise(&alert).await;
     }
-    town.until_ended(2).await;
-    assert_eq!(town.outbox.state(&delivery(&alert(&town.alice, 100), &late)).await, "delivered");
-    let got = town.operator_got();
+    receivers.until_ended(2).await;
+    assert_eq!(receivers.outbox.state(&delivery(&alert(&receivers.alice, 100), &late)).await, "delivered");
+    let got = receivers.operator_got();
     assert_eq!(got.len(), 1);
     assert_eq!((&got[0]["data"]["threshold_percent"], &got[0]["data"]["copy"]), (&90.into(), &true.into()));
-    assert_eq!(town.outbox.totals().await.waiting, 0);
+    assert_eq!(receivers.outbox.totals().await.waiting, 0);
 }

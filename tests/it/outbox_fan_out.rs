@@ -6,7 +6,7 @@ use crate::support::outbox::{
 };
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, WakeScan, wake_subject};
-use quotabell::types::{Channel, Class, Destination, Notification};
+use quotabell::types::{Channel, Destination, Notification, OutcomeClass};
 use quotabell::wire::{ErrorKind, error_kind};
 
 fn fanned(answer: FanOutAnswer) -> quotabell::outbox::FanOutResult {
@@ -139,7 +139,7 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     let leased = outbox.lease("t", LONG).await.leased;
     let to_b = leased.iter().find(|leased| leased.id == delivery(&alert, &email("b"))).expect("b's");
     let to_a = leased.iter().find(|leased| leased.id == delivery(&alert, &email("a"))).expect("a's");
-    let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
+    let delivered = quotabell::outbox::Settlement::Delivered(outcome(OutcomeClass::Delivered));
     settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
     let source = FanOutSource::Delivery { id: &to_a.id, token: &to_a.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("b"), webhook("c")]).await);
@@ -276,7 +276,7 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     fanned(outbox.fan_out(FanOutSource::Outbox { entry: &entry }, &second, &[email("a")]).await);
     let error = quotabell::outbox::lease(&outbox.client, &outbox.keys, all_due("full", LONG)).await.expect_err("full");
     assert_eq!(error.error_kind(), ErrorKind::Full);
-    let delivered = quotabell::outbox::Settlement::Delivered(outcome(Class::Delivered));
+    let delivered = quotabell::outbox::Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let settled = settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
     assert!(matches!(settled, Ok(quotabell::outbox::SettleAnswer::Done(_))));
     let totals = outbox.assert_balanced().await;

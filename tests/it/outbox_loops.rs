@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::outbox::{
     EXPIRES_AT, LONG, Outbox, SHORT, alert, delivery, email, in_period, json, subject, until, waiting_delivery, webhook,
 };
-use crate::support::outbox_loops::{Act, Double, Loops, Setting, raised, until_ended};
+use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, raised, until_ended};
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{JumpPolicy, WakeScan, wake_subject};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
     for (jump, told) in [(JumpPolicy::Each, vec![80, 100]), (JumpPolicy::Highest, vec![100])] {
         let outbox = Outbox::start();
-        let notifier = Double::new(|_| Act::Deliver);
+        let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
         let subject = subject("alice");
         outbox.set_contacts(&subject, &json(&[email("alice")])).await;
         let lower = Alert { higher_percents: Percent::new(100).into_iter().collect(), ..alert(&subject, 80) };
@@ -42,12 +42,13 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
 #[tokio::test]
 async fn alerts_travel_from_the_outbox_to_their_contacts() {
     let outbox = Outbox::start();
-    let notifier = Double::new(|due| match (due.notification.subject().expect("an alert").as_str(), due.attempt) {
-        ("dies", _) => Act::Die,
-        ("muted", _) => Act::Mute,
-        ("retries", 1 | 2) => Act::Retry,
-        _ => Act::Deliver,
-    });
+    let notifier =
+        FakeNotifier::new(|due| match (due.notification.subject().expect("an alert").as_str(), due.attempt) {
+            ("dies", _) => FakeAttempt::Die,
+            ("muted", _) => FakeAttempt::Mute,
+            ("retries", 1 | 2) => FakeAttempt::Retry,
+            _ => FakeAttempt::Deliver,
+        });
     for name in ["fine", "dies", "muted", "retries"] {
         raised(&outbox, name, &[email(name), webhook(name)]).await;
     }
@@ -69,12 +70,12 @@ async fn a_delivery_that_was_put_off_has_had_no_attempt() {
     let outbox = Outbox::start();
     let calls = AtomicU64::new(0);
     // Put off twice, fails, put off twice, goes.
-    let notifier = Double::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
-        0 | 3 => Act::Throttle,
-        1 | 4 => Act::Postpone,
-        2 => Act::Retry,
-        5 => Act::Gate,
-        _ => Act::Deliver,
+    let notifier = FakeNotifier::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 | 3 => FakeAttempt::Throttle,
+        1 | 4 => FakeAttempt::Postpone,
+        2 => FakeAttempt::Retry,
+        5 => FakeAttempt::Gate,
+        _ => FakeAttempt::Deliver,
     });
     let raised = raised(&outbox, "alice", &[webhook("a")]).await;
     let id = delivery(&raised, &webhook("a"));
@@ -95,7 +96,7 @@ async fn a_delivery_that_was_put_off_has_had_no_attempt() {
 #[tokio::test]
 async fn two_dispatchers_never_send_one_delivery_twice() {
     let outbox = Outbox::start();
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops =
         [Loops::start(&outbox, &notifier, Setting::default()), Loops::start(&outbox, &notifier, Setting::default())];
     for n in 0..300 {
@@ -119,13 +120,13 @@ async fn two_dispatchers_never_send_one_delivery_twice() {
 async fn what_a_dead_worker_had_leased_is_attempted_by_another() {
     let outbox = Outbox::start();
     let alert = raised(&outbox, "alice", &[email("a")]).await;
-    let notifier = Double::new(|_| Act::Gate);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Gate);
     let dying =
         Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
     until("the attempt runs", || async { notifier.seen().len() == 1 }).await;
     dying.dispatcher.abort();
     dying.fan_out.abort();
-    let heir = Double::new(|_| Act::Deliver);
+    let heir = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &heir, Setting::default());
     until_ended(&outbox, 1).await;
     loops.drain().await;
@@ -140,7 +141,7 @@ async fn no_more_attempts_run_at_once_than_configured() {
     for n in 0..12 {
         raised(&outbox, &format!("s{n}"), &[email("a")]).await;
     }
-    let notifier = Double::new(|_| Act::Gate);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Gate);
     outbox.trust("email").await;
     let loops = Loops::start(&outbox, &notifier, Setting { concurrency: 3, ..Setting::default() });
     until("all slots are taken", || async { notifier.running.load(Ordering::SeqCst) == 3 }).await;
@@ -157,10 +158,10 @@ async fn a_panic_in_an_attempt_costs_one_lease() {
     let outbox = Outbox::start();
     raised(&outbox, "panics", &[email("a")]).await;
     let panicked = AtomicU64::new(0);
-    let notifier = Double::new(move |due| {
+    let notifier = FakeNotifier::new(move |due| {
         let first = due.notification.subject().expect("an alert").as_str() == "panics"
             && panicked.fetch_add(1, Ordering::SeqCst) == 0;
-        if first { Act::Panic } else { Act::Deliver }
+        if first { FakeAttempt::Panic } else { FakeAttempt::Deliver }
     });
     let loops =
         Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_millis(200), ..Setting::default() });
@@ -176,7 +177,7 @@ async fn a_panic_in_an_attempt_costs_one_lease() {
 async fn a_drain_finishes_what_runs_and_starts_nothing() {
     let outbox = Outbox::start();
     raised(&outbox, "running", &[email("a")]).await;
-    let notifier = Double::new(|_| Act::Gate);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Gate);
     let loops = Loops::start(&outbox, &notifier, Setting { concurrency: 1, ..Setting::default() });
     until("the attempt runs", || async { notifier.seen().len() == 1 }).await;
     let later = raised(&outbox, "later", &[email("a")]).await;
@@ -206,9 +207,9 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
     // up.
     let stop = Arc::new(std::sync::OnceLock::<CancellationToken>::new());
     let told = Arc::clone(&stop);
-    let notifier = Double::new(move |_| {
+    let notifier = FakeNotifier::new(move |_| {
         told.get().expect("set before the first attempt").cancel();
-        Act::Deliver
+        FakeAttempt::Deliver
     });
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     stop.set(loops.stop.clone()).expect("set once");
@@ -225,7 +226,7 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
 async fn no_attempt_starts_that_its_lease_does_not_cover() {
     let outbox = Outbox::start();
     let alert = raised(&outbox, "alice", &[email("a")]).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     // The lease is as long as the deadline alone, so what remains after the call never covers it.
     let loops = Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::ZERO, ..Setting::default() });
     let id = delivery(&alert, &email("a"));
@@ -245,7 +246,7 @@ async fn a_contact_added_later_gets_the_alert_that_waited() {
     let outbox = Outbox::start();
     let alice = subject("alice");
     let alert = raised(&outbox, "alice", &[]).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     until("it waits", || async { outbox.totals().await.waiting == 1 }).await;
     outbox.set_contacts(&alice, &json(&[email("new")])).await;
@@ -266,7 +267,7 @@ async fn contacts_are_rechecked_at_each_attempt() {
     old.id = quotabell::types::ContactId::from_stored("c_1");
     mended.id = old.id.clone();
     let alert = raised(&outbox, "alice", &[old.clone(), email("removed")]).await;
-    let notifier = Double::new(|due| if due.attempt == 1 { Act::Retry } else { Act::Deliver });
+    let notifier = FakeNotifier::new(|due| if due.attempt == 1 { FakeAttempt::Retry } else { FakeAttempt::Deliver });
     outbox.fan_out_new(&alert, &[old, email("removed")]).await;
     // Between fan-out and attempt.
     outbox.set_contacts(&subject("alice"), &json(&[mended, email("present")])).await;
@@ -288,7 +289,7 @@ async fn unreadable_contacts_make_deliveries_wait() {
     outbox.set_contacts(&alice, "[{\"channel\":\"email\",").await;
     outbox.set_contacts(&bob, "{}").await;
     raised(&outbox, "bob", &[]).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting { fallback: vec![email("ops")], ..Setting::default() });
     let id = delivery(&known, &email("a"));
     until("both wait", || async {
@@ -311,7 +312,7 @@ async fn an_outcome_survives_an_outage_longer_than_its_lease() {
     raised(&outbox, "alice", &[email("a")]).await;
     raised(&outbox, "bob", &[email("b")]).await;
     outbox.trust("email").await;
-    let notifier = Double::new(|_| Act::Gate);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Gate);
     let loops =
         Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::from_secs(1), ..Setting::default() });
     until("both attempts run", || async { notifier.seen().len() == 2 }).await;
@@ -334,7 +335,7 @@ async fn an_outcome_survives_an_outage_longer_than_its_lease() {
 #[tokio::test]
 async fn a_full_server_delays_deliveries_and_loses_none() {
     let outbox = Outbox::start();
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     raised(&outbox, "alice", &[email("a")]).await;
     let () = outbox.run("CONFIG", &["SET", "maxmemory", "1"]).await;
     let loops = Loops::start(&outbox, &notifier, Setting::default());
@@ -356,7 +357,7 @@ async fn an_unreadable_outbox_entry_stays_and_blocks_nothing() {
     let () = outbox.run("XADD", &[outbox.keys.outbox().as_str(), "*", "alert", "{\"id\":"]).await;
     let () = outbox.run("XADD", &[outbox.keys.outbox().as_str(), "*", "note", "x"]).await;
     raised(&outbox, "alice", &[email("a")]).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     until("the readable alert is delivered", || async { outbox.totals().await.delivered == 1 }).await;
     loops.drain().await;
@@ -372,7 +373,7 @@ async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
     let id = delivery(&broken, &email("a"));
     let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "alert", "{}"]).await;
     raised(&outbox, "fine", &[email("a")]).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     until_ended(&outbox, 2).await;
     loops.drain().await;
@@ -386,10 +387,10 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     let outbox = Outbox::start();
     let () = outbox.run("SET", &[outbox.keys.destinations().as_str(), "x"]).await;
     raised(&outbox, "alice", &[email("a")]).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     for ended in [loops.fan_out, loops.dispatcher] {
-        let ended = tokio::time::timeout(PATIENCE, ended).await.expect("it ends");
+        let ended = tokio::time::timeout(WAIT_MAX, ended).await.expect("it ends");
         let error = ended.expect("no panic").expect_err("a fatal error");
         assert_eq!(error.error_kind(), ErrorKind::WrongType);
     }
@@ -403,7 +404,7 @@ async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
     let alert = raised(&outbox, "alice", &[email("a")]).await;
     outbox.fan_out_new(&alert, &[email("a")]).await;
     outbox.lease_one("dead worker", SHORT).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting::default());
     until_ended(&outbox, 1).await;
     loops.drain().await;
@@ -414,7 +415,7 @@ async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
 #[tokio::test]
 async fn an_alert_without_contact_sleeps_until_it_expires() {
     let outbox = Outbox::start();
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let waits = raised(&outbox, "waits", &[]).await;
     let of_an_hour = in_period(alert(&subject("of-an-hour"), 80), Period::parse("2026-11-21T14Z").expect("an hour"));
     outbox.raise(&of_an_hour).await;

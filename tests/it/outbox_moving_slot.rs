@@ -1,7 +1,7 @@
 //! Deliveries whose hash slot moves to another node of the cluster: at neither node all of their keys are there.
 
 use quotabell::outbox::{FanOutSource, OutboxError, SettleAnswer, Settlement, lease, totals, wake_subject};
-use quotabell::types::{Class, DeliveryId, Destination, Keys};
+use quotabell::types::{DeliveryId, Destination, Keys, OutcomeClass};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::{ErrorKind, RedisClient, RedisEndpoint};
 use redis::{FromRedisValue, ToRedisArgs};
@@ -35,7 +35,7 @@ impl MovingOutbox {
         for _ in 0..3 {
             moving.lease("none").await.expect("nothing is due");
             wake_subject(&moving.client, &moving.keys, &subject("nobody")).await.expect("nobody waits");
-            let delivered = Settlement::Delivered(outcome(Class::Delivered));
+            let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
             let unknown = DeliveryId::from_stored("unknown");
             let stale = settle(&moving.client, &moving.keys, &unknown, "none", &delivered).await;
             assert_eq!(stale.expect("an answer"), SettleAnswer::Stale);
@@ -132,7 +132,7 @@ async fn outcomes_are_recorded_once_the_slot_has_moved() {
     let hashes = outbox.hashes().await;
     let moving = outbox.begin_move().await;
     outbox.cluster.move_these(&moving, &hashes[..4]).await;
-    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let mut settled = 0;
     for (id, token) in &leased {
         match settle(&outbox.client, &outbox.keys, id, token, &delivered).await {

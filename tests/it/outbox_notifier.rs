@@ -10,7 +10,7 @@ use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample, samp
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Locale, Mute, Notification, Percent, Secret, UnixMs};
+use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use tempfile::TempDir;
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -244,7 +244,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let sender = sender(&server.url());
     let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
     for now in [RAISED, RAISED.plus(1)] {
-        assert_eq!(sender.channels.send_test(&contact, &Sample::made_up(), now).await.class, Class::Delivered);
+        assert_eq!(sender.channels.send_test(&contact, &Sample::made_up(), now).await.class, OutcomeClass::Delivered);
     }
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(
@@ -255,7 +255,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
 
     assert_eq!(
         sender.channels.send_test(&Contact::email("bob@example.com"), &Sample::made_up(), RAISED).await.class,
-        Class::Delivered
+        OutcomeClass::Delivered
     );
     let mail = ParsedMail::parse(&server.next().await.text());
     assert!(mail.header("Subject").starts_with("[test] "));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::outbox::{LONG, Outbox, SHORT, alert, all_due, delivery, email, outcome, settle, subject, until};
 use quotabell::outbox::{ActionAnswer, DeliveryAction, LeasedDelivery, SettleAnswer, Settlement, act, lease};
-use quotabell::types::{Alert, Class, DeliveryId, DeliveryState, Destination, Notification};
+use quotabell::types::{Alert, DeliveryId, DeliveryState, Destination, Notification, OutcomeClass};
 use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
 
@@ -43,7 +43,7 @@ async fn a_lease_runs_out_and_the_late_outcome_is_stale() {
     let again = until_leased(&outbox, "t2").await;
     assert_eq!((again.attempts, again.first_attempt), (2, dead_workers.first_attempt));
     let before = outbox.dump().await;
-    let late = Settlement::Delivered(outcome(Class::Delivered));
+    let late = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     assert_eq!(settled(&outbox, &dead_workers, &late).await, SettleAnswer::Stale);
     assert_eq!(outbox.dump().await, before);
 }
@@ -66,7 +66,7 @@ async fn a_lease_that_ran_out_can_still_be_settled() {
     one_due(&outbox).await;
     let leased = outbox.lease_one("t", LONG).await;
     outbox.let_time_pass(&leased.id).await;
-    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     assert!(matches!(settled(&outbox, &leased, &delivered).await, SettleAnswer::Done(_)));
     assert_eq!(outbox.lease("u", LONG).await.leased.len(), 0, "none starts after success");
 }
@@ -75,8 +75,8 @@ async fn a_lease_that_ran_out_can_still_be_settled() {
 #[tokio::test]
 async fn every_end_is_recorded_once() {
     let ends = [
-        Settlement::Delivered(outcome(Class::Delivered)),
-        Settlement::Dead(outcome(Class::Permanent)),
+        Settlement::Delivered(outcome(OutcomeClass::Delivered)),
+        Settlement::Dead(outcome(OutcomeClass::Permanent)),
         Settlement::Unsendable("the stored alert is unreadable".into()),
         Settlement::Muted(String::new()),
         Settlement::Expired,
@@ -111,7 +111,7 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     let outbox = Outbox::start();
     one_due(&outbox).await;
     let leased = outbox.lease_one("t1", LONG).await;
-    let retry = Settlement::Retry(outcome(Class::Transient), Duration::from_millis(5000));
+    let retry = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_millis(5000));
     let SettleAnswer::Done(now) = settled(&outbox, &leased, &retry).await else { panic!("not recorded") };
     assert_eq!(outbox.due(&leased.id).await, Some(now.0 + 5000));
     assert_eq!(settled(&outbox, &leased, &retry).await, SettleAnswer::Repeated);
@@ -137,7 +137,7 @@ async fn a_released_lease_counts_no_attempt() {
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!(second.attempts, 1);
     // After a real attempt the clock runs on.
-    settled(&outbox, &second, &Settlement::Retry(outcome(Class::Transient), Duration::ZERO)).await;
+    settled(&outbox, &second, &Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO)).await;
     let third = outbox.lease_one("t3", LONG).await;
     settled(&outbox, &third, &Settlement::Released(Duration::from_secs(9))).await;
     outbox.let_time_pass(&leased.id).await;
@@ -158,7 +158,7 @@ async fn the_newest_hundred_attempts_are_kept() {
             outbox.let_time_pass(&id).await;
             continue;
         }
-        settled(&outbox, &leased, &Settlement::Retry(outcome(Class::Transient), Duration::ZERO)).await;
+        settled(&outbox, &leased, &Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO)).await;
     }
     let fields: Vec<String> = outbox.run("HKEYS", outbox.keys.delivery(&id)).await;
     let numbers: Vec<u32> = fields.iter().filter_map(|field| field.strip_prefix("attempt:")?.parse().ok()).collect();
@@ -248,7 +248,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         keys.totals(),
     ];
     for name in &settle_keys {
-        let dead = Settlement::Dead(outcome(Class::Permanent));
+        let dead = Settlement::Dead(outcome(OutcomeClass::Permanent));
         let error =
             with_wrong_type(&outbox, name, settle(&outbox.client, keys, &leased.id, &leased.token, &dead)).await;
         assert_eq!(error, Some(ErrorKind::WrongType), "settle, {name}");
@@ -276,7 +276,7 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     one_due(&outbox).await;
     let leased = outbox.lease_one("t", LONG).await;
     let totals = outbox.keys.totals();
-    let dead = Settlement::Dead(outcome(Class::Permanent));
+    let dead = Settlement::Dead(outcome(OutcomeClass::Permanent));
     for value in ["", "many", "007", "99999999999999999999"] {
         let () = outbox.run("HSET", &[totals.as_str(), "dead", value]).await;
         let before = outbox.dump().await;
@@ -325,7 +325,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     outbox.fan_out_new(&dead, &[email("a")]).await;
     for n in 0..3 {
         let leased = outbox.lease_one(&format!("t{n}"), LONG).await;
-        let transient = outcome(Class::Transient);
+        let transient = outcome(OutcomeClass::Transient);
         let end = if n == 2 { Settlement::Dead(transient) } else { Settlement::Retry(transient, Duration::ZERO) };
         settled(&outbox, &leased, &end).await;
     }
@@ -356,7 +356,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
         "the first attempt since the replay did not take place"
     );
     let again = outbox.lease_one("more", LONG).await;
-    settled(&outbox, &again, &Settlement::Delivered(outcome(Class::Delivered))).await;
+    settled(&outbox, &again, &Settlement::Delivered(outcome(OutcomeClass::Delivered))).await;
     let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("readable").expect("there");
     assert_eq!((detail.delivery.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
     outbox.assert_balanced().await;

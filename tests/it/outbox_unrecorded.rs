@@ -1,7 +1,7 @@
 //! Outcomes that can't be recorded: what is sent meanwhile is bounded.
 
 use crate::support::outbox::{Outbox, email, until};
-use crate::support::outbox_loops::{Act, Double, Loops, Setting, raised, until_ended};
+use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, raised, until_ended};
 
 /// A right that only recording needs, withdrawn and given back.
 const WITHDRAWN: [&str; 5] = ["SETUSER", "default", "resetkeys", "~[^q]*", "~quota_[^f]*"];
@@ -19,7 +19,7 @@ async fn nothing_more_is_sent_while_outcomes_cannot_be_recorded() {
     }
     outbox.trust("email").await;
     let () = outbox.run("ACL", &WITHDRAWN).await;
-    let notifier = Double::new(|_| Act::Deliver);
+    let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
     let loops = Loops::start(&outbox, &notifier, Setting { concurrency: 2, ..Setting::default() });
     let refused = async || -> u64 {
         let log: Vec<redis::Value> = outbox.run("ACL", &["LOG", "1"]).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::echo_receiver::{Echo, EchoReceiver};
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use crate::support::outbox::{GIVE_UP_AFTER, LONG, Outbox, delivery_config, outcome, settle, subject, until};
@@ -24,8 +24,8 @@ use quotabell::outbox::{
     NewDelivery, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
-    Channel, Class, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, Secret, UnixMs,
-    VerificationRequest,
+    Channel, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, OutcomeClass, Secret,
+    UnixMs, VerificationRequest,
 };
 use quotabell::views::deliveries::show;
 use quotabell::wire::ErrorKind;
@@ -139,7 +139,7 @@ impl Running {
 
     async fn drain(self) {
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, self.task).await.expect("the drain ends").expect("no panic");
+        tokio::time::timeout(WAIT_MAX, self.task).await.expect("the drain ends").expect("no panic");
     }
 }
 
@@ -159,7 +159,7 @@ async fn a_request_has_one_delivery_however_often_it_is_made() {
 
     let leased = outbox.lease_one("t", LONG).await;
     assert_eq!((leased.notification, leased.channel, leased.attempts), (Ok(notification.clone()), Channel::Email, 1));
-    let delivered = Settlement::Delivered(outcome(Class::Delivered));
+    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let settled = settle(&outbox.client, &outbox.keys, &id, &leased.token, &delivered).await;
     assert!(matches!(settled, Ok(SettleAnswer::Done(_))));
     assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueAnswer::Exists);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::clockwork::{Clockwork, MORNING_US};
+use crate::support::clocked_server::{CLOCK_START_US, ClockedServer};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
 use quotabell::throttle::one_time_token::{self, METADATA_BYTES_MAX, OneTimeTokenError, TokenCreation};
@@ -253,15 +253,15 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
 /// milliseconds.
 #[tokio::test]
 async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
-    let clockwork = Clockwork::start();
-    let (client, direct) = (clockwork.client(), clockwork.direct());
+    let clocked_server = ClockedServer::start();
+    let (client, direct) = (clocked_server.client(), clocked_server.direct());
     let limiter = sliding(5000, MINUTE);
     let take = async |units: u64| {
         let units = Units::new(units).expect("in range");
         limiter.take(&client, "k", units).await.expect("an answer")
     };
     let members = async || run::<u64>(&direct, &["ZCARD", "k"]).await;
-    let seconds_later = |seconds: u64| clockwork.turn_to(MORNING_US + seconds * 1_000_000);
+    let seconds_later = |seconds: u64| clocked_server.set_clock(CLOCK_START_US + seconds * 1_000_000);
     for _ in 0..2_100 {
         assert!(take(1).await.is_admitted());
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::outbox::{EXPIRES_AT, LONG, Outbox, alert, delivery, email, outcome, settle, subject};
 use quotabell::outbox::Settlement;
-use quotabell::types::{Channel, Class, DeliveryId, DeliveryState};
+use quotabell::types::{Channel, DeliveryId, DeliveryState, OutcomeClass};
 use quotabell::views::deliveries::{list, show};
 use quotabell::views::{DeliveryFilter, DeliveryView};
 
@@ -61,7 +61,7 @@ async fn a_list_shows_state_due_time_and_error() {
     let (alice, bob) = (subject("alice"), subject("bob"));
     outbox.fan_out_new(&alert(&alice, 80), &[email("a")]).await;
     let leased = outbox.lease_one("t", LONG).await;
-    let dead = Settlement::Dead(outcome(Class::Permanent));
+    let dead = Settlement::Dead(outcome(OutcomeClass::Permanent));
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await.expect("settles");
     outbox.fan_out_new(&alert(&alice, 100), &[email("a")]).await;
     outbox.fan_out_new(&alert(&bob, 80), &[]).await;
@@ -90,7 +90,7 @@ async fn show_lists_the_attempts_in_order() {
     outbox.fan_out_new(&alert, &[email("a")]).await;
     for n in 0..12_u64 {
         let leased = outbox.lease_one(&format!("t{n}"), LONG).await;
-        let mut failed = outcome(Class::Transient);
+        let mut failed = outcome(OutcomeClass::Transient);
         failed.took = Duration::from_millis(n);
         let retry = Settlement::Retry(failed, Duration::ZERO);
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");

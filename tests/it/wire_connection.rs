@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::redis_server::{RedisServer, free_port};
 use quotabell::wire::config::RedisConfig;
 use quotabell::wire::server::{ServerReadiness, ServerRole};
@@ -36,8 +36,9 @@ async fn set(client: &RedisClient) -> Result<(), RedisError> {
 /// Both kinds of connection reach the target: one writes an entry, the other reads it.
 async fn assert_both_reach(target: &RedisEndpoint) {
     let client = client(target);
-    let () = client.query(redis::cmd("DEL").arg("usage")).await.expect("the link");
-    let id: String = client.query(redis::cmd("XADD").arg("usage").arg("*").arg("a").arg("b")).await.expect("the link");
+    let () = client.query(redis::cmd("DEL").arg("usage")).await.expect("the client");
+    let id: String =
+        client.query(redis::cmd("XADD").arg("usage").arg("*").arg("a").arg("b")).await.expect("the client");
     let mut reader = StreamReader::connect(target, "usage").await.expect("the reader");
     reader.request("0-0", 1, None).await.expect("the request is written");
     let received = reader.receive().await.expect("a reply");
@@ -46,7 +47,7 @@ async fn assert_both_reach(target: &RedisEndpoint) {
 
 /// What both kinds of connection make of a target that refuses them.
 async fn faults(target: &RedisEndpoint) -> [ErrorKind; 2] {
-    let by_link = error_kind(&set(&client(target)).await.expect_err("the link is refused"));
+    let by_client = error_kind(&set(&client(target)).await.expect_err("the client is refused"));
     let by_reader = match StreamReader::connect(target, "usage").await {
         Err(error) => error.error_kind(),
         Ok(mut reader) => match reader.request("0-0", 1, None).await {
@@ -54,7 +55,7 @@ async fn faults(target: &RedisEndpoint) -> [ErrorKind; 2] {
             Ok(()) => reader.receive().await.expect_err("the reader is refused").error_kind(),
         },
     };
-    [by_link, by_reader]
+    [by_client, by_reader]
 }
 
 /// A database, a password or a user that only one of the two uses would split the data in two.
@@ -238,7 +239,7 @@ async fn wrong_types_and_full_memory_are_told_apart_in_commands_pipelines_and_sc
     assert_eq!(error_kind(&error), ErrorKind::Full, "{error}");
 }
 
-/// After a failover the old primary refuses writes; the link must connect anew instead of staying with it.
+/// After a failover the old primary refuses writes; the client must connect anew instead of staying with it.
 #[tokio::test]
 async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let primary = RedisServer::start();
@@ -274,16 +275,16 @@ async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
             .contains("blocked_clients:1")
         {}
     };
-    tokio::time::timeout(PATIENCE, blocked).await.expect("the reader blocks");
+    tokio::time::timeout(WAIT_MAX, blocked).await.expect("the reader blocks");
     let () = client.query(redis::cmd("REPLICAOF").arg("127.0.0.1").arg(primary.port())).await.expect("a replica");
-    let ended = tokio::time::timeout(PATIENCE, reader.receive()).await.expect("no wait for the block");
+    let ended = tokio::time::timeout(WAIT_MAX, reader.receive()).await.expect("no wait for the block");
     let error = ended.expect_err("unblocked");
     assert_eq!(error.error_kind(), ErrorKind::ReadOnly, "{error:?}");
 }
 
-/// A server that restarts is away for a while; the link has to come back by itself, and so must a login.
+/// A server that restarts is away for a while; the client has to come back by itself, and so must a login.
 #[tokio::test]
-async fn a_link_comes_back_after_its_server_was_killed_in_the_middle_of_a_call() {
+async fn a_client_comes_back_after_its_server_was_killed_in_the_middle_of_a_call() {
     let mut server = RedisServer::start_with(&["--save", "", "--requirepass", "s3cret"]);
     let client = client(&target(&server.url().replace("redis://", "redis://:s3cret@")));
     set(&client).await.expect("set");
@@ -312,7 +313,7 @@ async fn a_link_comes_back_after_its_server_was_killed_in_the_middle_of_a_call()
 
 /// A server that hangs must not hold a caller for ever.
 #[tokio::test]
-async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_link_connects_anew() {
+async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_client_connects_anew() {
     let server = RedisServer::start();
     let client = server.client();
     set(&client).await.expect("set");
@@ -390,7 +391,7 @@ async fn a_server_busy_with_a_script_is_not_ready() {
     busy.write_all(b"EVAL \"while true do end\" 0\r\n").expect("written");
     let probe = server.client();
     let begun = async { while set(&probe).await.is_ok() {} };
-    tokio::time::timeout(PATIENCE, begun).await.expect("the script runs");
+    tokio::time::timeout(WAIT_MAX, begun).await.expect("the script runs");
     for url in ["redis://", "redis://alice:a@"] {
         for db in [0, 1] {
             let url = format!("{}/{db}", server.url().replace("redis://", url));
@@ -399,7 +400,7 @@ async fn a_server_busy_with_a_script_is_not_ready() {
     }
     let () = probe.query(redis::cmd("SCRIPT").arg("KILL")).await.expect("it is killed");
     let ended = async { while set(&probe).await.is_err() {} };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the same connection serves on");
+    tokio::time::timeout(WAIT_MAX, ended).await.expect("the same connection serves on");
 }
 
 /// A server that loads its data, for long; killed when dropped.

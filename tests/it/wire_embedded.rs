@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::redis_server::{RedisServer, free_port, tear_newest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
@@ -131,7 +131,7 @@ async fn a_server_that_was_killed_is_started_again() {
     let () = client.query(redis::cmd("SET").arg("other").arg("x")).await.expect("set");
     kill(pid_of(&first), Signal::SIGKILL).expect("it runs");
     let gone = async { while client.query::<String>(&redis::cmd("PING")).await.is_ok() {} };
-    tokio::time::timeout(PATIENCE, gone).await.expect("it is gone");
+    tokio::time::timeout(WAIT_MAX, gone).await.expect("it is gone");
     let second = place.ensure().await.expect("it starts again");
     assert_eq!(second.started(), EmbeddedStart::Started);
     assert_ne!(second.pid(), first.pid());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
 use quotabell::types::StreamId;
@@ -119,7 +119,7 @@ async fn wait_for_blocked(client: &RedisClient) {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, blocked).await.expect("the reader blocks");
+    tokio::time::timeout(WAIT_MAX, blocked).await.expect("the reader blocks");
 }
 
 /// A caller that stops waiting (a signal, a lost lease) and waits again must not lose or repeat bytes.
@@ -271,7 +271,7 @@ async fn a_server_that_dies_while_a_read_blocks_is_away() {
     reader.request("0-0", 1, Some(Duration::from_secs(60))).await.expect("the request is written");
     wait_for_blocked(&client).await;
     server.kill();
-    let ended = tokio::time::timeout(PATIENCE, reader.receive()).await.expect("no wait for the block");
+    let ended = tokio::time::timeout(WAIT_MAX, reader.receive()).await.expect("no wait for the block");
     assert_eq!(ended.expect_err("it is gone").error_kind(), ErrorKind::Unreachable);
     let refused = StreamReader::connect(&target(&server.url()), "usage").await.expect_err("nobody listens");
     assert_eq!(refused.error_kind(), ErrorKind::Unreachable, "{refused}");

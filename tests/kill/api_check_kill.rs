@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::support::daemon::{Daemon, DaemonSetup, READY};
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::free_port;
 use quotabell::types::{DaySpan, Keys, Metric, Subject, UnixMs, keys};
@@ -39,7 +39,7 @@ struct Admitted {
 }
 
 /// What the clients share.
-struct Street {
+struct CheckClients {
     address: SocketAddr,
     client: reqwest::Client,
     /// How many daemons have been ready: whoever was cut off waits for the next one.
@@ -64,29 +64,30 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
     let _ = rustls::crypto::ring::default_provider().install_default();
     // A connection for each request: what fails has failed with the daemon that lives now, not with one that is long
     // dead.
-    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).pool_max_idle_per_host(0).build();
+    let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).pool_max_idle_per_host(0).build();
     let client = client.expect("a client");
-    let street = Arc::new(Street { address, client, lives, answers, stop: CancellationToken::new() });
+    let clients_share = Arc::new(CheckClients { address, client, lives, answers, stop: CancellationToken::new() });
     let _: u64 =
         books.run("HSET", &[Keys::new("usage").subject(&subject(DENIED)).as_str(), "limit:requests", "1"]).await;
 
-    let clients: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(Arc::clone(&street).ask(seed, number))).collect();
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|number| tokio::spawn(Arc::clone(&clients_share).ask(seed, number))).collect();
     let mut random = StdRng::seed_from_u64(seed);
     for _ in 0..KILLS {
         let daemon = begin(&setup, &born).await;
         let moment = *answered.borrow() + random.random_range(0..200);
         let come = async { answered.clone().wait_for(|answers| *answers >= moment).await.map(|_| ()) };
-        tokio::time::timeout(PATIENCE, come).await.expect("answers in time").expect("clients ask");
+        tokio::time::timeout(WAIT_MAX, come).await.expect("answers in time").expect("clients ask");
         for _ in 0..random.random_range(0..20) {
             let _: String = books.run("PING", &[] as &[&str]).await;
         }
         daemon.kill().await;
     }
     let survivor = begin(&setup, &born).await;
-    street.stop.cancel();
+    clients_share.stop.cancel();
     let mut admitted = Vec::new();
     for client in clients {
-        admitted.extend(tokio::time::timeout(PATIENCE, client).await.expect("in time").expect("it ends well"));
+        admitted.extend(tokio::time::timeout(WAIT_MAX, client).await.expect("in time").expect("it ends well"));
     }
     compare(&books, &admitted).await;
     survivor.drain().await;
@@ -111,7 +112,7 @@ async fn begin(setup: &DaemonSetup, born: &watch::Sender<u64>) -> Daemon {
     daemon
 }
 
-impl Street {
+impl CheckClients {
     /// One client: request after request, each under an id of its own, until told to stop.
     async fn ask(self: Arc<Self>, seed: u64, number: u64) -> Vec<Admitted> {
         let mut random = StdRng::seed_from_u64(seed ^ (number + 1));
@@ -146,7 +147,7 @@ impl Street {
                 Ok((status, answer)) => return (status, answer, sends),
                 // Cut off, or nobody there.
                 Err(_) => {
-                    let next = tokio::time::timeout(PATIENCE, lives.wait_for(|now| *now > life)).await;
+                    let next = tokio::time::timeout(WAIT_MAX, lives.wait_for(|now| *now > life)).await;
                     next.expect("another daemon in time").expect("daemons are begun");
                 }
             }
@@ -188,7 +189,7 @@ async fn compare(books: &Outbox, admitted: &[Admitted]) {
     for (of, units) in &units {
         let of: Subject = subject(of);
         assert_eq!(counted(books, &of).await, *units, "{of}");
-        let window: u64 = books.run("GET", books.keys.window("fixed", &Metric::default(), &of)).await;
+        let window: u64 = books.run("GET", books.keys.limiter("fixed", &Metric::default(), &of)).await;
         // What is sent again takes again, against its caller, and never less than was recorded.
         assert!((*units..=taken_max[of.as_str()]).contains(&window), "{of}: {units} units, {window} taken");
     }

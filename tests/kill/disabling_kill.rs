@@ -9,10 +9,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use crate::support::contact_receiver::{AlertAtContact, AnswerMode, ContactReceiver, ReceivingContact};
 use crate::support::daemon::DaemonSetup;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
-use crate::support::post_office::{Box, Letter, Manners, PostOffice};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 
@@ -24,7 +24,8 @@ const WEBHOOK_TIMEOUT: &str = "1s";
 const ROUND_TRIPS_MAX: u32 = 40;
 
 /// The contacts of each subject.
-const CONTACTS: [(&str, Manners); 3] = [("gone", Manners::Gone), ("good", Manners::Good), ("flaky", Manners::Flaky)];
+const CONTACTS: [(&str, AnswerMode); 3] =
+    [("gone", AnswerMode::Gone), ("good", AnswerMode::Good), ("flaky", AnswerMode::Flaky)];
 
 /// A contact that is marked and whose alert went to nobody, or of which nobody was told, would be found by its customer
 /// alone.
@@ -35,7 +36,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let outbox = Outbox::on(RedisServer::start());
-    let office = PostOffice::open(outbox.server.client(), outbox.keys.clone()).await;
+    let receiver = ContactReceiver::start(outbox.server.client(), outbox.keys.clone()).await;
     let setup = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
         // Started again where the one before was killed, it need not wait for the lease of the stream.
@@ -43,8 +44,8 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
     let mut met = Met::default();
     for number in 0..KILLS {
-        let mut requests = office.requests();
-        move_in(&outbox, &office, number).await;
+        let mut requests = receiver.requests();
+        add_subject(&outbox, &receiver, number).await;
         let daemon = setup.spawn();
         // What is not counted is counted by the next one.
         use_units(&outbox, number, 80).await;
@@ -53,11 +54,11 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
         }
         let gone = contact_id(number, "gone");
         let asked = async {
-            while !office.arrived().keys().any(|letter| letter.contact == gone) {
+            while !receiver.arrived().keys().any(|letter| letter.contact == gone) {
                 let _ = requests.changed().await;
             }
         };
-        tokio::time::timeout(PATIENCE, asked).await.expect("its receiver is asked in time");
+        tokio::time::timeout(WAIT_MAX, asked).await.expect("its receiver is asked in time");
         for _ in 0..random.random_range(0..ROUND_TRIPS_MAX) {
             let _: String = outbox.client.query(&redis::cmd("PING")).await.expect("redis answers");
         }
@@ -65,7 +66,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
         met.look(&outbox, number).await;
     }
     // Nothing came to its receiver, so nothing is known of it.
-    move_in(&outbox, &office, KILLS).await;
+    add_subject(&outbox, &receiver, KILLS).await;
     use_units(&outbox, KILLS, 79).await;
     let survivor = setup.start().await;
     eventually("everything is counted and sent", || async {
@@ -78,10 +79,10 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
     .await;
     survivor.drain().await;
 
-    assert_eq!(office.faults(), Vec::<String>::new());
+    assert_eq!(receiver.faults(), Vec::<String>::new());
     assert_eq!(mark_of(&outbox, KILLS).await, None, "disabled although it was never asked");
     for number in 0..KILLS {
-        compare(&outbox, &office, number).await;
+        compare(&outbox, &receiver, number).await;
     }
     let totals = outbox.assert_balanced().await;
     assert_eq!(totals.dead + totals.expired + totals.muted, 0);
@@ -123,7 +124,7 @@ struct Stored {
     alert: String,
 }
 
-async fn compare(outbox: &Outbox, office: &PostOffice, number: usize) {
+async fn compare(outbox: &Outbox, receiver: &ContactReceiver, number: usize) {
     let state = mark_of(outbox, number).await.expect("it is disabled");
     assert_eq!(state.reason.as_str(), "gone");
     let deliveries = deliveries_of(outbox, number).await;
@@ -135,14 +136,14 @@ async fn compare(outbox: &Outbox, office: &PostOffice, number: usize) {
         all.into_iter().map(Value::from).collect()
     };
     assert!((1..=2).contains(&raised.len()), "{raised:?}");
-    let arrived = office.arrived();
+    let arrived = receiver.arrived();
     let came = |one: &Stored| {
-        let letter = Letter { contact: contact_id(number, &one.contact), alert: one.alert.clone() };
+        let letter = AlertAtContact { contact: contact_id(number, &one.contact), alert: one.alert.clone() };
         arrived.get(&letter).map_or(0, |arrived| arrived.accepted)
     };
-    for (contact, manners) in CONTACTS {
+    for (contact, mode) in CONTACTS {
         let (alerts, notices) = (of("alert", contact), of("contact_disabled", contact));
-        if manners == Manners::Gone {
+        if mode == AnswerMode::Gone {
             assert!(notices.is_empty(), "it is told of itself: {notices:?}");
             // An alert that was raised after the mark has no delivery to it.
             assert!((1..=raised.len()).contains(&alerts.len()), "{alerts:?}");
@@ -169,13 +170,13 @@ fn contact_id(number: usize, contact: &str) -> String {
 }
 
 /// Stores a subject with its contacts.
-async fn move_in(outbox: &Outbox, office: &PostOffice, number: usize) {
+async fn add_subject(outbox: &Outbox, receiver: &ContactReceiver, number: usize) {
     // Each at a destination of its own: what a daemon that was killed has leased holds up no others.
     let contacts: Vec<Value> = (1..)
         .zip(CONTACTS)
-        .map(|(which, (contact, manners))| {
-            let contact = Box { id: contact_id(number, contact), secret: secret(7), manners };
-            office.rent_at(&format!("127.0.{which}.{}", number + 1), contact)
+        .map(|(which, (contact, mode))| {
+            let contact = ReceivingContact { id: contact_id(number, contact), secret: secret(7), mode };
+            receiver.add_contact_at(&format!("127.0.{which}.{}", number + 1), contact)
         })
         .collect();
     outbox.set_contacts(&subject(&subject_of(number)), &json!(contacts).to_string()).await;

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::support;
 use crate::support::checker::compare;
+use crate::support::contact_receiver::{AnswerMode, ContactReceiver, ReceivingContact};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::mail_server::ParsedMail;
 use crate::support::outbox::Outbox;
-use crate::support::post_office::{Box, Manners, PostOffice};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::stream_model::{Customer, StreamModel};
 use crate::support::traffic::{Event, FREE_LIMIT, Traffic};
@@ -50,7 +50,7 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
     let tally = scene.kill_again_and_again(seed).await;
     stop.cancel();
     let model = producer.await.expect("the producer ends well");
-    let survivor = scene.setup_at(scene.home_of_the_dead().await).start().await;
+    let survivor = scene.setup_at(scene.address_of_last_reader().await).start().await;
     scene.drained().await;
     scene.tell_where_to_reach_the_silent().await;
     survivor.drain().await;
@@ -63,7 +63,7 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
 /// Everything but the daemons.
 struct Scene {
     outbox: Outbox,
-    office: PostOffice,
+    receiver: ContactReceiver,
     mails: JoinHandle<HashMap<String, u64>>,
     mails_end: CancellationToken,
     traffic: Traffic,
@@ -72,15 +72,15 @@ struct Scene {
     setup: DaemonSetup,
     /// Where daemons listen. One that is started where the last reader was killed need not wait for its lease to run
     /// out.
-    homes: [String; 2],
+    addresses: [String; 2],
 }
 
 /// A daemon that runs.
 #[derive(Debug)]
-struct Life {
+struct RunningDaemon {
     daemon: Daemon,
-    /// Which of the homes is its.
-    home: usize,
+    /// Which of the addresses is its.
+    at: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -92,7 +92,7 @@ struct Contact {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Webhook(Manners),
+    Webhook(AnswerMode),
     Email,
 }
 
@@ -123,7 +123,7 @@ enum Moment {
 impl Scene {
     async fn set(seed: u64) -> Self {
         let outbox = Outbox::on(RedisServer::start());
-        let office = PostOffice::open(outbox.server.client(), outbox.keys.clone()).await;
+        let receiver = ContactReceiver::start(outbox.server.client(), outbox.keys.clone()).await;
         let mut catcher = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
         let setup = DaemonSetup::on(&outbox.server.url())
             .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
@@ -146,8 +146,9 @@ impl Scene {
             }
         });
         let traffic = Traffic::new(seed);
-        let homes = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
-        let mut scene = Self { outbox, office, mails, mails_end, traffic, contacts: BTreeMap::new(), setup, homes };
+        let addresses = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+        let mut scene =
+            Self { outbox, receiver, mails, mails_end, traffic, contacts: BTreeMap::new(), setup, addresses };
         scene.settle_customers().await;
         scene
     }
@@ -170,14 +171,14 @@ impl Scene {
             let json = serde_json::json!({"id": id, "channel": "email", "address": format!("{id}@b.test")});
             return Contact { id, json, kind: Kind::Email };
         }
-        let manners = match (number + which) % 5 {
-            0 => Manners::Flaky,
-            1 if number.is_multiple_of(3) => Manners::Refuses,
-            _ => Manners::Good,
+        let mode = match (number + which) % 5 {
+            0 => AnswerMode::Flaky,
+            1 if number.is_multiple_of(3) => AnswerMode::Refuses,
+            _ => AnswerMode::Good,
         };
         let secret = secret(u8::try_from(number).expect("few customers"));
-        let json = self.office.rent(Box { id: id.clone(), secret, manners });
-        Contact { id, json, kind: Kind::Webhook(manners) }
+        let json = self.receiver.add_contact(ReceivingContact { id: id.clone(), secret, mode });
+        Contact { id, json, kind: Kind::Webhook(mode) }
     }
 
     async fn write(&self, customer: &Customer, contacts: &[Contact]) {
@@ -220,13 +221,13 @@ impl Scene {
     async fn kill_again_and_again(&self, seed: u64) -> ExpectedTotal {
         let mut random = StdRng::seed_from_u64(seed ^ 2);
         let mut tally = ExpectedTotal::default();
-        let mut survivor: Option<Life> = None;
+        let mut survivor: Option<RunningDaemon> = None;
         while tally.kills < KILLS {
-            let Life { mut daemon, home } = match survivor.take() {
-                Some(life) => life,
-                None => self.begin_at(self.home_of_the_dead().await),
+            let RunningDaemon { mut daemon, at } = match survivor.take() {
+                Some(running) => running,
+                None => self.begin_at(self.address_of_last_reader().await),
             };
-            let second = random.random_bool(0.25).then(|| self.begin_at(1 - home));
+            let second = random.random_bool(0.25).then(|| self.begin_at(1 - at));
             let moment = match random.random_range(0..10) {
                 0 => Moment::Started(random.random_range(0..150)),
                 1..4 => Moment::Ready(random.random_range(0..600)),
@@ -236,32 +237,32 @@ impl Scene {
             self.wait_for(moment, &mut daemon).await;
             let ready = daemon.has_said(support::daemon::READY);
             daemon.kill().await;
-            self.look_at_the_wreck(&mut tally).await;
+            self.check_what_is_left(&mut tally).await;
             tally.kills += 1;
             tally.before_ready += u64::from(!ready);
             tally.of_two += u64::from(second.is_some());
             survivor = second;
         }
-        if let Some(life) = survivor {
-            life.daemon.kill().await;
+        if let Some(running) = survivor {
+            running.daemon.kill().await;
             tally.kills += 1;
         }
         tally
     }
 
-    fn setup_at(&self, home: usize) -> DaemonSetup {
-        self.setup.clone().env("QUOTABELL__HTTP__LISTEN", &self.homes[home])
+    fn setup_at(&self, at: usize) -> DaemonSetup {
+        self.setup.clone().env("QUOTABELL__HTTP__LISTEN", &self.addresses[at])
     }
 
-    fn begin_at(&self, home: usize) -> Life {
-        Life { daemon: self.setup_at(home).spawn(), home }
+    fn begin_at(&self, at: usize) -> RunningDaemon {
+        RunningDaemon { daemon: self.setup_at(at).spawn(), at }
     }
 
     /// Where the daemon listened that read last.
-    async fn home_of_the_dead(&self) -> usize {
+    async fn address_of_last_reader(&self) -> usize {
         let holder: Option<String> = self.outbox.run("GET", &[self.outbox.keys.lease().as_str()]).await;
         let holder = holder.unwrap_or_default();
-        self.homes.iter().position(|home| holder.contains(&format!("/{home}/"))).unwrap_or(0)
+        self.addresses.iter().position(|address| holder.contains(&format!("/{address}/"))).unwrap_or(0)
     }
 
     async fn wait_for(&self, moment: Moment, daemon: &mut Daemon) {
@@ -280,7 +281,7 @@ impl Scene {
             }
             Moment::Sending(round_trips) => {
                 daemon.says(support::daemon::READY).await;
-                let mut requests: watch::Receiver<u64> = self.office.requests();
+                let mut requests: watch::Receiver<u64> = self.receiver.requests();
                 let _ = tokio::time::timeout(MOMENT_MAX, requests.changed()).await;
                 round_trips
             }
@@ -295,7 +296,7 @@ impl Scene {
     }
 
     /// What a kill left must be consistent at once, not only in the end.
-    async fn look_at_the_wreck(&self, tally: &mut ExpectedTotal) {
+    async fn check_what_is_left(&self, tally: &mut ExpectedTotal) {
         let keys = &self.outbox.keys;
         let mut look = redis::pipe();
         look.atomic();
@@ -349,12 +350,12 @@ impl Scene {
     async fn compare_deliveries(self, alerts: &[Alert], tally: &ExpectedTotal, model: &StreamModel) {
         self.mails_end.cancel();
         let mails = self.mails.await.expect("the mail server ends well");
-        let arrived = self.office.arrived();
+        let arrived = self.receiver.arrived();
         let stored = {
             let names: BTreeSet<String> = self.outbox.run("KEYS", "quota_delivery:{usage}:*").await;
             names
         };
-        assert_eq!(self.office.faults(), Vec::<String>::new());
+        assert_eq!(self.receiver.faults(), Vec::<String>::new());
         let (mut expected, mut delivered, mut dead, mut reopened, mut expired) = (BTreeSet::new(), 0, 0, 0, 0);
         let now = self.outbox.client.server_time().await.expect("redis answers");
         let (mut letters, mut resent, mut cut_off) = (0, 0, 0);
@@ -388,18 +389,20 @@ impl Scene {
                     expired += 1;
                     continue;
                 }
-                let refused = contact.kind == Kind::Webhook(Manners::Refuses);
+                let refused = contact.kind == Kind::Webhook(AnswerMode::Refuses);
                 assert_eq!(detail.delivery.state.as_str(), if refused { "dead" } else { "delivered" }, "{detail:?}");
                 delivered += u64::from(!refused);
                 dead += u64::from(refused);
                 let requests = match contact.kind {
                     Kind::Email => mails.get(&format!("<{id}@example.com>")).copied().unwrap_or(0),
-                    Kind::Webhook(manners) => {
-                        let letter =
-                            support::post_office::Letter { contact: contact.id.clone(), alert: alert.id.to_string() };
+                    Kind::Webhook(mode) => {
+                        let letter = support::contact_receiver::AlertAtContact {
+                            contact: contact.id.clone(),
+                            alert: alert.id.to_string(),
+                        };
                         let got = arrived.get(&letter).unwrap_or_else(|| panic!("{letter:?} never arrived"));
                         compare_body(&got.body, alert);
-                        assert!(manners != Manners::Flaky || got.requests > 1, "a failed attempt was repeated");
+                        assert!(mode != AnswerMode::Flaky || got.requests > 1, "a failed attempt was repeated");
                         got.requests
                     }
                 };

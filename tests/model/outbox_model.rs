@@ -13,7 +13,7 @@ use quotabell::contacts::Contact;
 use quotabell::outbox::{
     ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, SettleAnswer, Settlement, SourceEnd, act, wake_subject,
 };
-use quotabell::types::{Alert, Channel, Class, DeliveryId, Keys};
+use quotabell::types::{Alert, Channel, DeliveryId, Keys, OutcomeClass};
 
 /// One step. Numbers choose among what there is at that moment, so that every sequence means something and can be
 /// shrunk.
@@ -200,10 +200,10 @@ impl History<'_> {
         let Some(Token { id, token }) = self.pick_token(number) else { return };
         let one = self.deliveries.get_mut(&id).expect("known");
         let settlement = match end {
-            0 => Settlement::Delivered(outcome(Class::Delivered)),
-            1 => Settlement::Dead(outcome(Class::Permanent)),
-            2 => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
-            3 => Settlement::Retry(outcome(Class::Transient), Duration::from_secs(3600)),
+            0 => Settlement::Delivered(outcome(OutcomeClass::Delivered)),
+            1 => Settlement::Dead(outcome(OutcomeClass::Permanent)),
+            2 => Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO),
+            3 => Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600)),
             4 => Settlement::Muted(String::new()),
             5 => Settlement::Expired,
             6 => Settlement::Cancelled,

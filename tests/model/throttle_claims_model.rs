@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::schedules::{self, Stage};
-use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
+use crate::support::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use proptest::prelude::*;
 use quotabell::throttle::one_time_token::{self, TokenCreation};
 use quotabell::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
@@ -333,7 +333,7 @@ fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
 
 /// The limiter and the model, through one schedule.
 struct Pair<'a, M> {
-    clockwork: &'a Clockwork,
+    clocked_server: &'a ClockedServer,
     client: &'a RedisClient,
     key: String,
     now_ms: u64,
@@ -355,13 +355,13 @@ impl<M: Model> Pair<'_, M> {
                 prop_assert!(M::lets(&punctual), "after the wait of {answer:?}: {punctual:?}");
             }
         }
-        self.clockwork.expect_end(&self.key).await;
+        self.clocked_server.expect_end(&self.key).await;
         Ok(())
     }
 
     async fn call(&mut self, call: &M::Call, sent: Sent) -> Result<M::Answer, TestCaseError> {
-        self.clockwork.turn_to(self.now_ms * 1000 + rand::random_range(0..1000));
-        self.clockwork.send(sent);
+        self.clocked_server.set_clock(self.now_ms * 1000 + rand::random_range(0..1000));
+        self.clocked_server.send(sent);
         let answer = M::call_real(self.client, &self.key, call).await;
         prop_assert_eq!(&answer, &self.model.call(self.now_ms, call), "{:?} at {} ms", call, self.now_ms);
         Ok(answer)
@@ -371,9 +371,9 @@ impl<M: Model> Pair<'_, M> {
 /// Runs the schedules.
 fn agrees<M: Model>() {
     schedules::run(CASES, schedule::<M>(), async |stage, schedule| {
-        let now_ms = MORNING_US / 1000;
-        let Stage { clockwork, client, prefix: key } = stage;
-        Pair { clockwork, client, key, now_ms, model: M::default() }.run(&schedule).await
+        let now_ms = CLOCK_START_US / 1000;
+        let Stage { clocked_server, client, prefix: key } = stage;
+        Pair { clocked_server, client, key, now_ms, model: M::default() }.run(&schedule).await
     });
 }
 

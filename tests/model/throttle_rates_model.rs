@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::schedules::{self, Stage};
-use crate::support::clockwork::{Clockwork, MORNING_US, Sent};
+use crate::support::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use proptest::prelude::*;
 use quotabell::throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, RateDecision, SlidingWindow};
 use quotabell::types::units::UNITS_MAX;
@@ -19,7 +19,7 @@ const CASES: u32 = 1500;
 
 /// How far the clock goes before a call.
 #[derive(Debug, Clone)]
-enum Turn {
+enum ClockStep {
     /// Not at all.
     Stay,
     /// On by so many thousandths of a window and so many us.
@@ -54,7 +54,7 @@ enum Probe {
 
 #[derive(Debug, Clone)]
 struct Step {
-    turn: Turn,
+    clock_step: ClockStep,
     amount: Amount,
     /// Which of the schedule's rates: settings change.
     rate: prop::sample::Index,
@@ -79,12 +79,12 @@ fn rate(limit_max: u64) -> impl Strategy<Value = Rate> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let turn = prop_oneof![
-        4 => Just(Turn::Stay),
-        3 => (0..400_u64, 0..3_u64).prop_map(|(permille, us)| Turn::On { permille, us }),
-        2 => (0..2200_u64, 0..2000_u64).prop_map(|(permille, us)| Turn::On { permille, us }),
-        1 => Just(Turn::On { permille: 1000, us: 0 }),
-        1 => (0..2500_u64).prop_map(|permille| Turn::Back { permille }),
+    let clock_step = prop_oneof![
+        4 => Just(ClockStep::Stay),
+        3 => (0..400_u64, 0..3_u64).prop_map(|(permille, us)| ClockStep::On { permille, us }),
+        2 => (0..2200_u64, 0..2000_u64).prop_map(|(permille, us)| ClockStep::On { permille, us }),
+        1 => Just(ClockStep::On { permille: 1000, us: 0 }),
+        1 => (0..2500_u64).prop_map(|permille| ClockStep::Back { permille }),
     ];
     let amount = prop_oneof![
         2 => Just(Amount::Ask),
@@ -96,13 +96,8 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let sent = prop_oneof![9 => Just(Sent::Once), 1 => Just(Sent::Twice)];
     let probe = prop_oneof![3 => Just(Probe::Nothing), 2 => Just(Probe::Retry), 1 => Just(Probe::Reset)];
-    (turn, amount, any::<prop::sample::Index>(), sent, probe).prop_map(|(turn, amount, rate, sent, probe)| Step {
-        turn,
-        amount,
-        rate,
-        sent,
-        probe,
-    })
+    (clock_step, amount, any::<prop::sample::Index>(), sent, probe)
+        .prop_map(|(clock_step, amount, rate, sent, probe)| Step { clock_step, amount, rate, sent, probe })
 }
 
 fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule> {
@@ -330,7 +325,7 @@ impl Model for GcraModel {
 
 /// The limiter and the model, through one schedule.
 struct Pair<'a, M> {
-    clockwork: &'a Clockwork,
+    clocked_server: &'a ClockedServer,
     client: &'a RedisClient,
     key: String,
     now_us: u64,
@@ -343,10 +338,10 @@ impl<M: Model> Pair<'_, M> {
         let steady = schedule.rates.iter().all(|rate| rate.window() == schedule.rates[0].window());
         for step in &schedule.steps {
             let rate = schedule.rates[step.rate.index(schedule.rates.len())];
-            match step.turn {
-                Turn::Stay => {}
-                Turn::On { permille, us } => self.now_us += window_us(rate) * permille / 1000 + us,
-                Turn::Back { permille } => self.now_us -= window_us(rate) * permille / 1000,
+            match step.clock_step {
+                ClockStep::Stay => {}
+                ClockStep::On { permille, us } => self.now_us += window_us(rate) * permille / 1000 + us,
+                ClockStep::Back { permille } => self.now_us -= window_us(rate) * permille / 1000,
             }
             let units = step.amount.of(rate.limit().get());
             let answer = self.call(rate, units, step.sent).await?;
@@ -370,7 +365,7 @@ impl<M: Model> Pair<'_, M> {
                 _ => {}
             }
         }
-        self.clockwork.expect_end(&self.key).await;
+        self.clocked_server.expect_end(&self.key).await;
         Ok(())
     }
 
@@ -380,8 +375,8 @@ impl<M: Model> Pair<'_, M> {
 
     /// Asks both, and compares.
     async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<RateDecision, TestCaseError> {
-        self.clockwork.turn_to(self.now_us);
-        self.clockwork.send(sent);
+        self.clocked_server.set_clock(self.now_us);
+        self.clocked_server.send(sent);
         let answer = M::ask_real(self.client, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
         let mut expected = self.model.call(self.now_us, rate, units);
         // A call that is sent again takes again: against its caller, never for it.
@@ -396,9 +391,9 @@ impl<M: Model> Pair<'_, M> {
 /// Runs the schedules.
 fn agrees<M: Model>() {
     schedules::run(CASES, schedule(M::LIMIT_MAX), async |stage, schedule| {
-        let Stage { clockwork, client, prefix } = stage;
+        let Stage { clocked_server, client, prefix } = stage;
         let key = prefix + &"x".repeat(schedule.padding);
-        Pair { clockwork, client, key, now_us: MORNING_US, model: M::default() }.run(&schedule).await
+        Pair { clocked_server, client, key, now_us: CLOCK_START_US, model: M::default() }.run(&schedule).await
     });
 }
 

@@ -42,7 +42,7 @@ struct Met {
 }
 
 /// One history.
-struct World<S> {
+struct SimulatedHistory<S> {
     random: StdRng,
     store: S,
     workers: Vec<SimulatedWorker>,
@@ -61,7 +61,7 @@ fn plans() -> Plans {
     Plans::new(&BTreeMap::from([("free".to_owned(), plan)]), "free").expect("there")
 }
 
-impl<S: Store> World<S> {
+impl<S: Store> SimulatedHistory<S> {
     fn new(seed: u64, store: S) -> Self {
         let traffic = Traffic::new(seed);
         let plans = plans();
@@ -272,18 +272,18 @@ impl<S: Store> World<S> {
 
 /// Plays a history of so many steps, looking at what is stored now and then.
 async fn play(seed: u64, steps: u64, store: impl Store) -> Met {
-    let mut world = World::new(seed, store);
+    let mut run = SimulatedHistory::new(seed, store);
     let mut looks = 0;
-    while world.met.steps < steps {
-        world.step().await;
-        if world.met.steps > looks * steps / 4 {
+    while run.met.steps < steps {
+        run.step().await;
+        if run.met.steps > looks * steps / 4 {
             looks += 1;
-            expect_none(seed, "midway", &world.check().await);
+            expect_none(seed, "midway", &run.check().await);
         }
     }
-    world.drain().await;
-    expect_none(seed, "at the end", &world.check().await);
-    world.met
+    run.drain().await;
+    expect_none(seed, "at the end", &run.check().await);
+    run.met
 }
 
 fn expect_none(seed: u64, when: &str, findings: &Findings) {

@@ -11,7 +11,7 @@ use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::{AlertPurpose, ChannelSettings, Channels, Content, DnsConfig, Message, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
-use quotabell::types::{Class, DeliveryId, Locale, Outcome, Percent, Subject};
+use quotabell::types::{DeliveryId, Locale, Outcome, OutcomeClass, Percent, Subject};
 use serde_json::{Value, json};
 
 use super::messages::{JUDGES, dkim_key, judged, peers};
@@ -21,7 +21,7 @@ use crate::support::redis_server::free_port;
 
 /// The password of the user `alerts`, as it stands in a URL.
 const PASSWORD: &str = "p%3Aa%2Fs%25s%20word";
-const LINK: &str = "https://quota.example.com/unsubscribe/YWxpY2U.bWFpbg.c2lnbmF0dXJl";
+const UNSUBSCRIBE_URL: &str = "https://quota.example.com/unsubscribe/YWxpY2U.bWFpbg.c2lnbmF0dXJl";
 
 /// A mail server of others.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,7 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
         delivery: &delivery,
         contact: &contact,
         content,
-        unsubscribe: Some(LINK),
+        unsubscribe: Some(UNSUBSCRIBE_URL),
         more_follows: false,
         now: SAMPLE_AT,
     };
@@ -137,16 +137,16 @@ async fn alerts_arrive_through(program: Program) {
         (outcome.class, outcome.error.unwrap_or_default())
     };
     let (class, error) = failed(EmailConfig { smtp_url: server.url("old"), ..email.clone() }).await;
-    assert!(class == Class::Transient && error.starts_with("SMTP 535 5.7.8 to AUTH"), "{program:?}: {error}");
+    assert!(class == OutcomeClass::Transient && error.starts_with("SMTP 535 5.7.8 to AUTH"), "{program:?}: {error}");
     let untrusted = failed(EmailConfig { ca_file: None, ..email.clone() }).await;
-    assert_eq!(untrusted, (Class::Transient, "TLS: certificate not trusted".to_owned()), "{program:?}");
+    assert_eq!(untrusted, (OutcomeClass::Transient, "TLS: certificate not trusted".to_owned()), "{program:?}");
     assert!(server.mails().is_empty());
 
     let channels = channels(&email);
     let mut expected = Vec::new();
     for (name, locale) in [("alice", "en"), ("alice & Söhne", "vi-VN"), ("Ngọc & <Sons> \u{1f514}", "vi")] {
         let (outcome, said) = send(&channels, name, locale).await;
-        assert_eq!((outcome.class, outcome.error), (Class::Delivered, None), "{program:?}");
+        assert_eq!((outcome.class, outcome.error), (OutcomeClass::Delivered, None), "{program:?}");
         expected.push(said);
     }
     channels.close().await;
@@ -168,7 +168,7 @@ async fn alerts_arrive_through(program: Program) {
         let mail: Value = serde_json::from_str(said.strip_prefix("ok ").expect(&said)).expect("JSON");
         let headers = &mail["headers"];
         assert_eq!(mail["defects"], json!([]), "{program:?}");
-        assert_eq!(headers["list-unsubscribe"], format!("<{LINK}>"));
+        assert_eq!(headers["list-unsubscribe"], format!("<{UNSUBSCRIBE_URL}>"));
         assert_eq!((&headers["from"], &headers["to"]), (&json!(email.from), &json!("bob@example.com")));
         let text = |part: &str| mail[part].as_str().expect("text").trim_end().replace("\r\n", "\n");
         read.push(json!({

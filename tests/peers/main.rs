@@ -23,7 +23,7 @@ use quotabell::throttle::{FixedWindow, SlidingWindow};
 use quotabell::types::{Rate, Units};
 use quotabell::wire::RedisClient;
 use serde_json::json;
-use support::clockwork::{Clockwork, MORNING_US};
+use support::clocked_server::{CLOCK_START_US, ClockedServer};
 
 /// The folder into which tools/peers.sh fetches.
 const PEERS: &str = "QUOTABELL_PEERS";
@@ -64,7 +64,7 @@ const fn both(said: bool) -> Said {
 
 /// Both limiters on one server.
 struct Both {
-    clockwork: Clockwork,
+    clocked_server: ClockedServer,
     client: RedisClient,
     runtime: tokio::runtime::Runtime,
     peer: RefCell<Peer>,
@@ -87,10 +87,10 @@ impl Drop for Peer {
 impl Both {
     fn start() -> Self {
         let peers = std::env::var(PEERS).unwrap_or_else(|_| panic!("{PEERS} is not set: run this by make test-peers"));
-        let clockwork = Clockwork::start();
+        let clocked_server = ClockedServer::start();
         let mut child = Command::new("python3")
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/limits_decisions.py"))
-            .arg(clockwork.port().to_string())
+            .arg(clocked_server.port().to_string())
             .env("PYTHONPATH", format!("{peers}/python"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,12 +99,12 @@ impl Both {
         let questions = child.stdin.take().expect("stdin is piped");
         let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let client = clockwork.client();
-        Self { clockwork, client, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
+        let client = clocked_server.client();
+        Self { clocked_server, client, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
     }
 
     fn call(&self, rule: Rule, limit: Limit, key: &str, call: Call) -> Said {
-        self.clockwork.turn_to(call.at_us);
+        self.clocked_server.set_clock(call.at_us);
         let units = Units::new(limit.units).expect("in range");
         let rate = Rate::new(units, Duration::from_secs(limit.window_s)).expect("legal");
         let units = Units::new(call.units).expect("in range");
@@ -141,7 +141,7 @@ impl Both {
             for (index, (later, units)) in (1..).zip(steps) {
                 seconds += later;
                 // Each call at another millisecond of its second, so that none is a whole window after another.
-                let at_us = MORNING_US + seconds * SECOND_US + index * 1000;
+                let at_us = CLOCK_START_US + seconds * SECOND_US + index * 1000;
                 calls.push(Call { at_us, units: units.min(limit.units + 1) });
             }
             compare(limit, &format!("k{}", number.get()), &calls)
@@ -160,7 +160,7 @@ fn sliding_windows_decide_as_limits_does() {
     peers.compare(14, |limit, key, calls| {
         for call in calls {
             let said = peers.call(Rule::Sliding, limit, key, *call);
-            prop_assert_eq!(said.ours, said.theirs, "{:?}, {:?} at {}", said, call, call.at_us - MORNING_US);
+            prop_assert_eq!(said.ours, said.theirs, "{:?}, {:?} at {}", said, call, call.at_us - CLOCK_START_US);
         }
         Ok(())
     });
@@ -173,7 +173,7 @@ fn fixed_windows_decide_single_units_as_limits_does() {
     peers.compare(1, |limit, key, calls| {
         for call in calls {
             let said = peers.call(Rule::Fixed, limit, key, *call);
-            prop_assert_eq!(said.ours, said.theirs, "{:?}, {:?} at {}", said, call, call.at_us - MORNING_US);
+            prop_assert_eq!(said.ours, said.theirs, "{:?}, {:?} at {}", said, call, call.at_us - CLOCK_START_US);
         }
         Ok(())
     });
@@ -201,7 +201,7 @@ fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
         Ok(())
     });
     let limit = Limit { units: 10, window_s: 60 };
-    let say = |key: &str, units| peers.call(Rule::Fixed, limit, key, Call { at_us: MORNING_US, units });
+    let say = |key: &str, units| peers.call(Rule::Fixed, limit, key, Call { at_us: CLOCK_START_US, units });
     assert_eq!(say("some", 8), both(true));
     assert_eq!(say("some", 3), both(false));
     assert_eq!(say("some", 2), Said { ours: true, theirs: false });
@@ -219,7 +219,7 @@ fn at_the_very_boundary_limits_waits_an_instant_longer() {
     for rule in [Rule::Fixed, Rule::Sliding] {
         let instant_us = if rule == Rule::Fixed { 1000 } else { 1 };
         let say = |key: &str, after_us| {
-            peers.call(rule, limit, &format!("{rule:?}{key}"), Call { at_us: MORNING_US + after_us, units: 1 })
+            peers.call(rule, limit, &format!("{rule:?}{key}"), Call { at_us: CLOCK_START_US + after_us, units: 1 })
         };
         for key in ["before", "at", "after"] {
             assert_eq!(say(key, 0), both(true));

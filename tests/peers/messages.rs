@@ -12,7 +12,7 @@ use quotabell::channels::{ChannelSettings, Channels, DnsConfig, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, MessageFormat};
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::types::{Class, Secret, Subject};
+use quotabell::types::{OutcomeClass, Secret, Subject};
 use serde_json::{Value, json};
 
 use crate::support::webhook_receiver::secret;
@@ -65,7 +65,7 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
             let contact = Contact::webhook_with(&receiver.url("/hook"), options);
             // The libraries compare the time of the signature with their own clock, and so does the channel.
             let outcome = channels.send_test(&contact, &sample, SAMPLE_AT).await;
-            assert_eq!(outcome.class, Class::Delivered);
+            assert_eq!(outcome.class, OutcomeClass::Delivered);
             let caught = receiver.next().await;
             let headers: Value = caught
                 .headers
@@ -138,7 +138,7 @@ async fn signed_mails_are_verified_by_dkimpy() {
                 html: "<p>é</p>\n\n",
                 now_s: SAMPLE_AT.0 / 1000,
             };
-            assert_eq!(mailer.send(mail).await.class, Class::Delivered);
+            assert_eq!(mailer.send(mail).await.class, OutcomeClass::Delivered);
             let caught = server.next().await.text();
             messages.push(json!({"kind": "dkim", "mail": caught, "name": "q1._domainkey.example.com.", "key": public}));
         }

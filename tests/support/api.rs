@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 
 use quotabell::api::openapi::DOCUMENT;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::daemon::Daemon;
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 
 /// The OpenAPI document.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Documented {
         self.0["paths"].as_object().expect("paths").keys().find(|template| matches(template)).cloned()
     }
 
-    /// Fails where an answer has a status, a media type or a lack of headers that the document does not know.
+    /// Fails where an answer has a status, a media type, a lack of headers or a body that the document does not know.
     fn judge(&self, method: &str, path: &str, answer: &Answer) {
         let Some(template) = self.template(path.split('?').next().expect("a path")) else { return };
         let operation = self.operation(method, &template);
@@ -58,12 +58,87 @@ impl Documented {
             let given = answer.header("content-type").unwrap_or_default();
             let given = given.split(';').next().unwrap_or_default();
             assert!(content.contains_key(given), "media type {given:?} is not documented: {what}");
+            // A problem may have further members (RFC 9457, 3.2).
+            if given == "application/json" {
+                let mismatches = self.mismatches(&answer.json(), &content[given]["schema"], "body");
+                assert!(mismatches.is_empty(), "{}: {what}", mismatches.join("; "));
+            }
         }
         for (name, header) in response["headers"].as_object().into_iter().flatten() {
             let needed = self.resolved(header)["required"] == true;
             assert!(!needed || answer.header(name).is_some(), "without {name}: {what}");
         }
     }
+}
+
+/// A body against its schema, as far as the document uses JSON Schema. Stricter than that in one way: a member that the
+/// schema does not name is a mismatch, since nobody who reads the document would know it.
+impl Documented {
+    fn mismatches(&self, value: &Value, schema: &Value, at: &str) -> Vec<String> {
+        let schema = self.resolved(schema);
+        let mut found = Vec::new();
+        if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
+            && !allowed.contains(value)
+        {
+            found.push(format!("{at} is {value}, documented are {allowed:?}"));
+        }
+        if schema.get("const").is_some_and(|only| only != value) {
+            found.push(format!("{at} is {value}, documented is {}", schema["const"]));
+        }
+        if schema.get("type").is_some_and(|types| !is_of_type(value, types)) {
+            found.push(format!("{at} is {value}, documented is {}", schema["type"]));
+        }
+        for choices in ["oneOf", "anyOf"] {
+            let choices = schema.get(choices).and_then(Value::as_array);
+            let fits = |choice: &Value| self.mismatches(value, choice, at).is_empty();
+            if choices.is_some_and(|choices| !choices.iter().any(fits)) {
+                found.push(format!("{at} is {value}, which fits none of {choices:?}"));
+            }
+        }
+        for item in value.as_array().into_iter().flatten() {
+            found.extend(self.mismatches(item, &schema["items"], &format!("{at}[]")));
+        }
+        if let Some(members) = value.as_object() {
+            found.extend(self.wrong_members(members, schema, at));
+        }
+        found
+    }
+
+    fn wrong_members(&self, members: &Map<String, Value>, schema: &Value, at: &str) -> Vec<String> {
+        let parts: Vec<&Value> = match schema.get("allOf").and_then(Value::as_array) {
+            Some(parts) => parts.iter().map(|part| self.resolved(part)).collect(),
+            None => vec![schema],
+        };
+        let required = parts.iter().flat_map(|part| part["required"].as_array().into_iter().flatten());
+        let missing = required.filter(|name| !members.contains_key(name.as_str().expect("a name")));
+        let mut found: Vec<String> = missing.map(|name| format!("{at} lacks {name}")).collect();
+        for (name, value) in members {
+            let named = parts.iter().find_map(|part| part["properties"].get(name));
+            let others =
+                || parts.iter().find_map(|part| part.get("additionalProperties").filter(|one| one.is_object()));
+            match named.or_else(others) {
+                Some(schema) => found.extend(self.mismatches(value, schema, &format!("{at}.{name}"))),
+                None if parts.iter().all(|part| part.get("properties").is_none()) => {}
+                None => found.push(format!("{at}.{name} is not documented")),
+            }
+        }
+        found
+    }
+}
+
+/// Whether a value is of a type of JSON Schema, or of one of several.
+fn is_of_type(value: &Value, types: &Value) -> bool {
+    let is = |name: &Value| match name.as_str().expect("a type") {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{other:?} is no type of JSON Schema"),
+    };
+    types.as_array().map_or_else(|| is(types), |types| types.iter().any(is))
 }
 
 /// A client of one daemon's HTTP port.
@@ -96,7 +171,7 @@ impl Caller {
     pub fn at(address: SocketAddr) -> Self {
         // The daemon's own provider; a second test in this process finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+        let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).build().expect("a client");
         Self { address, client, token: None, documented: Documented::read() }
     }
 

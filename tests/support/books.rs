@@ -2,7 +2,7 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, Class, DeliveryId, Keys, UnixMs, keys};
+use quotabell::types::{Alert, DeliveryId, Keys, OutcomeClass, UnixMs, keys};
 use quotabell::wire::RedisClient;
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ pub async fn with_dead(names: &[&str]) -> (Outbox, Vec<DeliveryId>) {
     for name in names {
         outbox.fan_out_new(&alert(&subject(name), 80), &[webhook("a")]).await;
         let leased = outbox.lease_one("t", LONG).await;
-        let end = Settlement::Dead(outcome(Class::Permanent));
+        let end = Settlement::Dead(outcome(OutcomeClass::Permanent));
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
         dead.push(leased.id);
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
@@ -36,20 +36,22 @@ impl Certificates {
         let issuer = Issuer::new(authority, authority_key);
         let certificate = server.signed_by(&key, &issuer).expect("a certificate");
 
-        let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a private key");
-        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], private)
-            .expect("a matching key");
+        let acceptor = showing(&certificate, &key);
         let directory = tempfile::tempdir().expect("a temporary folder");
         for (name, pem) in
             [("ca.pem", authority_pem), ("server.pem", certificate.pem()), ("key.pem", key.serialize_pem())]
         {
             std::fs::write(directory.path().join(name), pem).expect("written");
         }
-        Self { directory, acceptor: TlsAcceptor::from(Arc::new(config)) }
+        Self { directory, acceptor }
+    }
+
+    /// A server that shows the certificate of an authority as its own, as a plain `openssl req -x509` makes it.
+    pub fn authority_as_server() -> TlsAcceptor {
+        let key = KeyPair::generate().expect("a key");
+        let mut authority = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        showing(&authority.self_signed(&key).expect("a certificate"), &key)
     }
 
     /// The server's side of TLS.
@@ -73,4 +75,16 @@ impl Certificates {
     pub fn authority_file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
+}
+
+/// The server's side of TLS, with this certificate.
+fn showing(certificate: &Certificate, key: &KeyPair) -> TlsAcceptor {
+    let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a private key");
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .expect("a matching key");
+    TlsAcceptor::from(Arc::new(config))
 }

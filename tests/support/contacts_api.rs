@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::api::{Answer, Caller};
 use super::daemon::{Daemon, DaemonSetup};
-use super::eventually::{PATIENCE, eventually};
+use super::eventually::{WAIT_MAX, eventually};
 use super::mail_server::ParsedMail;
 use super::outbox::{Outbox, subject};
 use super::redis_server::RedisServer;
@@ -123,7 +123,7 @@ impl ContactsApi {
 
     /// The next mail; it must ask for a confirmation.
     pub async fn next_verification(&mut self) -> VerificationMail {
-        let mail = tokio::time::timeout(PATIENCE, self.mailbox.next()).await.expect("a mail in time");
+        let mail = tokio::time::timeout(WAIT_MAX, self.mailbox.next()).await.expect("a mail in time");
         let parsed = ParsedMail::parse(&mail.text());
         assert_eq!(parsed.header("Auto-Submitted"), "auto-generated");
         assert_eq!(parsed.count("X-Quotabell-Alert"), 0);
@@ -139,7 +139,7 @@ impl ContactsApi {
 
     /// The next mail; it must be an alert.
     pub async fn next_alert(&mut self) -> String {
-        let mail = tokio::time::timeout(PATIENCE, self.mailbox.next()).await.expect("a mail in time");
+        let mail = tokio::time::timeout(WAIT_MAX, self.mailbox.next()).await.expect("a mail in time");
         let parsed = ParsedMail::parse(&mail.text());
         assert_eq!(parsed.count("X-Quotabell-Alert"), 1, "{}", parsed.header("Subject"));
         mail.to[0].clone()

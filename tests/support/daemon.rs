@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::eventually::{PATIENCE, eventually};
+use super::eventually::{WAIT_MAX, eventually};
 
 /// What the log says once everything runs.
 pub const READY: &str = "quotabell is ready";
@@ -45,7 +45,7 @@ pub struct Daemon {
 
 /// An answer of its HTTP port.
 #[derive(Debug)]
-pub struct Page {
+pub struct HttpResponse {
     pub status: u16,
     pub body: String,
 }
@@ -157,11 +157,11 @@ impl Daemon {
     pub async fn says_again(&mut self, text: &str, after: usize) -> String {
         let found = |log: &Vec<String>| log.iter().skip(after).find(|line| line.contains(text)).cloned();
         let mut log = self.log.clone();
-        let said = tokio::time::timeout(PATIENCE, log.wait_for(|log| found(log).is_some())).await;
+        let said = tokio::time::timeout(WAIT_MAX, log.wait_for(|log| found(log).is_some())).await;
         match said {
             Ok(Ok(log)) => found(&log).expect("just seen"),
             Ok(Err(_)) => panic!("the daemon ended without saying {text:?}"),
-            Err(_) => panic!("the daemon did not say {text:?} within {PATIENCE:?}"),
+            Err(_) => panic!("the daemon did not say {text:?} within {WAIT_MAX:?}"),
         }
     }
 
@@ -188,16 +188,16 @@ impl Daemon {
     }
 
     /// Gets a page of its HTTP port.
-    pub async fn get(&mut self, path: &str) -> Page {
+    pub async fn get(&mut self, path: &str) -> HttpResponse {
         let address = self.http().await;
-        page(address, path).await.expect("the daemon answers")
+        http_get(address, path).await.expect("the daemon answers")
     }
 
     /// Waits until `/readyz` says so: each part of a daemon notices by itself that Redis is back.
     pub async fn becomes_ready(&mut self) {
         let address = self.http().await;
         eventually("the daemon is ready", || async {
-            page(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
+            http_get(address, "/readyz").await.is_some_and(|page| page.status == 200).then_some(())
         })
         .await;
     }
@@ -222,9 +222,9 @@ impl Daemon {
         );
     }
 
-    /// Waits for its end, at most [`PATIENCE`].
+    /// Waits for its end, at most [`WAIT_MAX`].
     pub async fn ended(mut self) -> Ended {
-        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends in time");
+        let status = tokio::time::timeout(WAIT_MAX, self.child.wait()).await.expect("it ends in time");
         let status = status.expect("it can be waited for");
         // The reader drops its end when the pipe is closed: then the log is complete.
         while self.log.changed().await.is_ok() {}
@@ -250,14 +250,14 @@ impl Drop for Daemon {
 }
 
 /// Gets a page; `None` when nobody answers.
-pub async fn page(address: SocketAddr, path: &str) -> Option<Page> {
+pub async fn http_get(address: SocketAddr, path: &str) -> Option<HttpResponse> {
     let answer = client().get(format!("http://{address}{path}")).send().await.ok()?;
     let status = answer.status().as_u16();
-    Some(Page { status, body: answer.text().await.ok()? })
+    Some(HttpResponse { status, body: answer.text().await.ok()? })
 }
 
 fn client() -> reqwest::Client {
     // The daemon's own provider; a second test in this process finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client")
+    reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).build().expect("a client")
 }

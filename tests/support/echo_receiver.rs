@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 
 /// How a challenge is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl EchoReceiver {
 
     /// The next request; waits for it.
     pub async fn next(&mut self) -> CaughtRequest {
-        let next = tokio::time::timeout(PATIENCE, self.arrived.recv()).await.expect("a request in time");
+        let next = tokio::time::timeout(WAIT_MAX, self.arrived.recv()).await.expect("a request in time");
         next.expect("the server lives")
     }
 

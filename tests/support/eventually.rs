@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 /// No condition of a test takes longer, unless something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Looks again and again until `look` finds something, and returns it.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
@@ -16,5 +16,5 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: 
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, searching).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+    tokio::time::timeout(WAIT_MAX, searching).await.unwrap_or_else(|_| panic!("not within {WAIT_MAX:?}: {what}"))
 }

@@ -2,7 +2,7 @@
 
 use quotabell::channels::Sample;
 use quotabell::config::Config;
-use quotabell::ledger::batch::{Group, MetricPeriod, NewAlert};
+use quotabell::ledger::batch::{CounterGroup, MetricPeriod, NewAlert};
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::{Batch, CommitOutcome, Committer, RefusedEvent, Row};
 use quotabell::subjects::Plans;
@@ -92,7 +92,7 @@ impl Ledger {
         };
         batch.metrics.push(of.clone());
         let rows = changes.iter().map(row).collect();
-        batch.groups.push(Group { of, bucket, ttl_s: Some(14 * 86_400 + 10 * u64::from(bucket)), rows });
+        batch.groups.push(CounterGroup { of, bucket, ttl_s: Some(14 * 86_400 + 10 * u64::from(bucket)), rows });
         batch
     }
 
@@ -115,13 +115,13 @@ impl Ledger {
 
     /// The hash of the batch's first counter.
     pub fn counter(&self, batch: &Batch) -> String {
-        let Group { of, bucket, .. } = &batch.groups[0];
+        let CounterGroup { of, bucket, .. } = &batch.groups[0];
         self.keys.usage(&of.metric, of.period, *bucket)
     }
 
     /// The hash of the records of its subject.
     pub fn records(&self, batch: &Batch) -> String {
-        let Group { of, bucket, .. } = &batch.groups[0];
+        let CounterGroup { of, bucket, .. } = &batch.groups[0];
         self.keys.raised(&of.metric, of.period, *bucket)
     }
 

@@ -9,7 +9,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 
 /// The types of records that are known here.
 const A: u16 = 1;
@@ -70,7 +70,7 @@ impl NameServer {
     /// Waits until so many names have been asked for.
     pub async fn was_asked_for(&mut self, names: usize) {
         let asked = self.asked.wait_for(|asked| asked.len() >= names);
-        tokio::time::timeout(PATIENCE, asked).await.expect("the names are asked for").expect("the server lives");
+        tokio::time::timeout(WAIT_MAX, asked).await.expect("the names are asked for").expect("the server lives");
     }
 
     /// The names that were asked for so far, without the dot at the end.

@@ -11,13 +11,13 @@ use quotabell::outbox::{
     LeasedDelivery, OutboxError, Recipients, SettleAnswer, Settlement, Totals, lease, totals,
 };
 use quotabell::types::{
-    Alert, AlertId, AlertKey, Channel, Class, DeliveryId, Destination, Instance, Keys, Outcome, Percent, Period,
+    Alert, AlertId, AlertKey, Channel, DeliveryId, Destination, Instance, Keys, Outcome, OutcomeClass, Percent, Period,
     Secret, Subject, UnixMs,
 };
 use quotabell::wire::RedisClient;
 use redis::{FromRedisValue, ToRedisArgs};
 
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 use super::redis_server::RedisServer;
 
 /// Leases that outlive any test.
@@ -278,8 +278,8 @@ pub fn waiting_delivery(alert: &Alert) -> DeliveryId {
     DeliveryId::of(&alert.id, &quotabell::types::ContactId::from_stored("none"))
 }
 
-pub fn outcome(class: Class) -> Outcome {
-    let error = (class != Class::Delivered).then(|| "receiver answered 503".to_owned());
+pub fn outcome(class: OutcomeClass) -> Outcome {
+    let error = (class != OutcomeClass::Delivered).then(|| "receiver answered 503".to_owned());
     Outcome { class, status: Some(503), error, took: Duration::from_millis(7), ..Outcome::delivered() }
 }
 
@@ -291,5 +291,5 @@ pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() ->
             ticks.tick().await;
         }
     };
-    tokio::time::timeout(PATIENCE, held).await.unwrap_or_else(|_| panic!("never happened: {what}"));
+    tokio::time::timeout(WAIT_MAX, held).await.unwrap_or_else(|_| panic!("never happened: {what}"));
 }

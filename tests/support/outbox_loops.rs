@@ -10,18 +10,18 @@ use quotabell::outbox::{
     AttemptRequest, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError,
     Settlement, Slots,
 };
-use quotabell::types::{Alert, Channel, Class, DeliveryId};
+use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 use super::notifier::NoConsentRequests;
 use super::outbox::{GIVE_UP_AFTER, Outbox, alert, delivery_config, json, outcome, subject, until};
 
 /// What the double does with an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
+pub enum FakeAttempt {
     Deliver,
     /// Fails, due again at once.
     Retry,
@@ -38,23 +38,23 @@ pub enum Act {
 
 /// One attempt as the receiver saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenAttempt {
     pub delivery: DeliveryId,
     pub address: String,
     pub attempt: u32,
 }
 
 /// In place of the notifier: acts as told by delivery and attempt, and remembers.
-pub struct Double {
-    act: Box<dyn Fn(&AttemptRequest<'_>) -> Act + Send + Sync>,
-    seen: Mutex<Vec<Seen>>,
+pub struct FakeNotifier {
+    act: Box<dyn Fn(&AttemptRequest<'_>) -> FakeAttempt + Send + Sync>,
+    seen: Mutex<Vec<SeenAttempt>>,
     pub running: AtomicU64,
     pub most_running: AtomicU64,
     gate: Semaphore,
 }
 
-impl Double {
-    pub fn new(act: impl Fn(&AttemptRequest<'_>) -> Act + Send + Sync + 'static) -> Arc<Self> {
+impl FakeNotifier {
+    pub fn new(act: impl Fn(&AttemptRequest<'_>) -> FakeAttempt + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             act: Box::new(act),
             seen: Mutex::default(),
@@ -64,7 +64,7 @@ impl Double {
         })
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenAttempt> {
         self.seen.lock().expect("no test holds it in a panic").clone()
     }
 
@@ -73,30 +73,33 @@ impl Double {
     }
 }
 
-impl Notifier for Double {
+impl Notifier for FakeNotifier {
     fn timeout(&self, _: Channel) -> Duration {
         Duration::from_millis(100)
     }
 
     async fn attempt(&self, due: AttemptRequest<'_>) -> Settlement {
-        let seen =
-            Seen { delivery: due.delivery.clone(), address: due.contact.address().to_owned(), attempt: due.attempt };
+        let seen = SeenAttempt {
+            delivery: due.delivery.clone(),
+            address: due.contact.address().to_owned(),
+            attempt: due.attempt,
+        };
         self.seen.lock().expect("no test holds it in a panic").push(seen);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_running.fetch_max(running, Ordering::SeqCst);
         let act = (self.act)(&due);
-        if act == Act::Gate {
+        if act == FakeAttempt::Gate {
             self.gate.acquire().await.expect("never closed").forget();
         }
         self.running.fetch_sub(1, Ordering::SeqCst);
         match act {
-            Act::Deliver | Act::Gate => Settlement::Delivered(outcome(Class::Delivered)),
-            Act::Retry => Settlement::Retry(outcome(Class::Transient), Duration::ZERO),
-            Act::Die => Settlement::Dead(outcome(Class::Permanent)),
-            Act::Mute => Settlement::Muted(String::new()),
-            Act::Throttle => Settlement::Throttled(Duration::ZERO),
-            Act::Postpone => Settlement::Released(Duration::ZERO),
-            Act::Panic => panic!("the double panics as told"),
+            FakeAttempt::Deliver | FakeAttempt::Gate => Settlement::Delivered(outcome(OutcomeClass::Delivered)),
+            FakeAttempt::Retry => Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO),
+            FakeAttempt::Die => Settlement::Dead(outcome(OutcomeClass::Permanent)),
+            FakeAttempt::Mute => Settlement::Muted(String::new()),
+            FakeAttempt::Throttle => Settlement::Throttled(Duration::ZERO),
+            FakeAttempt::Postpone => Settlement::Released(Duration::ZERO),
+            FakeAttempt::Panic => panic!("the double panics as told"),
         }
     }
 }
@@ -125,7 +128,7 @@ impl Default for Setting {
 }
 
 impl Loops {
-    pub fn start(outbox: &Outbox, notifier: &Arc<Double>, setting: Setting) -> Self {
+    pub fn start(outbox: &Outbox, notifier: &Arc<FakeNotifier>, setting: Setting) -> Self {
         let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         // Each process has a link of its own.
@@ -165,7 +168,7 @@ impl Loops {
     /// Waits for the stop, whoever asks for it, and for the drain.
     pub async fn drain_after_stop(self) {
         for ended in [self.fan_out, self.dispatcher] {
-            let ended = tokio::time::timeout(PATIENCE, ended).await.expect("the drain ends");
+            let ended = tokio::time::timeout(WAIT_MAX, ended).await.expect("the drain ends");
             ended.expect("no panic").expect("no fatal error");
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use super::eventually::PATIENCE;
+use super::eventually::WAIT_MAX;
 
 /// How often a server that drips sends its next piece.
 const DRIP_INTERVAL: Duration = Duration::from_millis(5);
@@ -117,7 +117,7 @@ impl ScriptedServer {
     pub async fn has_served(&self, clients: usize) {
         let mut served = self.shared.served.subscribe();
         let all = served.wait_for(|served| *served >= clients);
-        tokio::time::timeout(PATIENCE, all).await.expect("the clients leave in time").expect("the server lives");
+        tokio::time::timeout(WAIT_MAX, all).await.expect("the clients leave in time").expect("the server lives");
     }
 
     /// How many of the texts that it waits for have come.
@@ -129,7 +129,7 @@ impl ScriptedServer {
     pub async fn has_heard(&self, texts: usize) {
         let mut heard = self.shared.heard.subscribe();
         let all = heard.wait_for(|heard| *heard >= texts);
-        tokio::time::timeout(PATIENCE, all).await.expect("the clients speak in time").expect("the server lives");
+        tokio::time::timeout(WAIT_MAX, all).await.expect("the clients speak in time").expect("the server lives");
     }
 }
 

@@ -121,7 +121,7 @@ fn keys_spelled_elsewhere_are_found() {
     assert_eq!(of("src/types/keys.rs", &format!("\"{prefix}due\"")), 0);
     assert_eq!(of("src/outbox/lease.lua", &format!("-- KEYS[1] {prefix}due:{{tag}}")), 0);
     assert_eq!(
-        of("src/app/start.rs", &format!("/// {prefix}due:{{tag}}\nlet hint = \"grant the keys {prefix}*\";")),
+        of("src/app/startup.rs", &format!("/// {prefix}due:{{tag}}\nlet hint = \"grant the keys {prefix}*\";")),
         0
     );
 }

@@ -9,6 +9,9 @@ use crate::source::{Exception, Keep, Source, excepted, expect_none, first_word, 
 /// What defines a name that others read.
 const DEFINING: [&str; 8] = ["struct ", "enum ", "trait ", "type ", "fn ", "mod ", "const ", "static "];
 
+/// The same but for functions. Names of tests are sentences, and so are those of their helpers.
+const DEFINING_IN_TESTS: [&str; 7] = ["struct ", "enum ", "trait ", "type ", "mod ", "const ", "static "];
+
 /// Where a banned word is the field's own term.
 const ALLOWED: [Exception; 5] = [
     Exception { of: "CodeAndLink", reason: "a link in a mail" },
@@ -74,8 +77,8 @@ fn doubled_types(files: &[Source]) -> Vec<String> {
     doubled.map(|(name, places)| format!("{name} is the name of several types: {}", places.join(", "))).collect()
 }
 
-/// Names that hold a banned word, and files that bear one.
-fn banned_names(files: &[Source], banned: &[String]) -> Vec<String> {
+/// Names that hold a banned word, of what these keywords define, and files that bear one.
+fn banned_names(files: &[Source], banned: &[String], defining: &[&str]) -> Vec<String> {
     let is_allowed = |name: &str| excepted(&ALLOWED, |allowed| allowed == name);
     let held = |name: &str| banned.iter().find(|banned| words_of(name).contains(banned)).cloned();
     let mut violations = Vec::new();
@@ -84,7 +87,7 @@ fn banned_names(files: &[Source], banned: &[String]) -> Vec<String> {
         if let Some(word) = held(stem).filter(|_| !is_allowed(stem)) {
             violations.push(format!("{}: the file's name holds {word:?}", file.path));
         }
-        for defined in definitions(file) {
+        for defined in definitions(file).iter().filter(|defined| defining.contains(&defined.keyword)) {
             if let Some(word) = held(&defined.name).filter(|_| !is_allowed(&defined.name)) {
                 violations.push(file.says(defined.line, &format!("{} holds {word:?}", defined.name)));
             }
@@ -126,7 +129,9 @@ fn names_are_terms_of_the_field() {
     let banned = banned();
     assert!(banned.len() > 10, "ARCHITECTURE.md bans {banned:?}");
     let files = rust_below("src");
-    let mut violations = banned_names(&files, &banned);
+    let mut violations = banned_names(&files, &banned, &DEFINING);
+    let tests: Vec<Source> = ["tests", "benches"].into_iter().flat_map(rust_below).collect();
+    violations.extend(banned_names(&tests, &banned, &DEFINING_IN_TESTS));
     let defined: BTreeSet<String> = files.iter().flat_map(definitions).map(|defined| defined.name).collect();
     let unused = ALLOWED.iter().filter(|allowed| !defined.contains(allowed.of));
     violations.extend(unused.map(|allowed| format!("{} is not defined any more: take it off the list", allowed.of)));
@@ -146,8 +151,10 @@ fn doubled_and_banned_names_are_found() {
     assert_eq!(doubled_types(&files).len(), 1);
     let banned = banned_words("x\nNot in names: room, door,\nlife.\n\nOther");
     assert_eq!(banned, ["room", "door", "life"]);
-    let of = |path: &str, text: &str| banned_names(&[Source::sample(path, text)], &banned).len();
+    let of = |path: &str, text: &str| banned_names(&[Source::sample(path, text)], &banned, &DEFINING).len();
     assert_eq!(of("src/a/room.rs", ""), 1);
     assert_eq!(of("src/a/x.rs", "pub async fn room_for() {}\npub(super) const LIFE_MAX: u8 = 1;\nstruct OpenDoor;"), 3);
     assert_eq!(of("src/a/x.rs", "fn lifetime() {}\nconst fn roomy() {}\n// fn room()\nstruct Bathrooms;"), 0);
+    let helpers = [Source::sample("tests/support/x.rs", "fn there_is_room() {}\npub struct Room;")];
+    assert_eq!(banned_names(&helpers, &banned, &DEFINING_IN_TESTS).len(), 1);
 }

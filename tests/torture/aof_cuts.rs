@@ -18,11 +18,11 @@ const FOLDER: &str = "appendonlydir";
 /// Plays it: a round is a cut.
 pub async fn run(trial: Trial) -> Told {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 4);
-    let home = format!("127.0.0.1:{}", free_port());
+    let address = format!("127.0.0.1:{}", free_port());
     let mut whole = start();
     let deployment = Deployment::open(&whole.url(), trial).await;
     // Started where the one before was killed, a daemon need not wait for its lease to run out.
-    let daemon = deployment.daemon(&whole.url()).env("QUOTABELL__HTTP__LISTEN", &home).start().await;
+    let daemon = deployment.daemon(&whole.url()).env("QUOTABELL__HTTP__LISTEN", &address).start().await;
     let load = deployment.produce(LoadKind::Traffic);
     deployment.reads_on(ENTRIES, std::time::Duration::from_secs(60)).await;
     let mut told = deployment.compare(load).await;
@@ -41,7 +41,7 @@ pub async fn run(trial: Trial) -> Told {
         std::fs::OpenOptions::new().write(true).open(cut).expect("a file").set_len(at).expect("it is cut");
         server.restart();
         let left = Deployment::open(&server.url(), trial).await;
-        let daemon = left.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", &home).start().await;
+        let daemon = left.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", &address).start().await;
         let mut of_cut = left.compare(left.produce(LoadKind::Fuzzed(0))).await;
         if !of_cut.findings.is_clean() {
             of_cut.findings.other.push(format!("the file was cut at byte {at} of {length}"));

@@ -22,16 +22,18 @@ pub async fn run(trial: Trial) -> Told {
     let server = RedisServer::start();
     let deployment = Deployment::open(&server.url(), trial).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 2);
-    let homes: Vec<String> = (0..DAEMONS).map(|_| format!("127.0.0.1:{}", free_port())).collect();
-    let setup: Vec<DaemonSetup> =
-        homes.iter().map(|home| deployment.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", home)).collect();
+    let addresses: Vec<String> = (0..DAEMONS).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+    let setup: Vec<DaemonSetup> = addresses
+        .iter()
+        .map(|address| deployment.daemon(&server.url()).env("QUOTABELL__HTTP__LISTEN", address))
+        .collect();
     let mut daemons: Vec<Daemon> = setup.iter().map(DaemonSetup::spawn).collect();
     let load = deployment.produce(LoadKind::Traffic);
     let (mut kills, mut pauses) = (0, 0);
     while trial.goes_on(kills) {
         let victim = match random.random_bool(0.5) {
             true => random.random_range(0..DAEMONS),
-            false => reader(&deployment, &homes).await.unwrap_or(0),
+            false => reader(&deployment, &addresses).await.unwrap_or(0),
         };
         match random.random_range(0..10) {
             0 => deployment.round_trips(random.random_range(0..200)).await,
@@ -68,7 +70,7 @@ pub async fn run(trial: Trial) -> Told {
 }
 
 /// Which of the daemons reads a partition.
-async fn reader(deployment: &Deployment, homes: &[String]) -> Option<usize> {
+async fn reader(deployment: &Deployment, addresses: &[String]) -> Option<usize> {
     let holders = deployment.holders().await;
-    homes.iter().position(|home| holders.iter().any(|holder| holder.contains(&format!("/{home}/"))))
+    addresses.iter().position(|address| holders.iter().any(|holder| holder.contains(&format!("/{address}/"))))
 }

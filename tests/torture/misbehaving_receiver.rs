@@ -31,7 +31,8 @@ enum Behaviour {
 }
 
 impl Behaviour {
-    const SICK: [Self; 6] = [Self::Fails, Self::AsksToWait, Self::Resets, Self::Hangs, Self::Breaks, Self::Drips];
+    const MISBEHAVIOURS: [Self; 6] =
+        [Self::Fails, Self::AsksToWait, Self::Resets, Self::Hangs, Self::Breaks, Self::Drips];
 }
 
 /// One request.
@@ -63,24 +64,24 @@ struct Kept {
 }
 
 impl MisbehavingReceiver {
-    /// Starts it. Requests for the subjects in `sick` are answered right one time in two.
-    pub async fn start(sick: HashSet<String>, seed: u64) -> Self {
+    /// Starts it. Requests for the subjects in `misbehaving` are answered right one time in two.
+    pub async fn start(misbehaving: HashSet<String>, seed: u64) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let kept = Arc::new(Mutex::new(Kept::default()));
-        let (sick, random) = (Arc::new(sick), Arc::new(Mutex::new(StdRng::seed_from_u64(seed))));
+        let (misbehaving, random) = (Arc::new(misbehaving), Arc::new(Mutex::new(StdRng::seed_from_u64(seed))));
         let keep = Arc::clone(&kept);
         let task = tokio::spawn(async move {
             // Dropped with this task, and ends the conversations with it.
             let mut clients = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 while clients.try_join_next().is_some() {}
-                let (sick, random, kept) = (Arc::clone(&sick), Arc::clone(&random), Arc::clone(&keep));
+                let (misbehaving, random, kept) = (Arc::clone(&misbehaving), Arc::clone(&random), Arc::clone(&keep));
                 clients.spawn(async move {
                     let behave = |subject: &str| {
                         let mut random = random.lock().expect("no panic before");
-                        match sick.contains(subject) && random.random_bool(0.5) {
-                            true => *Behaviour::SICK.choose(&mut *random).expect("there are some"),
+                        match misbehaving.contains(subject) && random.random_bool(0.5) {
+                            true => *Behaviour::MISBEHAVIOURS.choose(&mut *random).expect("there are some"),
                             false => Behaviour::Answers,
                         }
                     };

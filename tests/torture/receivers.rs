@@ -25,7 +25,7 @@ const DAEMONS: usize = 2;
 const ALERTS_A_ROUND: u64 = 500;
 const ALERTS_A_RECEIVER: u64 = 25;
 /// Of ten receivers.
-const SICK_OF_TEN: u64 = 3;
+const MISBEHAVING_OF_TEN: u64 = 3;
 /// Half a second: a receiver that hangs does so for as long.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// A machine that stands still for a moment lets a deadline pass; no more of the successes than one in so many meet
@@ -37,27 +37,27 @@ const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
 /// After the last kill every lease runs out, and every retry comes.
 const ALL_WITHIN: Duration = Duration::from_secs(180);
 
-/// Plays it: a round is a kill. Twice before without kills: with receivers that are all well, and with sick ones among
-/// them.
+/// Plays it: a round is a kill. Twice before without kills: with receivers that are all well, and with some that
+/// misbehave among them.
 pub async fn run(trial: Trial) -> Told {
     let alerts = ALERTS_A_ROUND * trial.rounds;
     let well = play(trial, alerts, 0, false).await;
-    let beside_sick = play(trial, alerts, SICK_OF_TEN, false).await;
-    let killed = play(trial, alerts, SICK_OF_TEN, true).await;
+    let beside_misbehaving = play(trial, alerts, MISBEHAVING_OF_TEN, false).await;
+    let killed = play(trial, alerts, MISBEHAVING_OF_TEN, true).await;
     let tried = format!(
-        "{} kills, {alerts} alerts to {} receivers; p99 of those that are well {:.0} ms, beside sick ones {:.0} ms, with kills {:.0} ms; \
-         repeats without sick ones {}, beside sick ones {}, with kills {}",
+        "{} kills, {alerts} alerts to {} receivers; p99 of those that are well {:.0} ms, beside misbehaving ones {:.0} ms, with kills {:.0} ms; \
+         repeats without misbehaving ones {}, beside misbehaving ones {}, with kills {}",
         killed.kills,
         receivers_of(alerts),
         well.p99_ms,
-        beside_sick.p99_ms,
+        beside_misbehaving.p99_ms,
         killed.p99_ms,
         shown(&well.repeats),
-        shown(&beside_sick.repeats),
+        shown(&beside_misbehaving.repeats),
         shown(&killed.repeats),
     );
     let mut findings = well.findings;
-    findings.extend(beside_sick.findings);
+    findings.extend(beside_misbehaving.findings);
     findings.extend(killed.findings);
     Told { tried, entries: 3 * alerts, absent: 0, alerts: 3 * alerts, findings }
 }
@@ -132,15 +132,15 @@ fn subject(n: u64) -> String {
     format!("s-{n}")
 }
 
-/// Whether the receiver of this subject is a sick one.
-fn is_sick(n: u64, alerts: u64, of_ten: u64) -> bool {
+/// Whether the receiver of this subject is a misbehaving one.
+fn misbehaves(n: u64, alerts: u64, of_ten: u64) -> bool {
     (n % receivers_of(alerts)) % 10 < of_ten
 }
 
-async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Played {
+async fn play(trial: Trial, alerts: u64, misbehaving_of_ten: u64, kills: bool) -> Played {
     let server = RedisServer::start();
-    let sick = (0..alerts).filter(|n| is_sick(*n, alerts, sick_of_ten)).map(subject).collect();
-    let receiver = MisbehavingReceiver::start(sick, trial.seed ^ 9).await;
+    let misbehaving = (0..alerts).filter(|n| misbehaves(*n, alerts, misbehaving_of_ten)).map(subject).collect();
+    let receiver = MisbehavingReceiver::start(misbehaving, trial.seed ^ 9).await;
     let redis = client(&server.url(), STREAM);
     let setup = DaemonSetup::on(&server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":5}"#)
@@ -168,7 +168,7 @@ async fn play(trial: Trial, alerts: u64, sick_of_ten: u64, kills: bool) -> Playe
     }
     let told = receiver.told();
     let mut took_ms: Vec<f64> = (0..alerts)
-        .filter(|n| !is_sick(*n, alerts, SICK_OF_TEN))
+        .filter(|n| !misbehaves(*n, alerts, MISBEHAVING_OF_TEN))
         .filter_map(|n| Some(told.get(&subject(n))?.duration_since(began).as_secs_f64() * 1000.0))
         .collect();
     took_ms.sort_by(f64::total_cmp);

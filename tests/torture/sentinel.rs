@@ -39,7 +39,7 @@ pub async fn run(trial: Trial) -> Told {
         }
         let successor = if loses_a_tail || random.random_bool(0.5) {
             service.servers[primary].kill();
-            // What the link still held is gone with the primary.
+            // What the connection still held is gone with the primary.
             service.proxies[primary].cut();
             service.proxies[primary].set(Fault::None);
             let successor = service.primary_other_than(primary).await;

@@ -15,7 +15,7 @@ use crate::channels::authorities;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
 use crate::channels::resolver::{DnsConfig, Resolver};
-use crate::types::{Class, Outcome};
+use crate::types::{Outcome, OutcomeClass};
 
 /// Sends mails.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Mailer {
         let attempt = async {
             let to = &address::read(mail.to).ok_or_else(malformed)?;
             let written = self.author.write(to, &mail, self.signer.as_ref());
-            let bytes = written.map_err(|_| Outcome::failed(Class::Transient, "the mail cannot be written"))?;
+            let bytes = written.map_err(|_| Outcome::failed(OutcomeClass::Transient, "the mail cannot be written"))?;
             let sent = self.client.send(Envelope { from: self.author.address(), to }, &bytes).await;
             sent.map(Some).map_err(|refusal| refusal.outcome)
         };
@@ -110,7 +110,7 @@ impl Mailer {
 
 /// Somebody may mend the contact, which is read anew at each attempt.
 fn malformed() -> Outcome {
-    Outcome::failed(Class::Transient, "malformed e-mail address")
+    Outcome::failed(OutcomeClass::Transient, "malformed e-mail address")
 }
 
 fn server_of(config: &EmailConfig) -> Result<SmtpServer, ChannelError> {

@@ -17,7 +17,7 @@ use super::filter_flags::{FilterFlag, FilterFlags};
 use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::Contact;
-use crate::types::{Channel, Class, DisabledNotice, Locale, Outcome, Rate, Secret, meters};
+use crate::types::{Channel, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, meters};
 
 pub mod address;
 pub mod config;
@@ -199,7 +199,7 @@ impl NotificationChannel for EmailChannel {
         Box::pin(async move {
             let Message { delivery, contact, content, unsubscribe, now, .. } = message;
             let Some(Rendered { subject_line, text, html }) = self.render(content, contact.locale.as_ref()) else {
-                return Outcome::failed(Class::Permanent, "a mail asks for a code, not for a challenge");
+                return Outcome::failed(OutcomeClass::Permanent, "a mail asks for a code, not for a challenge");
             };
             let (message_id, alert_id) = match content {
                 Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),

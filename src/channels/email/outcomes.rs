@@ -5,10 +5,13 @@ use lettre::transport::smtp::response::{Response, Severity};
 use super::smtp_connection::SmtpError;
 use crate::channels::connection_error;
 use crate::types::outcome::printable_reply;
-use crate::types::{Class, DisableReason, Outcome};
+use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// What to do about a certificate that is not trusted.
 const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as email.ca_file";
+/// What to do about the certificate of an authority in the place of a server's.
+const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
+                              own, name its PEM file as email.ca_file";
 
 /// The step of the conversation that went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,17 +93,17 @@ impl Refusal {
 /// The class of an answer that says no: by step, then by code. Every other failure is transient.
 ///
 /// Source of the codes: RFC 4954 (530, 534, 535, 538 are about AUTH and may answer any command) and RFC 5321.
-fn class_of(step: Step, code: u16) -> Class {
+fn class_of(step: Step, code: u16) -> OutcomeClass {
     match code {
-        530 | 534 | 535 | 538 => Class::Transient,
-        500..=599 if step.is_about_this_mail() => Class::Permanent,
-        _ => Class::Transient,
+        530 | 534 | 535 | 538 => OutcomeClass::Transient,
+        500..=599 if step.is_about_this_mail() => OutcomeClass::Permanent,
+        _ => OutcomeClass::Transient,
     }
 }
 
 /// What the server can't do. Another may be named before the next attempt; this connection is good for other mails.
 pub(super) fn unsupported(step: Step, error: &'static str) -> Refusal {
-    Refusal { outcome: Outcome::failed(Class::Transient, error), step, connection: Connection::Sound }
+    Refusal { outcome: Outcome::failed(OutcomeClass::Transient, error), step, connection: Connection::Sound }
 }
 
 /// What went wrong in this step.
@@ -109,8 +112,12 @@ pub(super) fn refusal(step: Step, error: SmtpError) -> Refusal {
         SmtpError::Refused(answer) => refused(step, &answer),
         failed => {
             let found = failed_text(step, &failed);
-            let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
-            let outcome = Outcome { hint, ..Outcome::failed(Class::Transient, found) };
+            let hint = match found.as_str() {
+                connection_error::UNTRUSTED => Some(UNTRUSTED),
+                connection_error::AUTHORITYS_OWN => Some(AUTHORITYS_OWN),
+                _ => None,
+            };
+            let outcome = Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, found) };
             Refusal { outcome, step, connection: Connection::Broken }
         }
     }

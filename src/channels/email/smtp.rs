@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::outcomes::{Refusal, Step, refusal, unsupported};
-use super::smtp_connection::{SmtpConnection, SmtpError, Stream, Tls};
+use super::smtp_connection::{SmtpConnection, SmtpError, SmtpStream, SmtpTls};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::error::ChannelError;
 use crate::channels::resolver::{ResolveError, Resolver};
@@ -49,7 +49,7 @@ pub(super) struct SmtpClient {
     server: SmtpServer,
     resolver: Resolver,
     hello: ClientId,
-    tls: Option<Tls>,
+    tls: Option<SmtpTls>,
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -88,7 +88,7 @@ impl SmtpClient {
             Protection::Opportunistic | Protection::StartTls | Protection::Tls => {
                 let failed = |error| ChannelError::of_machine("build TLS for the mail server", error);
                 let name = ServerName::try_from(server.host.clone()).map_err(failed)?;
-                Some(Tls { config: Arc::new(tls), name })
+                Some(SmtpTls { config: Arc::new(tls), name })
             }
         };
         let hello = server.hello_name.clone().map_or_else(ClientId::default, ClientId::Domain);
@@ -185,7 +185,7 @@ impl SmtpClient {
         Ok(connection)
     }
 
-    async fn reach(&self, tls: Option<&Tls>) -> io::Result<Box<dyn Stream>> {
+    async fn reach(&self, tls: Option<&SmtpTls>) -> io::Result<Box<dyn SmtpStream>> {
         let addresses = self.resolver.addresses(&self.server.host).await.map_err(io::Error::other)?;
         let stream = connect_to_any(&addresses, self.server.port).await?;
         // A command would wait for the acknowledgement of the one before it.

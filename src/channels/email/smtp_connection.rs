@@ -26,20 +26,20 @@ const CHALLENGES_MAX: usize = 4;
 const CHALLENGE: u16 = 334;
 
 /// A stream that a conversation runs over.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
+pub(super) trait SmtpStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> SmtpStream for S {}
 
 /// Our side of TLS.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(super) struct SmtpTls {
     /// Whom we trust.
     pub(super) config: Arc<ClientConfig>,
     /// Whom the certificate has to name.
     pub(super) name: ServerName<'static>,
 }
 
-impl Tls {
-    pub(super) async fn handshake(&self, stream: impl Stream + 'static) -> io::Result<Box<dyn Stream>> {
+impl SmtpTls {
+    pub(super) async fn handshake(&self, stream: impl SmtpStream + 'static) -> io::Result<Box<dyn SmtpStream>> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         Ok(Box::new(connector.connect(self.name.clone(), stream).await?))
     }
@@ -70,7 +70,7 @@ pub(super) enum SmtpError {
 
 /// A connection whose server has greeted, and has said what it can.
 pub(super) struct SmtpConnection {
-    stream: BufReader<Box<dyn Stream>>,
+    stream: BufReader<Box<dyn SmtpStream>>,
     server: ServerInfo,
 }
 
@@ -80,7 +80,7 @@ impl SmtpConnection {
     /// # Errors
     ///
     /// [`SmtpError`], as of all functions here: the connection is then of no use, unless it is [`SmtpError::Refused`].
-    pub(super) async fn open(stream: Box<dyn Stream>, hello: &ClientId) -> Result<Self, SmtpError> {
+    pub(super) async fn open(stream: Box<dyn SmtpStream>, hello: &ClientId) -> Result<Self, SmtpError> {
         let mut connection = Self { stream: BufReader::new(stream), server: ServerInfo::default() };
         expected(connection.answer().await?, Severity::PositiveCompletion)?;
         connection.ehlo(hello).await?;
@@ -94,7 +94,7 @@ impl SmtpConnection {
 
     /// Upgrades the connection to TLS (RFC 3207), and asks anew what the server can: the old answer can have been
     /// anybody's.
-    pub(super) async fn start_tls(mut self, tls: &Tls, hello: &ClientId) -> Result<Self, SmtpError> {
+    pub(super) async fn start_tls(mut self, tls: &SmtpTls, hello: &ClientId) -> Result<Self, SmtpError> {
         self.command(Starttls, Severity::PositiveCompletion).await?;
         self.expect_silence()?;
         let stream = tls.handshake(self.stream.into_inner()).await?;

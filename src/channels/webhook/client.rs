@@ -29,7 +29,7 @@ use crate::channels::{authorities, connection_error};
 use crate::contacts::ExtraHeaders;
 use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
-use crate::types::{Class, Outcome, Secret};
+use crate::types::{Outcome, OutcomeClass, Secret};
 
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish
 /// writing before the connection closes. An echo is far shorter. And no receiver may keep us reading.
@@ -40,6 +40,9 @@ const KEPT_MAX: usize = 16;
 const KEPT_FOR: Duration = Duration::from_millis(500);
 /// What to do about a certificate that is not trusted.
 const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
+/// What to do about the certificate of an authority in the place of a server's.
+const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
+                              name its PEM file as webhook.ca_file";
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
 const NOT_ECHOED: &str = "the receiver did not send the challenge back";
 /// What receivers see as our name.
@@ -142,7 +145,7 @@ impl WebhookClient {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(self.timeout, self.judge(url)).await {
             Ok(judged) => judged.map_or_else(|failed| failed, |()| Outcome::delivered()),
-            Err(_) => Outcome::failed(Class::Transient, "the name of its host is not resolved in time"),
+            Err(_) => Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved in time"),
         };
         Outcome { took: started.elapsed(), peer: peer(url), ..outcome }
     }
@@ -150,7 +153,7 @@ impl WebhookClient {
     async fn judge(&self, url: &str) -> Result<(), Outcome> {
         let url = self.rules.judge_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let unresolved = |_| Outcome::failed(Class::Transient, "the name of its host is not resolved");
+        let unresolved = |_| Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved");
         let found = self.resolver.addresses(host).await.map_err(unresolved)?;
         let judged = self.rules.judge_all(found);
         judged.map_err(|blocked| permanent(blocked.to_string()))
@@ -159,7 +162,7 @@ impl WebhookClient {
     async fn attempt(&self, request: WebhookRequest<'_>, url: Url) -> Result<Outcome, Outcome> {
         // The contact is read anew at each attempt, so a secret that cannot sign, or a header that may not be set, may
         // be mended.
-        let unsigned = |error: String| Outcome::failed(Class::Transient, error);
+        let unsigned = |error: String| Outcome::failed(OutcomeClass::Transient, error);
         let secrets = request.secret.map(SigningSecrets::parse).transpose().map_err(unsigned)?;
         let added = extra_headers::parse(request.headers).map_err(unsigned)?;
         let unfit = || permanent("id does not fit into a header".to_owned());
@@ -182,17 +185,17 @@ impl WebhookClient {
         let _ = timeout_at(deadline, read(response, &mut body)).await;
         let Outcome { class, status, .. } = outcome;
         Ok(match request.challenge {
-            Some(challenge) if class == Class::Delivered && !echoes(&body, challenge) => {
+            Some(challenge) if class == OutcomeClass::Delivered && !echoes(&body, challenge) => {
                 Outcome { status, reply: printable_reply(&body), ..permanent(NOT_ECHOED.to_owned()) }
             }
-            _ if class == Class::Delivered => outcome,
+            _ if class == OutcomeClass::Delivered => outcome,
             _ => Outcome { reply: printable_reply(&body), ..outcome },
         })
     }
 }
 
 fn permanent(error: String) -> Outcome {
-    Outcome::failed(Class::Permanent, error)
+    Outcome::failed(OutcomeClass::Permanent, error)
 }
 
 /// Whether the body is JSON with the challenge in it.
@@ -220,8 +223,12 @@ fn failure(error: &reqwest::Error) -> Outcome {
         return permanent("malformed URL".to_owned());
     }
     let found = connection_error::find(error, "request failed");
-    let hint = (found == connection_error::UNTRUSTED).then_some(UNTRUSTED);
-    Outcome { hint, ..Outcome::failed(Class::Transient, found) }
+    let hint = match found {
+        connection_error::UNTRUSTED => Some(UNTRUSTED),
+        connection_error::AUTHORITYS_OWN => Some(AUTHORITYS_OWN),
+        _ => None,
+    };
+    Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, found) }
 }
 
 /// Reads the body as far as it comes, at most [`ANSWER_BYTES_MAX`].

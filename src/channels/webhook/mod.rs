@@ -17,7 +17,7 @@ use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, SecretUse};
 use crate::throttle::MEMBERS_MAX;
-use crate::types::{Alert, Channel, Class, LOG_INTERVAL, LogLimiter, Outcome, Rate, Secret, UnixMs, meters};
+use crate::types::{Alert, Channel, LOG_INTERVAL, LogLimiter, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
 
 pub mod blocked_networks;
 pub mod client;
@@ -167,7 +167,7 @@ impl NotificationChannel for WebhookChannel {
         Box::pin(async move {
             let Message { contact, content, now, more_follows, .. } = message;
             let Some(options) = contact.options() else {
-                return Outcome::failed(Class::Permanent, "the contact is no webhook");
+                return Outcome::failed(OutcomeClass::Permanent, "the contact is no webhook");
             };
             let (body, challenge) = match content {
                 Content::Alert(alert, purpose) => (self.alert_body(options, alert, purpose), None),
@@ -179,12 +179,15 @@ impl NotificationChannel for WebhookChannel {
                 }) => {
                     let challenge = challenge.reveal();
                     let Some(body) = formats::challenge(&options.format, id, subject, challenge, now) else {
-                        return Outcome::failed(Class::Permanent, "a receiver of this format can't answer a challenge");
+                        return Outcome::failed(
+                            OutcomeClass::Permanent,
+                            "a receiver of this format can't answer a challenge",
+                        );
                     };
                     (body, Some(challenge))
                 }
                 Content::Verification(ConsentQuestion { proof: ConsentProof::CodeAndLink(_), .. }) => {
-                    return Outcome::failed(Class::Permanent, "a webhook asks for a challenge, not for a code");
+                    return Outcome::failed(OutcomeClass::Permanent, "a webhook asks for a challenge, not for a code");
                 }
                 Content::ContactDisabled(notice) => (formats::contact_disabled(options, notice), None),
                 Content::Digest(digest) => (formats::digest(options, digest), None),

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::retry_after;
-use crate::types::{Class, DisableReason, Outcome};
+use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// The header with which a receiver says what is to become of what it was sent.
 const DIRECTIVE: &str = "webhook-delivery";
@@ -26,12 +26,12 @@ enum Directive {
 ///
 /// What a receiver refuses because of what we sent, or because of who we are, it will refuse again, until somebody
 /// changes it or us: that is worth a day and no more. Every other one is about the moment, or not known.
-fn class_of(status: StatusCode) -> Class {
+fn class_of(status: StatusCode) -> OutcomeClass {
     match status.as_u16() {
-        200..=299 => Class::Delivered,
-        410 => Class::Permanent,
-        400..=406 | 411..=417 | 422 | 426 | 428 | 431 | 451 => Class::Rejected,
-        _ => Class::Transient,
+        200..=299 => OutcomeClass::Delivered,
+        410 => OutcomeClass::Permanent,
+        400..=406 | 411..=417 | 422 | 426 | 428 | 431 | 451 => OutcomeClass::Rejected,
+        _ => OutcomeClass::Transient,
     }
 }
 
@@ -45,9 +45,11 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
         _ => None,
     };
     let ended = match (class, directive) {
-        (Class::Delivered, _) => Outcome::delivered(),
-        (_, Some(Directive::AbortMessage)) if disables.is_none() => failed(Class::Permanent, status, Some(ABORTED)),
-        _ if disables.is_some() => failed(Class::Permanent, status, Some(NO_MORE)),
+        (OutcomeClass::Delivered, _) => Outcome::delivered(),
+        (_, Some(Directive::AbortMessage)) if disables.is_none() => {
+            failed(OutcomeClass::Permanent, status, Some(ABORTED))
+        }
+        _ if disables.is_some() => failed(OutcomeClass::Permanent, status, Some(NO_MORE)),
         _ => failed(class, status, None),
     };
     let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
@@ -55,7 +57,7 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
     Outcome { status: Some(status.as_u16()), disables, retry_after, ..ended }
 }
 
-fn failed(class: Class, status: StatusCode, hint: Option<&'static str>) -> Outcome {
+fn failed(class: OutcomeClass, status: StatusCode, hint: Option<&'static str>) -> Outcome {
     Outcome { hint, ..Outcome::failed(class, format!("HTTP {}", status.as_u16())) }
 }
 

@@ -6,7 +6,7 @@ use crate::channels::{ChannelDefinition, Channels, REGISTRY, ServerProbe, Shared
 use crate::config::Config;
 use crate::contacts::Contact;
 use crate::terminal::hint;
-use crate::types::Class;
+use crate::types::OutcomeClass;
 
 /// Tries each channel's server, and where it has none each contact of the configuration: one finding each.
 pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
@@ -87,7 +87,7 @@ fn note_server(probe: &ServerProbe, absence: Option<&str>, findings: &mut Findin
     let ServerProbe { server, location, outcome, works, hint } = probe;
     let why = outcome.error.as_deref().unwrap_or("no reason given");
     match absence {
-        _ if outcome.class == Class::Delivered => {
+        _ if outcome.class == OutcomeClass::Delivered => {
             findings.note(server, Ok(format!("the {server} {works} ({location})")));
         }
         None => {

@@ -240,7 +240,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.lease(), &LEASE),
         (keys::DAEMONS.to_owned(), &DAEMONS),
         // Also without a rate: one that is set later is to find the user ready.
-        (keys.window("gcra", &metric, &subject), &WINDOW),
+        (keys.limiter("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),
         (keys.verify_code("check-config"), &VERIFY_SECRET),

@@ -5,7 +5,7 @@ use redis::RedisResult;
 
 use super::findings::Findings;
 use super::rights::{self, Rights};
-use crate::app::start::{compare, fit, unread_streams};
+use crate::app::startup::{compare, fit, unread_streams};
 use crate::cli::connect::{self, Redis};
 use crate::config::Config;
 use crate::ledger::commit_settings::TrimPolicy;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::outbox::{ActionResult, DeliveryAction};
 use crate::terminal::output::{Output, Table, or_dash, rounded};
 use crate::terminal::table::Color;
-use crate::types::{DeliveryId, DeliveryState, UnixMs};
+use crate::types::{DeliveryId, DeliveryState, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
     AttemptView, DeliveryContactStatus, DeliveryContactView, DeliveryDetailView, DestinationView,
 };
@@ -136,12 +136,11 @@ fn log_row(attempt: &AttemptView) -> Vec<String> {
 }
 
 fn outcome_color(outcome: &str) -> Option<Color> {
-    match outcome {
-        "delivered" => Some(Color::Green),
-        "transient" => Some(Color::Yellow),
-        "permanent" => Some(Color::Red),
-        _ => None,
-    }
+    Some(match OutcomeClass::from_stored(outcome)? {
+        OutcomeClass::Delivered => Color::Green,
+        OutcomeClass::Rejected | OutcomeClass::Transient => Color::Yellow,
+        OutcomeClass::Permanent => Color::Red,
+    })
 }
 
 /// What an action did with one id.

@@ -127,7 +127,7 @@ pub struct AttemptView {
     pub at: Rfc3339,
     /// The same in milliseconds.
     pub at_ms: UnixMs,
-    /// `delivered`, `transient` or `permanent`.
+    /// `delivered`, `permanent`, `rejected` or `transient`.
     pub outcome: String,
     /// HTTP status or SMTP reply code, when there was one.
     pub status: Option<u16>,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use crate::contacts::resolver::ResolvedContacts;
 use crate::outbox::retry_policy::give_up_after;
-use crate::outbox::{KEPT, Pause, expires_after_hours};
+use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
-use crate::types::{Alert, Channel, Class, DeliveryState, Rate, UnixMs};
+use crate::types::{Alert, Channel, DeliveryState, OutcomeClass, Rate, UnixMs};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView};
 
@@ -207,7 +207,7 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
             let tried_for = give_up_after(class, facts.give_up_after);
             first.plus(i64::try_from(tried_for.as_millis()).unwrap_or(i64::MAX))
         };
-        let (refused, failed) = (until(Class::Rejected), until(Class::Transient));
+        let (refused, failed) = (until(OutcomeClass::Rejected), until(OutcomeClass::Transient));
         match refused == failed {
             true => format!("It is dead when an attempt fails after {failed}."),
             false => format!("It is dead when an attempt is refused after {refused}, or fails after {failed}."),
@@ -250,8 +250,9 @@ fn end(facts: &DeliveryFacts) -> String {
         DeliveryState::Delivered => format!("The other side took it at {ended}; nothing is left to do."),
         DeliveryState::Dead => {
             let why = why.unwrap_or("no reason is known");
-            let until =
-                delivery.ended_at_ms.map(|ended| ended.plus(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX)));
+            let until = delivery
+                .ended_at_ms
+                .map(|ended| ended.plus(i64::try_from(ENDED_DELIVERY_TTL.as_millis()).unwrap_or(i64::MAX)));
             let until = until.map_or_else(String::new, |until| format!(" until {until}"));
             let discarded =
                 delivery.discarded_at.map_or_else(String::new, |at| format!(" An operator discarded it at {at}."));

@@ -1,6 +1,6 @@
-//! A receiver for many contacts at once: each contact has its path, its secret and its manners. It looks into Redis
-//! whether success had been recorded before an attempt arrived, and holds each answer for a few round trips, so that
-//! kills land in the middle of sends.
+//! A receiver for many contacts at once: each contact has its path, its secret and its way to answer. It looks into
+//! Redis whether success had been recorded before an attempt arrived, and holds each answer for a few round trips, so
+//! that kills land in the middle of sends.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const HELD_ROUND_TRIPS: u32 = 4;
 
 /// How a contact answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manners {
+pub enum AnswerMode {
     /// Takes everything.
     Good,
     /// Is overloaded at the first attempt of each alert.
@@ -37,12 +37,12 @@ pub enum Manners {
     Gone,
 }
 
-/// A contact of this office.
+/// A contact of this receiver.
 #[derive(Debug, Clone)]
-pub struct Box {
+pub struct ReceivingContact {
     pub id: String,
     pub secret: String,
-    pub manners: Manners,
+    pub mode: AnswerMode,
 }
 
 /// What arrived for one alert at one contact.
@@ -56,14 +56,14 @@ pub struct Arrived {
 
 /// One alert at one contact.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Letter {
+pub struct AlertAtContact {
     pub contact: String,
     pub alert: String,
 }
 
 /// The receiver on a free port. Gone when dropped.
 #[derive(Debug)]
-pub struct PostOffice {
+pub struct ContactReceiver {
     address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -73,21 +73,21 @@ pub struct PostOffice {
 struct Shared {
     client: RedisClient,
     keys: Keys,
-    boxes: Mutex<BTreeMap<String, Box>>,
-    arrived: Mutex<BTreeMap<Letter, Arrived>>,
+    contacts: Mutex<BTreeMap<String, ReceivingContact>>,
+    arrived: Mutex<BTreeMap<AlertAtContact, Arrived>>,
     requests: watch::Sender<u64>,
     faults: Mutex<Vec<String>>,
 }
 
-impl PostOffice {
-    pub async fn open(client: RedisClient, keys: Keys) -> Self {
+impl ContactReceiver {
+    pub async fn start(client: RedisClient, keys: Keys) -> Self {
         // On every address of this machine, each of which is a destination.
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
             client,
             keys,
-            boxes: Mutex::default(),
+            contacts: Mutex::default(),
             arrived: Mutex::default(),
             requests: watch::Sender::new(0),
             faults: Mutex::default(),
@@ -98,20 +98,20 @@ impl PostOffice {
     }
 
     /// Adds a contact, and gives its JSON.
-    pub fn rent(&self, contact: Box) -> serde_json::Value {
-        self.rent_at("127.0.0.1", contact)
+    pub fn add_contact(&self, contact: ReceivingContact) -> serde_json::Value {
+        self.add_contact_at("127.0.0.1", contact)
     }
 
     /// The same at another address of this machine.
-    pub fn rent_at(&self, host: &str, contact: Box) -> serde_json::Value {
+    pub fn add_contact_at(&self, host: &str, contact: ReceivingContact) -> serde_json::Value {
         let url = format!("http://{host}:{}/{}", self.address.port(), contact.id);
         let json = serde_json::json!({"id": contact.id, "channel": "webhook", "url": url, "secret": contact.secret});
-        lock(&self.shared.boxes).insert(format!("/{}", contact.id), contact);
+        lock(&self.shared.contacts).insert(format!("/{}", contact.id), contact);
         json
     }
 
     /// Everything that has arrived.
-    pub fn arrived(&self) -> BTreeMap<Letter, Arrived> {
+    pub fn arrived(&self) -> BTreeMap<AlertAtContact, Arrived> {
         lock(&self.shared.arrived).clone()
     }
 
@@ -126,7 +126,7 @@ impl PostOffice {
     }
 }
 
-impl Drop for PostOffice {
+impl Drop for ContactReceiver {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -141,7 +141,7 @@ async fn take(
 ) -> (StatusCode, [(&'static str, &'static str); 1]) {
     // Heard only where the status says no.
     let answer = |status| (status, [("webhook-delivery", "abort-message")]);
-    let Some(contact) = lock(&shared.boxes).get(uri.path()).cloned() else {
+    let Some(contact) = lock(&shared.contacts).get(uri.path()).cloned() else {
         lock(&shared.faults).push(format!("a request to {uri}"));
         return answer(StatusCode::NOT_FOUND);
     };
@@ -162,20 +162,20 @@ async fn take(
     }
     let status = {
         let mut arrived = lock(&shared.arrived);
-        let letter = Letter { contact: contact.id.clone(), alert: verified.id };
-        let so_far = arrived.entry(letter).or_default();
+        let alert = AlertAtContact { contact: contact.id.clone(), alert: verified.id };
+        let so_far = arrived.entry(alert).or_default();
         so_far.requests += 1;
         if so_far.requests == 1 {
             so_far.body = verified.body;
         } else if so_far.body != verified.body {
             lock(&shared.faults).push(format!("{delivery}: another body: {} and {}", so_far.body, verified.body));
         }
-        match contact.manners {
+        match contact.mode {
             // Without the word: it is to be tried again.
-            Manners::Flaky if so_far.requests == 1 => StatusCode::SERVICE_UNAVAILABLE,
-            Manners::Refuses => StatusCode::UNPROCESSABLE_ENTITY,
-            Manners::Gone => StatusCode::GONE,
-            Manners::Good | Manners::Flaky => {
+            AnswerMode::Flaky if so_far.requests == 1 => StatusCode::SERVICE_UNAVAILABLE,
+            AnswerMode::Refuses => StatusCode::UNPROCESSABLE_ENTITY,
+            AnswerMode::Gone => StatusCode::GONE,
+            AnswerMode::Good | AnswerMode::Flaky => {
                 so_far.accepted += 1;
                 StatusCode::NO_CONTENT
             }

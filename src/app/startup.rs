@@ -17,15 +17,15 @@ use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoi
 pub const NO_DATABASE_HINT: &str =
     "a server has 16 databases unless its setting `databases` says otherwise: end redis.url with a number, /0 to /15";
 
-/// Starts, as far as Redis is concerned.
+/// Waits for Redis at start, and judges what is there.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub struct RedisStartup<'a> {
     /// The configuration.
     pub config: &'a Config,
     /// The plans.
     pub plans: &'a Plans,
     /// Where Redis is.
-    pub target: &'a RedisEndpoint,
+    pub endpoint: &'a RedisEndpoint,
     /// The partitions, on the shared connections.
     pub partitions: &'a Partitions,
 }
@@ -33,7 +33,7 @@ pub struct Start<'a> {
 /// A failure that waiting can't mend, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
-pub struct CannotStart {
+pub struct StartupError {
     /// What is wrong.
     pub problem: String,
     /// What to do.
@@ -44,17 +44,17 @@ enum StartFailure {
     /// Try again.
     Transient(String),
     /// Give up.
-    Permanent(CannotStart),
+    Permanent(StartupError),
 }
 
-impl Start<'_> {
+impl RedisStartup<'_> {
     /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
     ///
     /// # Errors
     ///
     /// What waiting can't mend.
-    pub async fn reach(&self) -> anyhow::Result<CommitSettings> {
-        let target = self.target;
+    pub async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
+        let endpoint = self.endpoint;
         let settings = commit_settings(self.config, self.plans);
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let logs = LogLimiter::new(LOG_INTERVAL);
@@ -67,7 +67,7 @@ impl Start<'_> {
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
                     if logs.admit(reason.clone(), Instant::now()).is_some() {
-                        tracing::warn!(redis = %target, reason, "waiting for Redis");
+                        tracing::warn!(redis = %endpoint, reason, "waiting for Redis");
                     }
                     tokio::time::sleep(retries.next_delay()).await;
                 }
@@ -139,14 +139,14 @@ impl Start<'_> {
     /// Whether every server that holds keys will do, and is ready: in a cluster a subject's key may lie on any of them.
     async fn examine_servers(&self) -> Result<Vec<ServerInfo>, StartFailure> {
         let finding = |error: redis::RedisError| self.failure_of(&error, &"find the primaries of Redis");
-        self.target.check_slots().await.map_err(finding)?;
+        self.endpoint.check_slots().await.map_err(finding)?;
         let mut infos = Vec::new();
         for server in self.partitions.first().client.primaries().await.map_err(finding)? {
             let info = inspect(&server).await.map_err(|error| match &error {
                 InspectError::Redis(source) => self.failure_of(source, &error),
                 _ => permanent(&error, error.hint()),
             })?;
-            fit(&info, self.target).map_err(StartFailure::Permanent)?;
+            fit(&info, self.endpoint).map_err(StartFailure::Permanent)?;
             match info.readiness() {
                 ServerReadiness::Ready => infos.push(info),
                 other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),
@@ -161,7 +161,7 @@ impl Start<'_> {
             return StartFailure::Transient(source.to_string());
         }
         if let Some(error) = DeploymentError::of(source) {
-            return permanent(&format!("{}: {error}", self.target), error.hint());
+            return permanent(&format!("{}: {error}", self.endpoint), error.hint());
         }
         let hint = match error_kind(source) {
             ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
@@ -170,13 +170,13 @@ impl Start<'_> {
             }
             ErrorKind::Database => {
                 let problem =
-                    format!("{whole} ({}): the server has no database {}: {source}", self.target, self.target.db());
+                    format!("{whole} ({}): the server has no database {}: {source}", self.endpoint, self.endpoint.db());
                 return permanent(&problem, NO_DATABASE_HINT);
             }
             ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
             _ => "docs/operations.md says which servers are supported",
         };
-        permanent(&format!("{whole} ({}): {source}", self.target), hint)
+        permanent(&format!("{whole} ({}): {source}", self.endpoint), hint)
     }
 }
 
@@ -185,10 +185,10 @@ impl Start<'_> {
 /// # Errors
 ///
 /// Why waiting can't help, and what can.
-pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), CannotStart> {
-    info.judge().map_err(|unfit| CannotStart { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
+pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
+    info.judge().map_err(|unfit| StartupError { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
-        return Err(CannotStart {
+        return Err(StartupError {
             problem: format!("the server at {endpoint} is a node of a cluster"),
             hint: "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes"
                 .to_owned(),
@@ -202,7 +202,7 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), CannotStar
 /// # Errors
 ///
 /// What differs, and what to do about it.
-pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), CannotStart> {
+pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
         compare_one(keys, stored)?;
     }
@@ -213,9 +213,9 @@ pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(),
 ///
 /// # Errors
 ///
-/// [`CannotStart`] where it counts others: an event that is appended would be refused or read by nobody, and a count be
-/// looked for where it is not.
-pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), CannotStart> {
+/// [`StartupError`] where it counts others: an event that is appended would be refused or read by nobody, and a count
+/// be looked for where it is not.
+pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     let count = partitions.count();
     let own = partitions.iter().zip(&stored.checkpoints);
     let differing = own.filter_map(|(Partition { keys, .. }, stored)| Some((keys.checkpoint(), stored.partitions?)));
@@ -239,9 +239,9 @@ pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     })
 }
 
-fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart> {
+fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), StartupError> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
-        return Err(CannotStart {
+        return Err(StartupError {
             problem: format!("{key} is a {found}, it is to be a {wanted}"),
             hint:
                 "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key"
@@ -249,13 +249,13 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
         });
     }
     if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
-        return Err(CannotStart {
+        return Err(StartupError {
             problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),
             hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
         });
     }
     if let Some(moved_to) = &stored.moved_to {
-        return Err(CannotStart {
+        return Err(StartupError {
             problem: format!("{} says that everything was moved to {moved_to}", keys.checkpoint()),
             hint: format!(
                 "start the daemon there. If that move was given up, HDEL {} moved_to lets it go on here, without what was counted there",
@@ -264,7 +264,7 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
         });
     }
     if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
-        return Err(CannotStart {
+        return Err(StartupError {
             problem: format!("the migration to {} is not complete", keys.checkpoint()),
             hint: "run quotabell migrate again: it goes on where it was".to_owned(),
         });
@@ -272,8 +272,8 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), CannotStart
     Ok(())
 }
 
-fn other_count(checkpoint: &str, begun: u32, count: u32) -> CannotStart {
-    CannotStart {
+fn other_count(checkpoint: &str, begun: u32, count: u32) -> StartupError {
+    StartupError {
         problem: format!("{checkpoint} counts {begun} partitions, stream.partitions is {count}"),
         hint: format!(
             "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
@@ -297,5 +297,5 @@ pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
 }
 
 fn permanent(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> StartFailure {
-    StartFailure::Permanent(CannotStart { problem: problem.to_string(), hint: hint.to_owned() })
+    StartFailure::Permanent(StartupError { problem: problem.to_string(), hint: hint.to_owned() })
 }

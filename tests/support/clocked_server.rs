@@ -1,9 +1,10 @@
-//! A real server whose scripts live by a clock that the test turns, so that time is part of a random schedule and
+//! A real server whose scripts go by a clock that the test sets, so that time is part of a random schedule and
 //! answers can be compared to the microsecond.
 //!
-//! Between the caller and the server stands a relay. It puts `clockwork.lua` before each script that is loaded, and the
-//! clock behind the arguments of each call; the rest passes as it is. So the public API is what is tested, on a real
-//! server, with nothing of ours changed. It can also send a call twice, as a connection does whose answer was lost.
+//! Between the caller and the server stands a relay. It puts `clocked_server.lua` before each script that is loaded,
+//! and the clock behind the arguments of each call; the rest passes as it is. So the public API is what is tested, on a
+//! real server, with nothing of ours changed. It can also send a call twice, as a connection does whose answer was
+//! lost.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,53 +16,53 @@ use quotabell::wire::RedisClient;
 
 use super::redis_server::RedisServer;
 
-const PRELUDE: &str = include_str!("clockwork.lua");
+const PRELUDE: &str = include_str!("clocked_server.lua");
 /// Some time of this century, us.
-pub const MORNING_US: u64 = 1_763_715_600_000_000;
+pub const CLOCK_START_US: u64 = 1_763_715_600_000_000;
 
 /// The server, the relay, and the clock.
 #[derive(Debug)]
-pub struct Clockwork {
+pub struct ClockedServer {
     server: RedisServer,
     port: u16,
-    turned: Arc<Turned>,
+    state: Arc<ClockState>,
     /// Past the relay, to look at what stands in the server.
     direct: RedisClient,
 }
 
 /// What the test has set.
 #[derive(Debug)]
-struct Turned {
+struct ClockState {
     now_us: AtomicU64,
     twice: AtomicBool,
     /// The hash of a script as the caller knows it, and as the server does.
     scripts: Mutex<HashMap<Vec<u8>, String>>,
 }
 
-impl Clockwork {
-    /// A server, at [`MORNING_US`].
+impl ClockedServer {
+    /// A server, at [`CLOCK_START_US`].
     pub fn start() -> Self {
         let server = RedisServer::start();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let turned = Arc::new(Turned {
-            now_us: AtomicU64::new(MORNING_US),
+        let state = Arc::new(ClockState {
+            now_us: AtomicU64::new(CLOCK_START_US),
             twice: AtomicBool::new(false),
             scripts: Mutex::default(),
         });
-        let (shared, server_port) = (Arc::clone(&turned), server.port());
+        let (shared, server_port) = (Arc::clone(&state), server.port());
         std::thread::spawn(move || {
             for caller in listener.incoming().map_while(Result::ok) {
-                let turned = Arc::clone(&shared);
+                let state = Arc::clone(&shared);
                 // Either side's end is the connection's end.
-                std::thread::spawn(move || relay(&caller, server_port, &turned));
+                std::thread::spawn(move || relay(&caller, server_port, &state));
             }
         });
         let direct = server.client();
-        Self { server, port, turned, direct }
+        Self { server, port, state, direct }
     }
 
-    /// A link whose scripts live by the clock.
+    /// A client whose scripts go by the clock.
     pub fn client(&self) -> RedisClient {
         RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL"))
     }
@@ -71,19 +72,19 @@ impl Clockwork {
         self.port
     }
 
-    /// A link past the relay, to look at what stands in the server.
+    /// A client past the relay, to look at what stands in the server.
     pub fn direct(&self) -> RedisClient {
         self.server.client()
     }
 
-    /// Turns the clock to this moment, us.
-    pub fn turn_to(&self, now_us: u64) {
-        self.turned.now_us.store(now_us, Ordering::SeqCst);
+    /// Sets the clock to this moment, us.
+    pub fn set_clock(&self, now_us: u64) {
+        self.state.now_us.store(now_us, Ordering::SeqCst);
     }
 
     /// Whether each call from now on is sent twice, and the second answer returned.
     pub fn send(&self, sent: Sent) {
-        self.turned.twice.store(sent == Sent::Twice, Ordering::SeqCst);
+        self.state.twice.store(sent == Sent::Twice, Ordering::SeqCst);
     }
 
     /// Fails when the key is there and has no end.
@@ -103,19 +104,19 @@ pub enum Sent {
 }
 
 /// Passes commands to the server and replies back, one after the other, until either side is gone.
-fn relay(caller: &TcpStream, server_port: u16, turned: &Turned) -> io::Result<()> {
+fn relay(caller: &TcpStream, server_port: u16, state: &ClockState) -> io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", server_port))?;
     caller.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (mut commands, mut replies) = (BufReader::new(caller), BufReader::new(&server));
     loop {
-        let command = turned.adapted(read_command(&mut commands)?);
+        let command = state.adapted(read_command(&mut commands)?);
         let packed = packed(&command);
         let is_call = command[0] == b"EVALSHA";
         (&server).write_all(&packed)?;
         let mut reply = read_reply(&mut replies)?;
         // A server that did not know the script has not run it.
-        if is_call && turned.twice.load(Ordering::SeqCst) && !reply.starts_with(b"-NOSCRIPT") {
+        if is_call && state.twice.load(Ordering::SeqCst) && !reply.starts_with(b"-NOSCRIPT") {
             (&server).write_all(&packed)?;
             reply = read_reply(&mut replies)?;
         }
@@ -123,7 +124,7 @@ fn relay(caller: &TcpStream, server_port: u16, turned: &Turned) -> io::Result<()
     }
 }
 
-impl Turned {
+impl ClockState {
     /// The command as the server is to see it.
     fn adapted(&self, mut command: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let mut scripts = self.scripts.lock().expect("no relay panicked");

@@ -13,9 +13,9 @@ const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 
 /// A hash slot of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(u16);
+pub struct HashSlot(u16);
 
-impl Slot {
+impl HashSlot {
     /// The slot of a key: of what stands between its first pair of braces, where that is not empty.
     #[must_use]
     pub fn of_key(key: &[u8]) -> Self {
@@ -50,7 +50,7 @@ impl Slot {
 
 /// Slots that follow each other, served by one primary.
 #[derive(Debug, Clone)]
-pub struct SlotRange {
+pub struct HashSlotRange {
     /// The first of them.
     pub first: u16,
     /// The last of them.
@@ -61,16 +61,16 @@ pub struct SlotRange {
 
 /// Which primary serves which slot.
 #[derive(Debug, Clone)]
-pub struct SlotMap {
+pub struct HashSlotMap {
     /// In the order of their slots.
-    ranges: Vec<SlotRange>,
+    ranges: Vec<HashSlotRange>,
     primaries: Vec<Arc<RedisNode>>,
 }
 
-impl SlotMap {
+impl HashSlotMap {
     /// From ranges in any order, and all primaries, also those that serve no slot yet.
     #[must_use]
-    pub fn new(mut ranges: Vec<SlotRange>, mut primaries: Vec<Arc<RedisNode>>) -> Self {
+    pub fn new(mut ranges: Vec<HashSlotRange>, mut primaries: Vec<Arc<RedisNode>>) -> Self {
         ranges.sort_by_key(|range| range.first);
         primaries.sort_by_key(|node| node.address.to_string());
         Self { ranges, primaries }
@@ -79,12 +79,12 @@ impl SlotMap {
     /// One primary serves all.
     #[must_use]
     pub fn whole(primary: Arc<RedisNode>) -> Self {
-        Self::new(vec![SlotRange { first: 0, last: SLOTS - 1, primary: Arc::clone(&primary) }], vec![primary])
+        Self::new(vec![HashSlotRange { first: 0, last: SLOTS - 1, primary: Arc::clone(&primary) }], vec![primary])
     }
 
     /// Who serves the slot; `None` where nobody does.
     #[must_use]
-    pub fn primary_of(&self, Slot(slot): Slot) -> Option<&Arc<RedisNode>> {
+    pub fn primary_of(&self, HashSlot(slot): HashSlot) -> Option<&Arc<RedisNode>> {
         let behind = self.ranges.partition_point(|range| range.first <= slot);
         let range = self.ranges.get(behind.checked_sub(1)?)?;
         (slot <= range.last).then_some(&range.primary)
@@ -124,30 +124,34 @@ impl SlotMap {
 mod tests {
     use super::*;
 
-    fn slot_of(words: &[&str]) -> Option<Slot> {
+    fn slot_of(words: &[&str]) -> Option<HashSlot> {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        Slot::of_command(&command)
+        HashSlot::of_command(&command)
     }
 
     /// A key in the wrong slot is asked for at the wrong server, each time anew.
     #[test]
     fn slots_are_those_of_redis() {
         // As CLUSTER KEYSLOT answers; the first is the check value of the CRC.
-        assert_eq!(Slot::of_key(b"123456789"), Slot(0x31c3));
-        assert_eq!(Slot::of_key(b"foo"), Slot(12182));
+        assert_eq!(HashSlot::of_key(b"123456789"), HashSlot(0x31c3));
+        assert_eq!(HashSlot::of_key(b"foo"), HashSlot(12182));
         for (key, tag) in [("due:{usage}", "usage"), ("x{a}{b}", "a"), ("{{a}}", "{a")] {
-            assert_eq!(Slot::of_key(key.as_bytes()), Slot(SLOT_CRC.checksum(tag.as_bytes()) % SLOTS), "{key}");
+            assert_eq!(HashSlot::of_key(key.as_bytes()), HashSlot(SLOT_CRC.checksum(tag.as_bytes()) % SLOTS), "{key}");
         }
         for whole in ["{}a", "{a", "a}b{", "a{}{b}"] {
-            assert_eq!(Slot::of_key(whole.as_bytes()), Slot(SLOT_CRC.checksum(whole.as_bytes()) % SLOTS), "{whole}");
+            assert_eq!(
+                HashSlot::of_key(whole.as_bytes()),
+                HashSlot(SLOT_CRC.checksum(whole.as_bytes()) % SLOTS),
+                "{whole}"
+            );
         }
     }
 
     /// A command that is sent by a word that is no key ends at a server that does not know the key.
     #[test]
     fn the_key_of_a_command_is_found() {
-        let key = Some(Slot::of_key(b"k"));
+        let key = Some(HashSlot::of_key(b"k"));
         for words in [
             &["HGETALL", "k"][..],
             &["evalsha", "abc", "2", "k", "l", "x"],
@@ -163,25 +167,26 @@ mod tests {
         }
     }
 
-    fn range(first: u16, last: u16, port: u16) -> SlotRange {
-        SlotRange { first, last, primary: Arc::new(RedisNode::local(port)) }
+    fn range(first: u16, last: u16, port: u16) -> HashSlotRange {
+        HashSlotRange { first, last, primary: Arc::new(RedisNode::local(port)) }
     }
 
     /// A gap that is overlooked at start shows as errors of single subjects later.
     #[test]
     fn every_slot_has_its_primary_or_is_named() {
-        let map = SlotMap::new(vec![range(10_923, 16_383, 3), range(0, 5460, 1), range(5461, 10_922, 2)], Vec::new());
+        let map =
+            HashSlotMap::new(vec![range(10_923, 16_383, 3), range(0, 5460, 1), range(5461, 10_922, 2)], Vec::new());
         assert_eq!(map.uncovered(), None);
         for (slot, port) in [(0, 1), (5460, 1), (5461, 2), (10_922, 2), (10_923, 3), (16_383, 3)] {
-            let primary = map.primary_of(Slot(slot)).expect("it is served");
+            let primary = map.primary_of(HashSlot(slot)).expect("it is served");
             assert_eq!(primary.address, RedisNode::local(port).address, "{slot}");
         }
-        let map = SlotMap::new(vec![range(1, 1, 1), range(3, 100, 1), range(103, 16_382, 2)], Vec::new());
+        let map = HashSlotMap::new(vec![range(1, 1, 1), range(3, 100, 1), range(103, 16_382, 2)], Vec::new());
         assert_eq!(map.uncovered().as_deref(), Some("0, 2, 101-102, 16383"));
         for slot in [0, 2, 101, 16_383] {
-            assert!(map.primary_of(Slot(slot)).is_none(), "{slot}");
+            assert!(map.primary_of(HashSlot(slot)).is_none(), "{slot}");
         }
-        assert_eq!(SlotMap::new(Vec::new(), Vec::new()).uncovered().as_deref(), Some("0-16383"));
-        assert_eq!(SlotMap::whole(Arc::new(RedisNode::local(1))).uncovered(), None);
+        assert_eq!(HashSlotMap::new(Vec::new(), Vec::new()).uncovered().as_deref(), Some("0-16383"));
+        assert_eq!(HashSlotMap::whole(Arc::new(RedisNode::local(1))).uncovered(), None);
     }
 }

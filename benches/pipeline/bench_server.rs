@@ -33,7 +33,7 @@ pub struct Measured {
 }
 
 /// Everything that the rounds share.
-pub struct Arena {
+pub struct BenchServer {
     server: RedisServer,
     pub connection: Connection,
     pub load: Load,
@@ -43,7 +43,7 @@ pub struct Arena {
     pub append_us: f64,
 }
 
-impl Arena {
+impl BenchServer {
     /// Starts a server with these options, and appends the events.
     pub fn open(size: Size, shape: Shape, options: &[&str]) -> anyhow::Result<Self> {
         let load = Load::new(size.pick(1_000_000, 30_000), shape)?;

@@ -1,4 +1,4 @@
--- Put before a script by clockwork.rs: time is what the test says, everything else is the server's.
+-- Put before a script by clocked_server.rs: time is what the test says, everything else is the server's.
 --
 -- The clock, us, is the last of ARGV, which the script itself does not see. When a key ends stands beside it, under its
 -- name and ':ends', since the server's own end would come by the server's own clock. As Redis has it, a key is there in
