@@ -78,6 +78,32 @@ impl RedisClient {
         }
     }
 
+    /// Removes the entries of a stream whose names and values pass, reading so many at a time, and says how many they
+    /// were. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`]; a part may be removed.
+    pub async fn remove_entries(
+        &self,
+        key: &str,
+        at_once: usize,
+        passes: impl Fn(&[Vec<u8>]) -> bool,
+    ) -> RedisResult<u64> {
+        let (mut from, mut removed) = ("-".to_owned(), 0);
+        loop {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(key).arg(&from).arg("+").arg("COUNT").arg(at_once);
+            let entries: Vec<(String, Vec<Vec<u8>>)> = self.query(&command).await?;
+            let Some((last, _)) = entries.last() else { return Ok(removed) };
+            from = format!("({last}");
+            let ids: Vec<&String> = entries.iter().filter(|(_, values)| passes(values)).map(|(id, _)| id).collect();
+            if !ids.is_empty() {
+                removed += self.query::<u64>(redis::cmd("XDEL").arg(key).arg(&ids)).await?;
+            }
+        }
+    }
+
     /// What the server's clock shows.
     pub async fn server_time(&self) -> RedisResult<UnixMs> {
         let (seconds, micros): (i64, i64) = self.query(&redis::cmd("TIME")).await?;
