@@ -5,8 +5,8 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::text_form::UnknownWord;
 use super::units::UnitsError;
-use super::window::WindowError;
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of the window.
@@ -42,7 +42,7 @@ pub enum LimitsError {
         /// The limit as written.
         text: String,
         /// What a window is.
-        source: WindowError,
+        source: UnknownWord,
     },
     /// Nobody could say which of the two holds.
     #[error("two limits for the same window, {first} and {second}: a window has one")]
