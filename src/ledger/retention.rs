@@ -29,9 +29,8 @@ pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
     // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it
     // began expires 14 days later, or 48 h after the end.
     let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
-    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-    let closed = last_day_end(period).plus(ms(late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S))));
-    closed.min(period.ends_everywhere().plus(ms(Duration::from_secs(unclosed_s))))
+    let closed = last_day_end(period).after(late_max).after(Duration::from_secs(CLOSED_TTL_S));
+    closed.min(period.ends_everywhere().after(Duration::from_secs(unclosed_s)))
 }
 
 /// Shortens the time to live of periods that are over.
@@ -182,8 +181,7 @@ fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Durat
 
 /// Whether no event that arrives from now on can belong to the period.
 fn is_over(period: Period, reached: UnixMs, late_max: Duration) -> bool {
-    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    last_day_end(period).plus(late_ms) <= reached
+    last_day_end(period).after(late_max) <= reached
 }
 
 /// When no event's day can lie in the period any more, lateness apart: that counts from the end of the event's day.

@@ -190,12 +190,8 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
     let Notification::Verification(asked) = request.notification else { return settlement };
     match settlement {
-        Settlement::Retry(outcome, wait) => {
-            let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-            match request.now.plus(wait_ms) > asked.expires_at_ms {
-                true => Settlement::ExpiredAfter(outcome),
-                false => Settlement::Retry(outcome, wait),
-            }
+        Settlement::Retry(outcome, wait) if request.now.after(wait) > asked.expires_at_ms => {
+            Settlement::ExpiredAfter(outcome)
         }
         other => other,
     }

@@ -61,7 +61,7 @@ impl Mute {
     pub fn new(end: MuteEnd, reason: Option<String>, now: UnixMs) -> Result<Self, MuteError> {
         let until = match end {
             MuteEnd::Never => None,
-            MuteEnd::After(time) => Some(now.plus(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))),
+            MuteEnd::After(time) => Some(now.after(time)),
             MuteEnd::At(until) => Some(until),
         };
         match until {

@@ -19,6 +19,12 @@ impl UnixMs {
         Self(self.0.saturating_add(ms))
     }
 
+    /// The time that long after this one.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        self.plus(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+    }
+
     /// How long it is since an earlier instant; none for a later one.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

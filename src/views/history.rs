@@ -109,8 +109,7 @@ pub async fn read(client: &RedisClient, keys: &Keys, request: HistoryRequest) ->
             .filter(is_asked)
             .collect();
     let usage = past_days::read(client, keys, &subject, metric.as_ref(), &counted).await?;
-    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.plus(late_ms));
+    let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.after(late_max));
     let metrics = usage.into_iter().filter_map(|(metric, days)| {
         let days: Vec<DayUsageView> = days
             .into_iter()

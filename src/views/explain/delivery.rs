@@ -203,10 +203,7 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
         )
     }));
     said.extend(facts.first_attempt.map(|first| {
-        let until = |class| {
-            let tried_for = give_up_after(class, facts.give_up_after);
-            first.plus(i64::try_from(tried_for.as_millis()).unwrap_or(i64::MAX))
-        };
+        let until = |class| first.after(give_up_after(class, facts.give_up_after));
         let (refused, failed) = (until(Class::Rejected), until(Class::Transient));
         match refused == failed {
             true => format!("It is dead when an attempt fails after {failed}."),
@@ -250,9 +247,7 @@ fn end(facts: &DeliveryFacts) -> String {
         DeliveryState::Delivered => format!("The other side took it at {ended}; nothing is left to do."),
         DeliveryState::Dead => {
             let why = why.unwrap_or("no reason is known");
-            let until =
-                delivery.ended_at_ms.map(|ended| ended.plus(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX)));
-            let until = until.map_or_else(String::new, |until| format!(" until {until}"));
+            let until = delivery.ended_at_ms.map_or_else(String::new, |ended| format!(" until {}", ended.after(KEPT)));
             let discarded =
                 delivery.discarded_at.map_or_else(String::new, |at| format!(" An operator discarded it at {at}."));
             format!(
