@@ -48,7 +48,7 @@ pub struct VerificationService {
 #[derive(Debug, thiserror::Error)]
 pub enum VerificationError {
     /// Redis failed. A change may have been written; no message is sent.
-    #[error("{}", what_to_do(*.kind))]
+    #[error("Redis failed ({})", .kind.as_str())]
     Redis {
         /// How.
         kind: ErrorKind,
@@ -284,14 +284,6 @@ pub(super) fn unverified(array: &ContactArray, contact: &ContactId) -> Result<St
 }
 
 /// What a caller can do about a failure of Redis.
-const fn what_to_do(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
-        ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
-        _ => "Redis does not answer: try again",
-    }
-}
-
 impl From<RedisError> for VerificationError {
     fn from(error: RedisError) -> Self {
         match error_kind(&error) {
