@@ -49,10 +49,6 @@ enum StartFailure {
 
 impl Start<'_> {
     /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
-    ///
-    /// # Errors
-    ///
-    /// What waiting can't mend.
     pub async fn reach(&self) -> anyhow::Result<CommitSettings> {
         let target = self.target;
         let settings = commit_settings(self.config, self.plans);
@@ -198,10 +194,6 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), CannotStar
 }
 
 /// A daemon with another layout or another number of partitions must not touch what is stored.
-///
-/// # Errors
-///
-/// What differs, and what to do about it.
 pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), CannotStart> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
         compare_one(keys, stored)?;

@@ -282,10 +282,6 @@ impl RedisEndpoint {
 
     /// A client of the partition whose stream is `home`: what names no key goes to the primary that serves it. Connects
     /// nowhere yet.
-    ///
-    /// # Errors
-    ///
-    /// [`EndpointError::Client`]
     pub fn client(&self, home: &str) -> Result<RedisClient, EndpointError> {
         match &self.servers {
             EndpointServers::Standalone => self.node.client().map(RedisClient::new).map_err(EndpointError::Client),

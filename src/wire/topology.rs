@@ -70,10 +70,6 @@ impl Topology {
     }
 
     /// As [`Self::primary_of`], and asks in any case.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::primary_of`].
     pub async fn ask_primary_of(&self, slot: Slot) -> RedisResult<Arc<RedisNode>> {
         primary_in(&*self.ask(None).await?, slot)
     }
