@@ -21,18 +21,15 @@ pub struct Readiness {
 }
 
 /// Why it is not ready.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
-    /// Redis was not reached yet.
     #[error("starting, Redis has not been reached yet")]
     Starting,
-    /// The daemon is ending.
     #[error("draining")]
     Draining,
-    /// Redis does not answer.
     #[error("Redis does not answer")]
     Away,
-    /// Redis is a replica now.
     #[error("Redis is a replica")]
     Replica,
     /// The server lacks what quotabell needs.

@@ -39,24 +39,13 @@ impl fmt::Debug for Token {
 }
 
 /// What is wrong with the token. Never contains any part of it.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The file can't be read.
     #[error("read http.token_file {}", .path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It can't be sent in a header.
+    File { path: PathBuf, source: std::io::Error },
     #[error("{origin} is not a token: 1 to {BYTES_MAX} visible ASCII characters without spaces are allowed")]
-    Form {
-        /// Where it was set.
-        origin: String,
-        /// The setting.
-        setting: &'static str,
-    },
+    Form { origin: String, setting: &'static str },
 }
 
 const SETTING: &str = "http.token";

@@ -64,31 +64,22 @@ impl fmt::Display for Operation {
 }
 
 /// A call to Redis that did not do its work. May be cloned, because one call may have been made for several deliveries.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OutboxError {
     /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is
     /// safe to repeat.
     #[error("{operation} {of}")]
     Redis {
-        /// What was being done.
         operation: Operation,
         /// With what: an alert, a delivery, a stream.
         of: String,
-        /// What Redis said.
         #[source]
         source: RedisError,
     },
     /// A script answered with a word that its wrapper does not know: two versions of quotabell, or a bug.
     #[error("{operation} {of}: the script answered {answer:?}, which is none of its answers")]
-    Answer {
-        /// What was being done.
-        operation: Operation,
-        /// With what.
-        of: String,
-        /// The word.
-        answer: String,
-    },
-    /// The contacts of a subject could not be read.
+    Answer { operation: Operation, of: String, answer: String },
     #[error(transparent)]
     Contacts(#[from] crate::contacts::resolver::ResolveContactsError),
 }

@@ -38,19 +38,14 @@ struct PlanSet {
 }
 
 /// The plans of an unchecked configuration can't be used.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlansError {
-    /// The default plan is not among the plans.
     #[error("default_plan {0:?} is not one of the plans")]
     NoSuchPlan(String),
     /// A rate that its limiter can't hold.
     #[error("plans.{plan}.rate.{}: {rate}", .rate.metric)]
-    Rate {
-        /// The plan.
-        plan: String,
-        /// The rate.
-        rate: UnsupportedRate,
-    },
+    Rate { plan: String, rate: UnsupportedRate },
 }
 
 impl Plans {

@@ -12,19 +12,14 @@ pub struct ContactFilter {
 }
 
 /// Why a filter can't be used.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactFilterError {
     /// A list without anything in it: nobody knows whether that means all or none.
     #[error("{0} names none: leave it out for all")]
     Empty(&'static str),
-    /// The same one twice.
     #[error("{field} names {value} twice")]
-    Twice {
-        /// Which list.
-        field: &'static str,
-        /// What stands there twice.
-        value: String,
-    },
+    Twice { field: &'static str, value: String },
 }
 
 impl ContactFilter {

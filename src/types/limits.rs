@@ -23,35 +23,18 @@ pub struct WindowLimit {
 pub struct Limits(Box<[WindowLimit]>);
 
 /// The text or list is no limits of a metric.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
-    /// There is none.
     #[error("names no limit")]
     Empty,
-    /// A number that is none of units.
     #[error("{text:?} is not a limit: {source}")]
-    Units {
-        /// The limit as written.
-        text: String,
-        /// What units are.
-        source: UnitsError,
-    },
-    /// A window that is none.
+    Units { text: String, source: UnitsError },
     #[error("{text:?} is not a limit: {source}")]
-    Window {
-        /// The limit as written.
-        text: String,
-        /// What a window is.
-        source: UnknownWord,
-    },
+    Window { text: String, source: UnknownWord },
     /// Nobody could say which of the two holds.
     #[error("two limits for the same window, {first} and {second}: a window has one")]
-    SameWindow {
-        /// One of them.
-        first: WindowLimit,
-        /// The other.
-        second: WindowLimit,
-    },
+    SameWindow { first: WindowLimit, second: WindowLimit },
 }
 
 /// A limit that is above that of a longer window, which is reached first.

@@ -35,23 +35,17 @@ pub enum MuteEnd {
 }
 
 /// Why something is not muted.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MuteError {
-    /// It would be over already.
     #[error("a mute must end in the future: {until} is not after {now}, which is the server's time")]
-    Past {
-        /// When it would end.
-        until: UnixMs,
-        /// The server's time.
-        now: UnixMs,
-    },
+    Past { until: UnixMs, now: UnixMs },
     /// It would end in a year that nobody can write.
     #[error("a mute must end before the year 10000; leave its end out for one that lasts")]
     TooLong,
     /// The reason is too long, or would move a cursor.
     #[error("a reason has 1 to {REASON_BYTES_MAX} bytes and no control characters")]
     Reason,
-    /// A stored text that is no mute.
     #[error("must be true or the time at which it ends, as 2026-11-21T08:37:00Z, and then the reason, if any")]
     Stored,
 }

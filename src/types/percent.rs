@@ -48,12 +48,11 @@ impl Percent {
 }
 
 /// The thresholds of a plan or a subject can't be these.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdsError {
-    /// One of them is there twice.
     #[error("{0} stands there twice")]
     Doubled(Percent),
-    /// There are so many.
     #[error("{0} thresholds are too many, at most {THRESHOLDS_MAX} are allowed")]
     TooMany(usize),
 }

@@ -18,15 +18,13 @@ pub struct Subject(SmolStr);
 serde_as_text!(Subject);
 
 /// Why bytes are not a subject. The text is what an operator reads as the refusal's detail.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
-    /// No bytes at all.
     #[error("subject is empty")]
     Empty,
-    /// More than [`SUBJECT_BYTES_MAX`] bytes.
     #[error("subject has {0} bytes, at most {SUBJECT_BYTES_MAX} are allowed")]
     TooLong(usize),
-    /// Not UTF-8.
     #[error("subject is not UTF-8")]
     NotUtf8,
     /// A control character (Unicode category Cc).

@@ -81,17 +81,11 @@ pub struct TopRequest {
 }
 
 /// Why no period can be told.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TopPeriodError {
-    /// Window and period disagree.
     #[error("{period} is a period of the window {}, not of {window}", period.window())]
-    OtherWindow {
-        /// The period.
-        period: Period,
-        /// The window.
-        window: Window,
-    },
-    /// The server's clock shows something odd.
+    OtherWindow { period: Period, window: Window },
     #[error("no period holds {0}, which Redis' clock shows")]
     NoPeriod(UnixMs),
 }

@@ -84,49 +84,24 @@ impl Primary {
 }
 
 /// What is wrong with the `[redis]` section, and what is allowed. Never holds any part of the URL.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The file with the URL can't be read.
     #[error("read redis.url_file {}", .path.display())]
-    UrlFile {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The URL is not one.
+    UrlFile { path: PathBuf, source: io::Error },
     #[error("{from}: {problem}")]
-    Url {
-        /// Where it was given.
-        from: UrlSource,
-        /// What is wrong.
-        problem: RedisUrlError,
-    },
-    /// No URL.
+    Url { from: UrlSource, problem: RedisUrlError },
     #[error("{from} is empty; allowed: {EMBEDDED}, or a URL that begins with {}://", SCHEMES.join("://, "))]
-    Empty {
-        /// Where it was given.
-        from: UrlSource,
-    },
-    /// Authorities for a connection that is not encrypted.
+    Empty { from: UrlSource },
     #[error(
         "redis.ca_file is set, but {from} does not begin with rediss; allowed: a URL that begins with rediss://, \
          rediss+sentinel:// or rediss+cluster://, or no redis.ca_file"
     )]
-    CaFileWithoutTls {
-        /// Where the URL was given.
-        from: UrlSource,
-    },
-    /// The host can't stand in a certificate.
+    CaFileWithoutTls { from: UrlSource },
     #[error("{from}: a host of the URL with TLS is neither a DNS name nor an IP address")]
-    ServerName {
-        /// Where the URL was given.
-        from: UrlSource,
-    },
-    /// The connection can't be encrypted.
+    ServerName { from: UrlSource },
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The redis crate refused the settings.
     #[error("prepare the redis client")]
     Client(#[source] RedisError),
 }

@@ -98,20 +98,15 @@ pub struct ServerInfo {
 }
 
 /// Why a server's description could not be had.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// INFO failed.
     #[error("ask redis for INFO")]
     Redis(#[from] RedisError),
-    /// It holds no data.
     #[error("the server is a Sentinel, which holds no data")]
     Sentinel,
-    /// INFO lacks something.
     #[error("INFO of redis has no readable field {field}; needed: Redis {} or Valkey {} or later", ServerSoftware::Redis.min_version(), ServerSoftware::Valkey.min_version())]
-    Missing {
-        /// What is missing.
-        field: &'static str,
-    },
+    Missing { field: &'static str },
 }
 
 impl InspectError {
@@ -130,24 +125,15 @@ impl InspectError {
 }
 
 /// Why a server will not do. Waiting does not mend it.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedServer {
-    /// It is too old.
     #[error("{software} {version} is too old; needed: {} or later", .software.min_version())]
-    TooOld {
-        /// The software.
-        software: ServerSoftware,
-        /// Its version.
-        version: ServerVersion,
-    },
-    /// It would throw away counters and flags when memory is full.
+    TooOld { software: ServerSoftware, version: ServerVersion },
     #[error(
         "maxmemory-policy is {policy}, which takes counters and flags away when memory is full; needed: noeviction"
     )]
-    Evicting {
-        /// Its policy.
-        policy: String,
-    },
+    Evicting { policy: String },
 }
 
 impl UnsupportedServer {
