@@ -1,5 +1,6 @@
 //! Text that is shown to people: bytes that are no text, and URLs without their passwords. Pure.
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// What stands in place of a secret.
@@ -99,6 +100,14 @@ fn masked_list(rest: &str) -> String {
 
 fn is_password(parameter: &str) -> bool {
     matches!(parameter, "pass" | "password")
+}
+
+/// The bytes that percent-encoded text means; `None` where two hex digits do not follow a `%`.
+#[must_use]
+pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let begins_with_hex =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    text.split('%').skip(1).all(begins_with_hex).then(|| percent_decode_str(text).collect())
 }
 
 /// A pattern of Redis (MATCH, KEYS) that only this text fits.
