@@ -39,7 +39,6 @@ pub enum NotReady {
 
 impl Readiness {
     /// Of a daemon that starts and works on these partitions.
-    #[must_use]
     pub const fn new(partitions: Partitions) -> Self {
         Self { phase: AtomicU8::new(STARTING), partitions }
     }

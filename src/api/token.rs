@@ -53,7 +53,6 @@ const SETTING_FILE: &str = "http.token_file";
 
 impl TokenError {
     /// The setting that is wrong.
-    #[must_use]
     pub const fn setting(&self) -> &'static str {
         match self {
             Self::File { .. } => SETTING_FILE,
@@ -103,14 +102,12 @@ impl Token {
     }
 
     /// What to tell the operator about a token that is allowed but weak.
-    #[must_use]
     pub fn warning(&self) -> Option<String> {
         let guessable = self.strength == TokenStrength::Guessable;
         guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
 
     /// Checks the `Authorization` of a request.
-    #[must_use]
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {

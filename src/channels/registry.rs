@@ -10,13 +10,11 @@ use crate::types::{Channel, Destination};
 pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEFINITION];
 
 /// The definition of a channel; `None` for [`Channel::None`], through which nothing is sent.
-#[must_use]
 pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
     REGISTRY.into_iter().find(|definition| definition.channel == channel)
 }
 
 /// What deliveries to this contact share with those to others at the same receiver.
-#[must_use]
 pub fn destination(contact: &Contact) -> Destination {
     let origin = definition(contact.channel()).and_then(|definition| (definition.origin)(contact.address()));
     Destination::of(contact.channel(), origin.as_deref())

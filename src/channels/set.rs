@@ -39,7 +39,6 @@ impl Channels {
     }
 
     /// The channel of this name; `None` for [`Channel::None`].
-    #[must_use]
     pub fn get(&self, channel: Channel) -> Option<&dyn NotificationChannel> {
         let at = REGISTRY.into_iter().position(|definition| definition.channel == channel)?;
         self.built.get(at).map(AsRef::as_ref)
@@ -55,7 +54,6 @@ impl Channels {
     }
 
     /// The deadline of one attempt. Without a contact nothing is sent, so there is nothing to wait for.
-    #[must_use]
     pub fn timeout(&self, channel: Channel) -> Duration {
         self.get(channel).map_or(Duration::ZERO, NotificationChannel::timeout)
     }
@@ -79,7 +77,6 @@ impl Channels {
     }
 
     /// What an operator should know about a locale that no channel has texts in.
-    #[must_use]
     pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
         let used = self.built.iter().find_map(|channel| channel.instead_of(locale))?;
         Some(format!("locale {locale} has no templates: mails are written in {used}"))

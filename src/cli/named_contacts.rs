@@ -178,7 +178,6 @@ impl FromArgMatches for FilteredAddresses {
 
 impl NamedAddresses {
     /// The flags that name an address, one for each channel.
-    #[must_use]
     pub fn flags() -> [&'static str; REGISTRY.len()] {
         REGISTRY.map(|definition| definition.channel.as_str())
     }
@@ -215,14 +214,12 @@ impl NamedAddresses {
     }
 
     /// Whether a cell of this column is a JSON object.
-    #[must_use]
     pub fn takes_objects(column: &str) -> bool {
         let formats = REGISTRY.into_iter().filter_map(|definition| definition.formats);
         formats.into_iter().any(|formats| formats.header_column == column)
     }
 
     /// Whether a cell of this column is a list, separated by commas.
-    #[must_use]
     pub fn takes_lists(column: &str) -> bool {
         REGISTRY.into_iter().any(|definition| definition.filter_flags.columns().iter().any(|known| known == column))
     }
@@ -332,7 +329,6 @@ impl GeneratedSecret {
     }
 
     /// Its name in JSON, as `webhook_secret`.
-    #[must_use]
     pub fn json_name(&self) -> String {
         self.definition().secret.map_or_else(String::new, SecretDefinition::column)
     }

@@ -25,7 +25,6 @@ impl ConfigError {
     }
 
     /// What to do about it, one line.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self.mistakes.as_slice() {
             [mistake] => mistake.hint(),
@@ -255,7 +254,6 @@ fn meant(path: &[String]) -> Option<&'static str> {
 }
 
 /// The candidate that is a few slips of the finger away, if there is one. For names of keys, plans and fields.
-#[must_use]
 pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // A third of the name may be wrong: more than that is another word.
     let slips_max = (name.chars().count() / 3).max(1);

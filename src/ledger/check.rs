@@ -64,13 +64,11 @@ enum CheckReply {
 
 impl CheckScript {
     /// Checks in the partition with these keys.
-    #[must_use]
     pub fn new(keys: Keys) -> Self {
         Self { keys, clock: ServerClock::default() }
     }
 
     /// The server's clock, to be told what it shows.
-    #[must_use]
     pub const fn clock(&self) -> &ServerClock {
         &self.clock
     }

@@ -40,7 +40,6 @@ pub struct SubjectCount {
 
 impl CounterScan {
     /// A scan of all counters of this metric and period.
-    #[must_use]
     pub fn new(of: MetricPeriod) -> Self {
         let unfinished = (0..=u8::MAX).map(|bucket| HashCursor { bucket, cursor: 0 }).collect();
         Self { of, unfinished }

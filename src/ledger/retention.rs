@@ -24,7 +24,6 @@ const AT_ONCE: usize = 4;
 
 /// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have
 /// expired, and no longer means that nothing was used.
-#[must_use]
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
     // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it
     // began expires 14 days later, or 48 h after the end.
@@ -48,7 +47,6 @@ pub struct Retention {
 
 impl Retention {
     /// Retention for the partition with these keys, whose events may arrive `late_max` after their day's end.
-    #[must_use]
     pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
         let archiver = HistoryArchiver::new(keys.clone(), history);
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
@@ -125,7 +123,6 @@ impl Retention {
     }
 
     /// Whether a day is left to archive, given that all that arrived until `reached` is counted.
-    #[must_use]
     pub fn has_to_archive(&self, reached: UnixMs) -> bool {
         let next = self.archiver.as_ref().and_then(HistoryArchiver::next);
         next.is_some_and(|day| is_over(day.into(), reached, self.late_max))

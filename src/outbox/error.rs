@@ -31,7 +31,6 @@ pub enum Operation {
 
 impl Operation {
     /// The operation as a metric's label.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadOutbox => "read_outbox",
@@ -92,7 +91,6 @@ impl OutboxError {
     }
 
     /// What the failure means for whoever made the call.
-    #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::Redis { source, .. } => error_kind(source),
@@ -103,7 +101,6 @@ impl OutboxError {
 
     /// Whether a loop has to end: a key of ours holds something else, or we are not let in. Waiting mends neither, and
     /// going on would mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
-    #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
     }

@@ -68,7 +68,6 @@ pub struct ChannelNotifier {
 impl ChannelNotifier {
     /// A notifier that sends through `channels`, as far as `caps` allow. `consents` draws what requests for consent
     /// show.
-    #[must_use]
     pub fn new(channels: Arc<Channels>, caps: Caps, retry: RetryConfig, consents: Arc<dyn ConsentRequests>) -> Self {
         Self { channels, caps, retry, consents }
     }

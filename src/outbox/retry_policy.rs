@@ -30,7 +30,6 @@ pub struct EndedAttempt {
 /// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After;
 /// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one
 /// and is judged only here, after a failure: a delivery that is due is always tried, however long a worker was away.
-#[must_use]
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, now } = ended;
     match outcome.class {
@@ -49,7 +48,6 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
 }
 
 /// How long failures of this class are tried again; `configured` is the operator's `retry.give_up_after`.
-#[must_use]
 pub fn give_up_after(class: Class, configured: Duration) -> Duration {
     match class {
         Class::Rejected => configured.min(REJECTED_FOR_MAX),

@@ -59,32 +59,27 @@ impl Plans {
     }
 
     /// The plan of this name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Plan>> {
         self.in_effect().by_name.get(name).cloned()
     }
 
     /// The names of all plans, in order.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.in_effect().by_name.keys().cloned().collect()
     }
 
     /// The metrics of which a plan has a rate.
-    #[must_use]
     pub fn limited_by_rates(&self) -> Vec<Metric> {
         self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
     }
 
     /// The plan of a subject that names none.
-    #[must_use]
     pub fn default_plan(&self) -> Arc<Plan> {
         Arc::clone(&self.in_effect().default)
     }
 
     /// A text that differs whenever a limit or threshold of a plan differs; two daemons on one stream should agree on
     /// it. Rates are left out: they count nothing.
-    #[must_use]
     pub fn fingerprint(&self) -> Arc<str> {
         Arc::clone(&self.in_effect().fingerprint)
     }

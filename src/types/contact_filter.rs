@@ -29,13 +29,11 @@ impl ContactFilter {
     }
 
     /// Whether it takes alerts at this threshold.
-    #[must_use]
     pub fn takes_threshold(&self, threshold: Percent) -> bool {
         self.thresholds.is_empty() || self.thresholds.contains(&threshold)
     }
 
     /// Whether it takes this alert.
-    #[must_use]
     pub fn takes(&self, alert: &Alert) -> bool {
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
         takes_metric && self.takes_threshold(alert.threshold_percent)

@@ -14,13 +14,11 @@ text_id! {
 
 impl DeliveryId {
     /// The id of the one delivery of this alert to this contact.
-    #[must_use]
     pub fn of(alert: &AlertId, contact: &ContactId) -> Self {
         Self::of_notification(alert.as_str(), contact)
     }
 
     /// The id of the one delivery of the notification with this id to this contact.
-    #[must_use]
     pub fn of_notification(id: &str, contact: &ContactId) -> Self {
         Self(format!("delivery_{}", digest_of(&[id, contact.as_str()])))
     }

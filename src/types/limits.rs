@@ -60,13 +60,11 @@ impl Limits {
     }
 
     /// The limits, ascending by window.
-    #[must_use]
     pub const fn as_slice(&self) -> &[WindowLimit] {
         &self.0
     }
 
     /// The units of one window, where that has a limit.
-    #[must_use]
     pub fn of(&self, window: Window) -> Option<Units> {
         self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
     }

@@ -36,13 +36,11 @@ impl Locale {
     }
 
     /// The locale of the texts that need no translation.
-    #[must_use]
     pub fn english() -> Self {
         Self("en".to_owned())
     }
 
     /// The tag.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -28,7 +28,6 @@ impl Metric {
     }
 
     /// The metric as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -67,7 +67,6 @@ impl Mute {
     }
 
     /// Whether it still lasts.
-    #[must_use]
     pub fn is_active(&self, now: UnixMs) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -85,7 +84,6 @@ impl Mute {
     }
 
     /// One text: `true` or the time at which it ends, then the reason.
-    #[must_use]
     pub fn to_stored(&self) -> String {
         let end = self.until.map_or_else(|| "true".to_owned(), |until| until.to_string());
         self.reason.as_ref().map_or_else(|| end.clone(), |reason| format!("{end} {reason}"))

@@ -26,13 +26,11 @@ pub struct PercentError;
 
 impl Percent {
     /// Takes a number in range.
-    #[must_use]
     pub const fn new(percent: u16) -> Option<Self> {
         if percent == 0 || percent > PERCENT_MAX { None } else { Some(Self(percent)) }
     }
 
     /// The number.
-    #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
@@ -41,7 +39,6 @@ impl Percent {
     ///
     /// Computed in u128, because doubles are wrong one unit below the threshold for limits above 4e15. May exceed
     /// 2^53 - 1 for percentages above 100; such a threshold cannot be reached and is left out by the caller.
-    #[must_use]
     pub fn threshold_units(self, limit: Units) -> u128 {
         (u128::from(limit.get()) * u128::from(self.0)).div_ceil(100)
     }

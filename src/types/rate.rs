@@ -50,13 +50,11 @@ impl Rate {
     }
 
     /// Units in a window.
-    #[must_use]
     pub const fn limit(self) -> Units {
         self.limit
     }
 
     /// How long the window is.
-    #[must_use]
     pub const fn window(self) -> Duration {
         self.window
     }

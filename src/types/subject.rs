@@ -39,7 +39,6 @@ impl Subject {
     }
 
     /// The subject as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

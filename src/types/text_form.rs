@@ -12,13 +12,11 @@ macro_rules! text_id {
 
         impl $name {
             /// Takes an id that was stored, configured or named on the command line.
-            #[must_use]
             pub fn from_stored(text: &str) -> Self {
                 Self(text.to_owned())
             }
 
             /// The id as text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -46,7 +44,6 @@ macro_rules! text_enum {
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
             /// Its text.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -54,7 +51,6 @@ macro_rules! text_enum {
             }
 
             /// Reads its text.
-            #[must_use]
             pub fn from_stored(text: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|one| one.as_str() == text)
             }

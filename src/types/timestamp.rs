@@ -26,19 +26,16 @@ impl UnixMs {
     }
 
     /// How long it is since an earlier instant; none for a later one.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Reads RFC 3339 with an offset; `None` for any other text.
-    #[must_use]
     pub fn of_rfc3339(text: &str) -> Option<Self> {
         DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_millis()))
     }
 
     /// The instant as a date and time, or `None` outside the years that chrono knows (about 262,000 either way).
-    #[must_use]
     pub fn to_utc(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0)
     }

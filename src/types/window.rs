@@ -26,7 +26,6 @@ parsed_text_enum!(Window, "a window");
 
 impl Window {
     /// How long the longest period lasts that no change of a clock makes longer, in seconds.
-    #[must_use]
     pub const fn longest_s(self) -> u64 {
         match self {
             Self::Hour => HOUR_S,
@@ -38,7 +37,6 @@ impl Window {
 
     /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a
     /// day.
-    #[must_use]
     pub const fn flag_ttl_s(self) -> u64 {
         self.longest_s() + FLAG_MARGIN_S
     }

@@ -33,7 +33,6 @@ enum Servers {
 
 impl RedisClient {
     /// A client of one server. Connects nowhere yet.
-    #[must_use]
     pub fn new(client: Client) -> Self {
         Self::on(Arc::new(NodeConnection::new(client)))
     }
@@ -53,7 +52,6 @@ impl RedisClient {
     }
 
     /// A client on the same connections for another partition: what names no key goes to the server that serves `home`.
-    #[must_use]
     pub fn at(&self, home: &str) -> Self {
         match &self.servers {
             Servers::One(connection) => Self::on(Arc::clone(connection)),

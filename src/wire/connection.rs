@@ -49,7 +49,6 @@ struct Current {
 
 impl NodeConnection {
     /// A connection that is made through `client`. Connects nowhere yet.
-    #[must_use]
     pub fn new(client: Client) -> Self {
         let login = client.get_connection_info().redis_settings().clone();
         let (client, login) = match Client::open(without_login(&client)) {

@@ -34,7 +34,6 @@ pub enum DeploymentError {
 
 impl DeploymentError {
     /// The error inside a failed call, where it is one of these.
-    #[must_use]
     pub fn of(error: &RedisError) -> Option<&Self> {
         // The crate keeps what it wraps behind an Arc, and gives that as the source.
         let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
@@ -42,7 +41,6 @@ impl DeploymentError {
     }
 
     /// What to do about it.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::UnknownService { .. } => {

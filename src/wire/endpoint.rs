@@ -64,7 +64,6 @@ pub struct Primary {
 
 impl Primary {
     /// The server.
-    #[must_use]
     pub fn node(&self) -> &RedisNode {
         &self.node
     }
@@ -77,7 +76,6 @@ impl Primary {
     }
 
     /// Whether another server took its place.
-    #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.is_replaced(&self.node.address))
     }
@@ -108,7 +106,6 @@ pub enum EndpointError {
 
 impl EndpointError {
     /// The setting that is wrong; `None` where the machine is at fault.
-    #[must_use]
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
             Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
@@ -209,7 +206,6 @@ impl RedisEndpoint {
     }
 
     /// The server on 127.0.0.1 at `port`, without a password.
-    #[must_use]
     pub fn local(port: u16) -> Self {
         Self::standalone(RedisNode::local(port))
     }
@@ -226,7 +222,6 @@ impl RedisEndpoint {
     }
 
     /// How Redis is deployed, as the URL says.
-    #[must_use]
     pub const fn deployment(&self) -> Deployment {
         match &self.servers {
             EndpointServers::Standalone => Deployment::Standalone,
@@ -235,19 +230,16 @@ impl RedisEndpoint {
     }
 
     /// The ACL user; `None` for the default one.
-    #[must_use]
     pub fn username(&self) -> Option<&str> {
         self.node.login.as_ref()?.username.as_deref()
     }
 
     /// Number of the database.
-    #[must_use]
     pub fn db(&self) -> u32 {
         self.node.db
     }
 
     /// The port, where one server on TCP is named.
-    #[must_use]
     pub fn port(&self) -> Option<u16> {
         match (&self.servers, &self.node.address) {
             (EndpointServers::Standalone, RedisAddress::Tcp { port, .. }) => Some(*port),
@@ -320,7 +312,6 @@ impl RedisEndpoint {
     }
 
     /// The endpoint and the primaries behind it, for logs.
-    #[must_use]
     pub fn connected_to(&self) -> String {
         match &self.servers {
             EndpointServers::Standalone => self.shown.to_string(),

@@ -76,7 +76,6 @@ pub enum ReadError {
 
 impl ReadError {
     /// What the failure means for the caller.
-    #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::NoPrimary { source, .. } => error_kind(source),
@@ -134,7 +133,6 @@ impl RawConnection {
     }
 
     /// Takes a stream that is connected and logged in.
-    #[must_use]
     pub fn over(stream: impl ByteStream + 'static) -> Self {
         Self { stream: Box::new(stream), buffer: Vec::new() }
     }
@@ -255,7 +253,6 @@ impl RawConnection {
     }
 
     /// What arrived and was not consumed.
-    #[must_use]
     pub fn buffer(&self) -> &[u8] {
         &self.buffer
     }
@@ -267,7 +264,6 @@ impl RawConnection {
     }
 
     /// Bytes that the buffer holds memory for.
-    #[must_use]
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }

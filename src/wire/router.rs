@@ -73,13 +73,11 @@ struct Batch {
 
 impl Router {
     /// A router whose commands without a key go to the server that serves `home`.
-    #[must_use]
     pub fn new(topology: Arc<Topology>, home: &str) -> Self {
         Self { topology, home: Slot::of_key(home.as_bytes()), connections: Arc::default() }
     }
 
     /// A router on the same connections with another home.
-    #[must_use]
     pub fn at(&self, home: &str) -> Self {
         let (topology, connections) = (Arc::clone(&self.topology), Arc::clone(&self.connections));
         Self { topology, home: Slot::of_key(home.as_bytes()), connections }
@@ -164,19 +162,16 @@ impl Router {
 
 impl<'a> Routed<'a> {
     /// A call that takes as long as it takes.
-    #[must_use]
     pub const fn new(router: &'a Router) -> Self {
         Self { router, home: router.home, limit: None }
     }
 
     /// A single command that is given up after `limit`.
-    #[must_use]
     pub const fn within(router: &'a Router, limit: Duration) -> Self {
         Self { router, home: router.home, limit: Some(limit) }
     }
 
     /// A command without a key that goes to the server to which `other` goes.
-    #[must_use]
     pub fn beside(router: &'a Router, other: &Cmd) -> Self {
         Self { router, home: Slot::of_command(other).unwrap_or(router.home), limit: None }
     }

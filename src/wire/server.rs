@@ -18,7 +18,6 @@ pub enum ServerSoftware {
 
 impl ServerSoftware {
     /// The oldest version that will do: `EVALSHA` scripts with flags, group lag, and what else we use.
-    #[must_use]
     pub const fn min_version(self) -> ServerVersion {
         match self {
             Self::Redis => ServerVersion { major: 7, minor: 0, patch: 0 },
@@ -111,7 +110,6 @@ pub enum InspectError {
 
 impl InspectError {
     /// What to do about it, where it is not the connection.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Sentinel => {
@@ -138,7 +136,6 @@ pub enum UnsupportedServer {
 
 impl UnsupportedServer {
     /// How to mend it.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::TooOld { .. } => "upgrade the server, or point redis.url at one that is new enough",
@@ -173,7 +170,6 @@ impl ServerInfo {
     }
 
     /// Whether it can be worked with now.
-    #[must_use]
     pub const fn readiness(&self) -> ServerReadiness {
         match (self.loading, self.role) {
             (true, _) => ServerReadiness::Loading,

@@ -85,19 +85,16 @@ impl TlsSettings {
     }
 
     /// The configuration of rustls.
-    #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
 
     /// The name or address that the certificate has to bear.
-    #[must_use]
     pub fn server_name(&self) -> ServerName<'static> {
         self.server_name.clone()
     }
 
     /// The authorities as PEM; `None` for the system's.
-    #[must_use]
     pub fn roots_pem(&self) -> Option<&[u8]> {
         self.roots_pem.as_deref()
     }

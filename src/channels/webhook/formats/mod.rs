@@ -35,7 +35,6 @@ pub struct WebhookBody {
 
 impl WebhookBody {
     /// A body of plain JSON.
-    #[must_use]
     pub const fn json(json: String) -> Self {
         Self { content_type: JSON, json }
     }
@@ -47,7 +46,6 @@ impl WebhookBody {
 }
 
 /// Writes the body about an alert in a format that is built in; `None` for a template.
-#[must_use]
 pub fn alert(options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> Option<WebhookBody> {
     let json = match options.format {
         MessageFormat::Standard => payload::alert(alert, purpose),
@@ -63,7 +61,6 @@ pub fn alert(options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> 
 
 /// Writes the question whether a receiver wants alerts about a subject; `None` for a format whose receivers can't send
 /// the challenge back.
-#[must_use]
 pub fn challenge(
     format: &MessageFormat,
     id: &str,
@@ -80,14 +77,12 @@ pub fn challenge(
 }
 
 /// Writes a notice that a contact is disabled.
-#[must_use]
 pub fn contact_disabled(options: &ContactOptions, notice: &DisabledNotice) -> WebhookBody {
     let text = notice_text::contact_disabled(notice);
     written(options, &notice.id, &text, payload::contact_disabled(notice))
 }
 
 /// Writes the operator's digest of a day.
-#[must_use]
 pub fn digest(options: &ContactOptions, digest: &DailyDigest) -> WebhookBody {
     written(options, &digest.id, &notice_text::digest(digest), payload::digest(digest))
 }
