@@ -36,7 +36,6 @@ pub const DEFAULT_FILE: &str = "/etc/quotabell/quotabell.toml";
 
 /// The file to read: the named one, else `default` where that exists. One that can't be looked at is taken to exist, so
 /// that whoever may not read the daemon's configuration hears of it, and does not work with the defaults.
-#[must_use]
 pub fn file_in_effect(named: Option<PathBuf>, default: &Path) -> Option<PathBuf> {
     named.or_else(|| default.try_exists().unwrap_or(true).then(|| default.to_owned()))
 }
@@ -64,10 +63,6 @@ impl Config {
     }
 
     /// As [`Self::load`], and judges the files that settings name as well: templates, certificates, secrets.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`].
     pub fn load_with_files(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,

@@ -87,7 +87,6 @@ impl CheckFailure {
 
 impl CheckService {
     /// A service whose `partitions` have connections for checks alone. Connects nowhere yet.
-    #[must_use]
     pub fn new(config: CheckConfig, partitions: &Partitions, deployment: Deployment, lookup: SettingsLookup) -> Self {
         let logs = LogLimiter::new(LOG_INTERVAL);
         let of = |Partition { client, keys }: &Partition| PartitionChecks {
@@ -212,7 +211,6 @@ impl CheckOutcome {
     ];
 
     /// The outcome as a label. Where several refuse it is that of the longest window.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         let [allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied] =
             Self::LABELS;

@@ -25,7 +25,6 @@ pub struct HttpConfig {
 impl HttpConfig {
     /// What confirm links begin with: `public_url` as a URL that another path can follow. `None` where it is not set,
     /// or is not one: an http or https URL of a host, without user, query and fragment.
-    #[must_use]
     pub fn confirm_links_below(&self) -> Option<Url> {
         let url = Url::parse(self.public_url.as_deref()?).ok()?;
         let bare = url.query().is_none() && url.fragment().is_none();

@@ -36,7 +36,6 @@ pub struct ConnectionPermit {
 
 impl ConnectionLimit {
     /// So many connections at once.
-    #[must_use]
     pub fn new(connections_max: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(connections_max)), idle: Arc::default() }
     }
@@ -59,7 +58,6 @@ impl ConnectionLimit {
     }
 
     /// Whether a permit is free without anybody's giving way.
-    #[must_use]
     pub fn has_free_permit(&self) -> bool {
         self.permits.available_permits() > 0
     }

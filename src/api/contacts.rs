@@ -242,9 +242,9 @@ pub(super) fn problem(error: VerificationError) -> Problem {
             Problem::quota_exceeded(format!("{detail}: see Retry-After")).header(RETRY_AFTER, seconds.into())
         }
         VerificationError::Contended => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
-        VerificationError::Redis { source, .. } => {
+        VerificationError::Redis { kind, source } => {
             tracing::warn!(error = &*source as &(dyn Error + 'static), "contacts: Redis failed");
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            Problem::of_redis(kind)
         }
     }
 }

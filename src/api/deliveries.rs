@@ -5,18 +5,19 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::list_query::ListLimit;
 use super::path::{self, DeliveryPath, Query, SubjectPath};
-use super::problem::Problem;
+use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
-use crate::outbox::{ActionAnswer, DeliveryAction};
+use crate::outbox::{self, ActionAnswer, DeliveryAction};
 use crate::types::{DeliveryId, Destination, Subject};
-use crate::views::DeliveryFilter;
-use crate::views::deliveries::DeliveriesCursor;
+use crate::views::deliveries::{self, DeliveriesCursor};
+use crate::views::explain::Audience;
+use crate::views::{DeliveryDetailView, DeliveryFilter};
 
 /// The query of a list.
 #[derive(Debug, Deserialize)]
@@ -66,26 +67,43 @@ async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>
     };
     let after: Option<DeliveriesCursor> = path::parameter("after", query.after.as_deref())?;
     let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();
-    let (deliveries, next) = api.deliveries.list(&filter, after, limit).await?;
+    let list = deliveries::list_from(&api.partitions, &filter, after, limit);
+    let (deliveries, next) = within(CALL_TIMEOUT, list).await?;
     Ok(answer(&json!({"deliveries": deliveries, "next": next.map(|next| next.to_string())})))
 }
 
-/// `GET /v1/deliveries/{id}`
+/// A delivery with what is said of it.
+#[derive(Debug, Serialize)]
+struct ExplainedDelivery {
+    #[serde(flatten)]
+    detail: DeliveryDetailView,
+    explanation: Vec<String>,
+}
+
+/// `GET /v1/deliveries/{id}`: without what the other side said.
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
 ) -> Result<Response, Problem> {
-    let shown = api.deliveries.show(&id).await?;
-    Ok(answer(&shown.ok_or_else(|| unknown(&id))?))
+    let explained = within(CALL_TIMEOUT, api.explainer.delivery(&id, Audience::Platform)).await?;
+    let (explanation, detail) = explained.ok_or_else(|| unknown(&id))?;
+    Ok(answer(&ExplainedDelivery { detail, explanation }))
 }
 
-/// `POST /v1/deliveries/{id}/replay`, and likewise each other action.
+/// `POST /v1/deliveries/{id}/replay`, and likewise each other action. After an error it may be done.
 pub(super) async fn act(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
     action: DeliveryAction,
 ) -> Result<Response, Problem> {
-    let result = api.deliveries.act(action, &id).await?;
+    let done = async {
+        let partition = deliveries::partition_of(&api.partitions, &id).await?;
+        let results = outbox::act(&partition.client, &partition.keys, action, std::slice::from_ref(&id)).await?;
+        api.new_deliveries.of(partition.number()).notify_one();
+        Ok::<_, Problem>(results.into_iter().next().expect("an answer for each id"))
+    };
+    let result = within(CALL_TIMEOUT, done).await?;
+    tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "asked for over HTTP");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
         ActionAnswer::Done => {

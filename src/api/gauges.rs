@@ -24,7 +24,6 @@ pub struct Gauges {
 
 impl Gauges {
     /// Gauges of these partitions.
-    #[must_use]
     pub const fn new(partitions: Partitions) -> Self {
         Self { partitions }
     }

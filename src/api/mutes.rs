@@ -11,11 +11,13 @@ use serde_json::json;
 use super::body::{self, Json};
 use super::contacts::problem;
 use super::path::{self, ContactPath, Query, SubjectPath};
-use super::problem::Problem;
+use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
-use crate::types::{Metric, Mute, MuteEnd, duration};
+use crate::subjects::mutes::set_mute;
+use crate::types::{Metric, Mute, MuteEnd, Subject, duration};
 use crate::views::MuteView;
+use crate::wire::Partition;
 
 /// The body of a mute. Without an end it lasts until somebody ends it.
 #[derive(Debug, Deserialize)]
@@ -51,7 +53,7 @@ pub(super) async fn mute_subject(
 ) -> Result<Response, Problem> {
     let metric = query.metric()?;
     let mute = body.judge(&api).await?;
-    api.subjects.mute(&subject, metric.as_ref(), Some(&mute)).await?;
+    set(&api, &subject, metric.as_ref(), Some(&mute)).await?;
     Ok(answer(&json!({"subject": subject, "metric": metric, "mute": MuteView::from(mute)})))
 }
 
@@ -62,8 +64,14 @@ pub(super) async fn unmute_subject(
     Query(query): Query<MuteQuery>,
 ) -> Result<StatusCode, Problem> {
     let metric = query.metric()?;
-    api.subjects.mute(&subject, metric.as_ref(), None).await?;
+    set(&api, &subject, metric.as_ref(), None).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Mutes a subject or one metric of it, or ends that mute. After an error it may be written.
+async fn set(api: &ApiState, subject: &Subject, metric: Option<&Metric>, mute: Option<&Mute>) -> Result<(), Problem> {
+    let Partition { client, keys } = api.partitions.of(subject);
+    within(CALL_TIMEOUT, set_mute(client, keys, subject, metric, mute)).await
 }
 
 /// `PUT /v1/subjects/{id}/contacts/{contact}/mute`
@@ -98,7 +106,7 @@ impl MuteBody {
             (Some(_), Some(_)) => return Err(Problem::bad_request("until: stands beside for, one of them is allowed")),
             (until, duration) => duration.map(after).transpose()?.or(until).unwrap_or(MuteEnd::Never),
         };
-        let now = api.subjects.server_time().await?;
+        let now = within(CALL_TIMEOUT, api.partitions.first().client.server_time()).await?;
         Mute::new(end, reason, now).map_err(|error| Problem::bad_request(error.to_string()))
     }
 }

@@ -52,7 +52,6 @@ struct Body {
 impl Problem {
     /// A problem without a kind of its own: its title is that of the status. The detail says what is wrong and what is
     /// allowed.
-    #[must_use]
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let body = Body { kind: BLANK, title, status: status.as_u16(), detail: detail.into(), members: Map::new() };
@@ -60,26 +59,22 @@ impl Problem {
     }
 
     /// The request itself is wrong (400).
-    #[must_use]
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
     /// The token is missing or wrong (401). `challenge` is the value of `WWW-Authenticate`.
-    #[must_use]
     pub fn unauthorized(detail: impl Into<String>, challenge: &'static str) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, detail).header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }
 
     /// A route is off until the operator sets a token (403).
-    #[must_use]
     pub fn needs_token(what: &str) -> Self {
         let detail = format!("{what} is off until the operator sets a token: set http.token or http.token_file");
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
     /// A call to Redis failed, or was not answered (503).
-    #[must_use]
     pub fn of_redis(kind: ErrorKind) -> Self {
         let detail = match kind {
             ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
@@ -91,7 +86,6 @@ impl Problem {
     }
 
     /// A quota or a rate limit is exceeded (429).
-    #[must_use]
     pub fn quota_exceeded(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
     }
@@ -126,7 +120,6 @@ impl Problem {
     }
 
     /// The status.
-    #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.0.status
     }

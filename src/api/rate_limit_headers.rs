@@ -22,7 +22,6 @@ pub struct RateLimitFields {
 }
 
 /// The fields of a decision; `None` where no limit applies.
-#[must_use]
 pub fn fields(decision: &CheckDecision) -> Option<RateLimitFields> {
     let named: Vec<(&str, &LimitStatus)> = named(decision).collect();
     if named.is_empty() {
@@ -44,7 +43,6 @@ pub fn violated(decision: &CheckDecision) -> impl Iterator<Item = &'static str> 
 }
 
 /// `Retry-After` of a refusal, whole seconds: never 0, which would ask for another try at once.
-#[must_use]
 pub fn retry_after(decision: &CheckDecision) -> HeaderValue {
     HeaderValue::from(decision.retry_after().map_or(1, |wait| whole_seconds(wait).max(1)))
 }

@@ -21,18 +21,15 @@ pub struct Readiness {
 }
 
 /// Why it is not ready.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
-    /// Redis was not reached yet.
     #[error("starting, Redis has not been reached yet")]
     Starting,
-    /// The daemon is ending.
     #[error("draining")]
     Draining,
-    /// Redis does not answer.
     #[error("Redis does not answer")]
     Away,
-    /// Redis is a replica now.
     #[error("Redis is a replica")]
     Replica,
     /// The server lacks what quotabell needs.
@@ -42,7 +39,6 @@ pub enum NotReady {
 
 impl Readiness {
     /// Of a daemon that starts and works on these partitions.
-    #[must_use]
     pub const fn new(partitions: Partitions) -> Self {
         Self { phase: AtomicU8::new(STARTING), partitions }
     }
@@ -58,10 +54,6 @@ impl Readiness {
     }
 
     /// Whether the daemon is ready now.
-    ///
-    /// # Errors
-    ///
-    /// Why it is not.
     pub async fn check(&self) -> Result<(), NotReady> {
         match self.phase.load(Ordering::Acquire) {
             STARTING => return Err(NotReady::Starting),

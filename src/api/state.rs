@@ -1,16 +1,19 @@
 //! What the handlers share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::check_service::CheckService;
-use super::delivery_service::DeliveryService;
 use super::gauges::Gauges;
 use super::plan_reload::PlanReload;
-use super::read_service::ReadService;
 use super::ready::Readiness;
-use super::subject_service::SubjectService;
 use super::token::Token;
+use super::top_cache::TopCache;
+use crate::outbox::NewDeliveries;
+use crate::subjects::Plans;
 use crate::verification::VerificationService;
+use crate::views::explain::Explainer;
+use crate::wire::Partitions;
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -27,12 +30,29 @@ pub struct ApiState {
     pub plans: Arc<dyn PlanReload>,
     /// Decides checks.
     pub checks: Arc<CheckService>,
-    /// Reads subjects and counters.
-    pub reads: ReadService,
-    /// Lists, shows and changes deliveries.
-    pub deliveries: DeliveryService,
-    /// Replaces, mutes and erases subjects.
-    pub subjects: SubjectService,
+    /// What the routes that read subjects and counters need.
+    pub reads: ReadState,
+    /// Redis, for the other routes.
+    pub partitions: Partitions,
+    /// What says why a delivery stands as it does.
+    pub explainer: Explainer,
+    /// Wakes the dispatchers when deliveries are due.
+    pub new_deliveries: NewDeliveries,
     /// Contacts that a subject's own side adds, and their verification.
     pub verification: Arc<VerificationService>,
+}
+
+/// What the routes that read subjects and counters need.
+#[derive(Debug)]
+pub struct ReadState {
+    /// Redis, on connections for these reads alone: a long list never delays a delivery.
+    pub partitions: Partitions,
+    /// The plans in effect.
+    pub plans: Plans,
+    /// How long after its day an event may arrive.
+    pub late_max: Duration,
+    /// How many days of history are kept.
+    pub history_days: u32,
+    /// The rankings that were read lately.
+    pub top: TopCache,
 }

@@ -1,32 +1,45 @@
-//! `/v1/subjects/...` but for contacts: what is set for subjects, what they used, now and before, and their alerts.
-//!
-//! Judges what was asked and writes the response. [`ReadService`](super::read_service::ReadService) reads, and
-//! [`SubjectService`](super::subject_service::SubjectService) replaces and erases.
+//! `/v1/subjects/...` but for contacts and mutes: what is set for subjects, what they used, now and before, and their
+//! alerts; and what replaces and erases them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use redis::RedisResult;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::body::Json;
 use super::list_query::ListRequest;
 use super::path::{self, Query, SubjectPath};
-use super::problem::Problem;
-use super::state::ApiState;
+use super::problem::{CALL_TIMEOUT, Problem, within};
+use super::state::{ApiState, ReadState};
 use super::subject_body::SubjectBody;
-use crate::views::history::DayRange;
-use crate::views::{AlertCursor, SubjectCursor, SubjectSlice};
+use crate::contacts::store::{EditContactsError, replace_settings};
+use crate::erasure;
+use crate::types::UnixMs;
+use crate::views::history::{self, DayRange, HistoryRequest};
+use crate::views::usage::{self, UsageRequest};
+use crate::views::{
+    AlertCursor, AlertFilter, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, alerts, subject, subject_list,
+};
+use crate::wire::Partition;
+
+/// An erasure looks through every delivery and every refused event that is kept.
+const ERASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `GET /v1/subjects`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<SubjectCursor>,
 ) -> Result<Response, Problem> {
-    let SubjectSlice { subjects, next } = api.reads.subjects(after.unwrap_or_default(), limit).await?;
+    let ReadState { partitions, plans, .. } = &api.reads;
+    let Partition { client, keys } = partitions.first();
+    let read = subject_list::read(client, keys, plans, after.unwrap_or_default(), limit);
+    let SubjectSlice { subjects, next } = within(CALL_TIMEOUT, read).await?;
     Ok(answer(&json!({"subjects": subjects, "next": next.map(|next| next.to_string())})))
 }
 
@@ -35,27 +48,56 @@ pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let shown = api.reads.subject(&subject).await?;
-    let nothing = || format!("nothing is set for subject {subject}: it has the default plan");
-    Ok(answer(&shown.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, nothing()))?))
+    let ReadState { partitions, plans, .. } = &api.reads;
+    let Partition { client, keys } = partitions.of(&subject);
+    let read =
+        async { RedisResult::Ok((subject::read_fields(client, keys, &subject).await?, client.server_time().await?)) };
+    let (fields, now) = within(CALL_TIMEOUT, read).await?;
+    if fields.is_empty() {
+        let nothing = format!("nothing is set for subject {subject}: it has the default plan");
+        return Err(Problem::new(StatusCode::NOT_FOUND, nothing));
+    }
+    Ok(answer(&SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
 }
 
-/// `PUT /v1/subjects/{id}`
+/// `PUT /v1/subjects/{id}`: replaces the settings beside the contacts, and shows the subject as it is then. After an
+/// error they may be written.
 pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Json(body): Json<SubjectBody>,
 ) -> Result<Response, Problem> {
-    let record = body.judge(&api.subjects.plans)?;
-    Ok(answer(&api.subjects.replace(&subject, &record).await?))
+    let plans = &api.reads.plans;
+    let record = body.judge(plans)?;
+    let Partition { client, keys } = api.partitions.of(&subject);
+    let replaced = async {
+        replace_settings(client, keys, &subject, &record).await.map_err(not_replaced)?;
+        Ok::<_, Problem>((subject::read_fields(client, keys, &subject).await?, client.server_time().await?))
+    };
+    let (fields, now) = within(CALL_TIMEOUT, replaced).await?;
+    tracing::info!(%subject, "settings are replaced");
+    Ok(answer(&SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
 }
 
-/// `DELETE /v1/subjects/{id}`
+fn not_replaced(error: EditContactsError) -> Problem {
+    match error {
+        EditContactsError::Redis(error) => error.into(),
+        EditContactsError::NotAnArray(_) | EditContactsError::Contended => {
+            let detail = "others change the subject's contacts all the time: try again";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
+    }
+}
+
+/// `DELETE /v1/subjects/{id}`: removes everything that is stored of it. After an error a part may be removed, and the
+/// rest is when it is repeated.
 pub(super) async fn erase(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    Ok(answer(&api.subjects.erase(&subject).await?))
+    let erased = within(ERASE_TIMEOUT, erasure::erase(&api.partitions, &api.reads.plans, &subject)).await?;
+    tracing::info!(%subject, "everything that was stored of the subject is removed");
+    Ok(answer(&erased))
 }
 
 /// The query of `usage`.
@@ -72,7 +114,15 @@ pub(super) async fn usage(
     Query(UsageQuery { day }): Query<UsageQuery>,
 ) -> Result<Response, Problem> {
     let day = path::parameter("day", day.as_deref())?;
-    Ok(answer(&api.reads.usage(subject, day).await?))
+    let ReadState { partitions, plans, late_max, .. } = &api.reads;
+    let Partition { client, keys } = partitions.of(&subject);
+    let read = async {
+        let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
+        let now = client.server_time().await?;
+        let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
+        usage::read(client, keys, request).await?.ok_or_else(|| no_period(now))
+    };
+    Ok(answer(&within(CALL_TIMEOUT, read).await?))
 }
 
 /// The query of `history`.
@@ -93,7 +143,21 @@ pub(super) async fn history(
     let metric = path::parameter("metric", metric.as_deref())?;
     let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
-    Ok(answer(&api.reads.history(subject, metric, range).await?))
+    let ReadState { partitions, plans, late_max, history_days, .. } = &api.reads;
+    let Partition { client, keys } = partitions.of(&subject);
+    let read = async {
+        let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
+        let now = client.server_time().await?;
+        let (late_max, days) = (*late_max, *history_days);
+        let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
+        history::read(client, keys, request).await?.ok_or_else(|| no_period(now))
+    };
+    Ok(answer(&within(CALL_TIMEOUT, read).await?))
+}
+
+/// No period holds the day that was asked for, or what the server's clock shows.
+fn no_period(now: UnixMs) -> Problem {
+    Problem::bad_request(format!("day: no period holds that day, or the {now} that Redis' clock shows"))
 }
 
 /// `GET /v1/subjects/{id}/alerts`
@@ -102,7 +166,14 @@ pub(super) async fn alerts(
     SubjectPath(subject): SubjectPath,
     ListRequest { after, limit }: ListRequest<AlertCursor>,
 ) -> Result<Response, Problem> {
-    let (alerts, next) = AlertCursor::slice(after.as_ref(), api.reads.alerts(subject).await?, limit);
+    let Partition { client, keys } = api.reads.partitions.of(&subject);
+    let filter = AlertFilter { subject: Some(subject), since: None };
+    let read = async {
+        let periods = alerts::kept_periods(client.server_time().await?);
+        alerts::of_periods(client, keys, &periods, &filter).await
+    };
+    let kept = within(CALL_TIMEOUT, read).await?;
+    let (alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);
     Ok(answer(&json!({"alerts": alerts, "next": next.map(|next| next.to_string())})))
 }
 

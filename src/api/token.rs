@@ -39,24 +39,13 @@ impl fmt::Debug for Token {
 }
 
 /// What is wrong with the token. Never contains any part of it.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The file can't be read.
     #[error("read http.token_file {}", .path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It can't be sent in a header.
+    File { path: PathBuf, source: std::io::Error },
     #[error("{origin} is not a token: 1 to {BYTES_MAX} visible ASCII characters without spaces are allowed")]
-    Form {
-        /// Where it was set.
-        origin: String,
-        /// The setting.
-        setting: &'static str,
-    },
+    Form { origin: String, setting: &'static str },
 }
 
 const SETTING: &str = "http.token";
@@ -64,7 +53,6 @@ const SETTING_FILE: &str = "http.token_file";
 
 impl TokenError {
     /// The setting that is wrong.
-    #[must_use]
     pub const fn setting(&self) -> &'static str {
         match self {
             Self::File { .. } => SETTING_FILE,
@@ -95,10 +83,6 @@ impl Token {
     }
 
     /// The token itself, for a caller of the API that is of the same configuration.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::from_config`].
     pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
         let (text, origin, setting) = match (&config.token_file, &config.token) {
             (Some(path), _) => {
@@ -118,14 +102,12 @@ impl Token {
     }
 
     /// What to tell the operator about a token that is allowed but weak.
-    #[must_use]
     pub fn warning(&self) -> Option<String> {
         let guessable = self.strength == TokenStrength::Guessable;
         guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
 
     /// Checks the `Authorization` of a request.
-    #[must_use]
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {

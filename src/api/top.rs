@@ -1,6 +1,7 @@
 //! `GET /v1/top`: who used most, or is nearest to the limit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -8,12 +9,16 @@ use serde::Deserialize;
 
 use super::list_query::ListLimit;
 use super::path::{self, Query};
-use super::problem::Problem;
-use super::state::ApiState;
+use super::problem::{CALL_TIMEOUT, Problem, within};
+use super::state::{ApiState, ReadState};
 use super::subjects::answer;
+use crate::ledger::batch::MetricPeriod;
 use crate::types::{Metric, Period, Window};
 use crate::views::TopView;
-use crate::views::top::RankingOrder;
+use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
+
+/// A ranking of a million subjects by percent takes some seconds, and callers wait for one another.
+const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The query.
 #[derive(Debug, Deserialize)]
@@ -26,7 +31,7 @@ pub(super) struct TopQuery {
     limit: Option<String>,
 }
 
-/// `GET /v1/top`
+/// `GET /v1/top`: as read within the last seconds.
 pub(super) async fn top(
     State(api): State<Arc<ApiState>>,
     Query(TopQuery { metric, window, period, by, limit }): Query<TopQuery>,
@@ -36,7 +41,13 @@ pub(super) async fn top(
     let period: Option<Period> = path::parameter("period", period.as_deref())?;
     let by = path::parameter("by", by.as_deref())?.unwrap_or(RankingOrder::Used);
     let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
-    let ranked = api.reads.top(metric, window, period, by).await?;
+    let ReadState { partitions, plans, top, .. } = &api.reads;
+    let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
+    let period = top::period(window, period, now);
+    let period = period.map_err(|error| Problem::bad_request(format!("period: {error}")))?;
+    let request = TopRequest { of: MetricPeriod { metric, period }, by };
+    let read = top::read(partitions, plans, &request, TOP_MAX);
+    let ranked = within(TOP_TIMEOUT, top.get_or_read(&request, read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
     Ok(answer(&view))

@@ -6,8 +6,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::OnceCell;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
-use crate::api::read_service::ReadParts;
-use crate::api::{ApiState, CheckService, DeliveryService, Gauges, ReadService, Readiness, SubjectService, Token};
+use crate::api::state::ReadState;
+use crate::api::top_cache::TopCache;
+use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::outbox::NewDeliveries;
@@ -76,12 +77,13 @@ impl<'a> Parts<'a> {
             endpoint.deployment(),
             SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
         );
-        let reads = ReadService::new(ReadParts {
+        let reads = ReadState {
             partitions: connect()?,
             plans: plans.clone(),
             late_max: config.stream.late_max,
             history_days: config.history.days,
-        });
+            top: TopCache::default(),
+        };
         let api = Arc::new(ApiState {
             readiness: Arc::new(Readiness::new(partitions.clone())),
             gauges: Gauges::new(partitions.clone()),
@@ -90,21 +92,18 @@ impl<'a> Parts<'a> {
             plans: reloader.clone(),
             checks: Arc::new(checks),
             reads,
-            deliveries: DeliveryService {
+            partitions: partitions.clone(),
+            explainer: Explainer {
                 partitions: partitions.clone(),
-                explainer: Explainer {
-                    partitions: partitions.clone(),
-                    channels: Arc::clone(&channels),
-                    fallback: config.fallback.contacts.clone(),
-                    operator: config.operator.contacts.clone(),
-                    give_up_after: config.retry.give_up_after,
-                    jump: config.alerts.jump,
-                    plans: plans.clone(),
-                    late_max: config.stream.late_max,
-                },
-                new_deliveries: new_deliveries.clone(),
+                channels: Arc::clone(&channels),
+                fallback: config.fallback.contacts.clone(),
+                operator: config.operator.contacts.clone(),
+                give_up_after: config.retry.give_up_after,
+                jump: config.alerts.jump,
+                plans: plans.clone(),
+                late_max: config.stream.late_max,
             },
-            subjects: SubjectService { partitions: partitions.clone(), plans: plans.clone() },
+            new_deliveries: new_deliveries.clone(),
             verification: Arc::clone(&verification),
         });
         Ok(Self {

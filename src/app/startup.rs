@@ -228,7 +228,6 @@ pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Resu
 }
 
 /// What is said about streams that bear the names of another number of partitions.
-#[must_use]
 pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     let StoredPartitions { unread, .. } = stored;
     (!unread.is_empty()).then(|| {
@@ -291,7 +290,6 @@ fn warn_about(servers: &[ServerInfo]) {
 }
 
 /// What every commit of this configuration has in common.
-#[must_use]
 pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
     CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, plans: plans.clone() }
 }

@@ -54,7 +54,6 @@ pub enum CapDecision {
 
 impl Caps {
     /// Caps for the partition of these keys. Connects nowhere.
-    #[must_use]
     pub fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
         Self { client, keys, spacing: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
     }

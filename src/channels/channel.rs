@@ -24,7 +24,6 @@ pub struct ChannelSettings<'a> {
 
 impl<'a> ChannelSettings<'a> {
     /// These sections: one of each channel of the registry, and [`DnsConfig`](super::DnsConfig).
-    #[must_use]
     pub fn new(sections: impl IntoIterator<Item = &'a dyn Any>) -> Self {
         Self { sections: sections.into_iter().collect() }
     }
@@ -34,7 +33,6 @@ impl<'a> ChannelSettings<'a> {
     /// # Panics
     ///
     /// Without such a section, which every load of a configuration would show: it checks each channel's.
-    #[must_use]
     pub fn section<S: 'static>(&self) -> &'a S {
         let found = self.sections.iter().find_map(|section| section.downcast_ref());
         found.expect("the configuration lists the section of every channel")
@@ -172,7 +170,6 @@ pub struct FormatDefinition {
 
 impl SecretDefinition {
     /// Its name as a column of a file and in JSON, as `webhook_secret`.
-    #[must_use]
     pub fn column(self) -> String {
         self.flag.replace('-', "_")
     }
@@ -327,7 +324,6 @@ pub enum AlertPurpose {
 
 impl Content<'_> {
     /// The id of what it tells.
-    #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert, _) => alert.id.as_str(),

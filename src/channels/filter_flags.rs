@@ -20,7 +20,6 @@ pub struct FilterFlag {
 
 impl FilterFlags {
     /// Their names as columns of a file.
-    #[must_use]
     pub fn columns(self) -> [String; 2] {
         [self.threshold.column(), self.metric.column()]
     }
@@ -28,7 +27,6 @@ impl FilterFlags {
 
 impl FilterFlag {
     /// Its name as a column of a file and in JSON, as `email_thresholds`.
-    #[must_use]
     pub fn column(self) -> String {
         format!("{}s", self.name.replace('-', "_"))
     }

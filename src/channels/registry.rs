@@ -10,23 +10,17 @@ use crate::types::{Channel, Destination};
 pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEFINITION];
 
 /// The definition of a channel; `None` for [`Channel::None`], through which nothing is sent.
-#[must_use]
 pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
     REGISTRY.into_iter().find(|definition| definition.channel == channel)
 }
 
 /// What deliveries to this contact share with those to others at the same receiver.
-#[must_use]
 pub fn destination(contact: &Contact) -> Destination {
     let origin = definition(contact.channel()).and_then(|definition| (definition.origin)(contact.address()));
     Destination::of(contact.channel(), origin.as_deref())
 }
 
 /// Judges a contact by its form: address, secret, headers.
-///
-/// # Errors
-///
-/// [`InvalidContact`] for the first field that is wrong.
 pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
     let Some(definition) = definition(contact.channel()) else { return Ok(()) };
     (definition.check_address)(contact.address())?;

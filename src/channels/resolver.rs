@@ -65,7 +65,6 @@ struct Current {
 
 impl Resolver {
     /// Reads nothing yet, and asks nobody.
-    #[must_use]
     pub fn new(config: &DnsConfig) -> Self {
         Self { servers: config.servers.clone(), current: Mutex::new(None) }
     }

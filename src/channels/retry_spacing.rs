@@ -79,7 +79,6 @@ fn step(rate: Rate) -> Duration {
 }
 
 /// The most that is added to a wait by chance, so that the queues of two daemons do not ask in step.
-#[must_use]
 pub fn jitter_max(rate: Rate) -> Duration {
     step(rate).clamp(JITTER_MIN, JITTER_MAX)
 }

@@ -33,13 +33,11 @@ pub struct Sample {
 
 impl Sample {
     /// A customer that does not exist.
-    #[must_use]
     pub fn made_up() -> Self {
         Self::of(Subject::parse(b"example-customer").expect("a legal subject"))
     }
 
     /// This subject, with the plan, zone and limit of one that does not exist.
-    #[must_use]
     pub fn of(subject: Subject) -> Self {
         let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
         let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
@@ -47,7 +45,6 @@ impl Sample {
     }
 
     /// An alert that has just reached `threshold_percent` at `raised_at`. Pure.
-    #[must_use]
     pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
         let Self { subject, plan, zone, billing_day, metric, limit: WindowLimit { window, units: limit } } =
             self.clone();
@@ -86,7 +83,6 @@ impl Sample {
 }
 
 /// An alert of a made-up subject that has just reached `threshold_percent` at `raised_at`. Pure.
-#[must_use]
 pub fn sample_alert(threshold_percent: Percent, raised_at: UnixMs) -> Alert {
     Sample::made_up().alert(threshold_percent, raised_at)
 }

@@ -33,17 +33,12 @@ pub struct Preview {
 
 impl Channels {
     /// Sets every channel up: reads the files that its settings name, checks templates. Connects nowhere.
-    ///
-    /// # Errors
-    ///
-    /// [`ChannelError`]: exit 78.
     pub fn new(settings: &ChannelSettings<'_>) -> Result<Self, ChannelError> {
         let built = REGISTRY.into_iter().map(|definition| (definition.build)(settings));
         Ok(Self { built: built.collect::<Result<_, _>>()? })
     }
 
     /// The channel of this name; `None` for [`Channel::None`].
-    #[must_use]
     pub fn get(&self, channel: Channel) -> Option<&dyn NotificationChannel> {
         let at = REGISTRY.into_iter().position(|definition| definition.channel == channel)?;
         self.built.get(at).map(AsRef::as_ref)
@@ -59,7 +54,6 @@ impl Channels {
     }
 
     /// The deadline of one attempt. Without a contact nothing is sent, so there is nothing to wait for.
-    #[must_use]
     pub fn timeout(&self, channel: Channel) -> Duration {
         self.get(channel).map_or(Duration::ZERO, NotificationChannel::timeout)
     }
@@ -83,7 +77,6 @@ impl Channels {
     }
 
     /// What an operator should know about a locale that no channel has texts in.
-    #[must_use]
     pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
         let used = self.built.iter().find_map(|channel| channel.instead_of(locale))?;
         Some(format!("locale {locale} has no templates: mails are written in {used}"))
@@ -108,10 +101,6 @@ impl Channels {
 }
 
 /// What every channel would send. Reads templates, contacts nobody.
-///
-/// # Errors
-///
-/// [`ChannelError`] for a template that is wrong.
 pub fn preview(settings: &ChannelSettings<'_>, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ChannelError> {
     let mut previews = Vec::new();
     for definition in REGISTRY {

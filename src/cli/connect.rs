@@ -112,7 +112,6 @@ fn with_port(url: String, port: u16) -> Option<String> {
 }
 
 /// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.
-#[must_use]
 pub fn first_failure(error: RedisError) -> RedisError {
     match error.clone().into_server_errors() {
         Some(failures) => failures.first().map_or(error, |(_, failure)| failure.clone().into()),
@@ -127,10 +126,6 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
         self.query_on(self.client(), what, command).await
     }
@@ -155,25 +150,21 @@ impl Redis {
     }
 
     /// The partitions, for functions of other modules.
-    #[must_use]
     pub const fn partitions(&self) -> &Partitions {
         &self.partitions
     }
 
     /// The client of the first partition, for what belongs to none.
-    #[must_use]
     pub fn client(&self) -> &RedisClient {
         &self.partitions.first().client
     }
 
     /// Where Redis is.
-    #[must_use]
     pub const fn endpoint(&self) -> &RedisEndpoint {
         &self.endpoint
     }
 
     /// The keys of subjects, and of what belongs to no partition.
-    #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.partitions.first().keys
     }
@@ -184,22 +175,16 @@ impl Redis {
     }
 
     /// The URL as it may be shown, with host and port.
-    #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
     /// Whether this is the server that `run` starts by itself.
-    #[must_use]
     pub const fn is_embedded(&self) -> bool {
         self.embedded
     }
 
     /// Adds to the error of a call what was tried, where, and a hint.
-    ///
-    /// # Errors
-    ///
-    /// The same error with more words.
     pub fn explained<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
         let kind = reply.as_ref().err().map(error_kind);

@@ -10,7 +10,6 @@ use crate::contacts::{Contact, masked_contact};
 
 /// What an operator should know about contacts that are legal: those that no attempt will reach as things are
 /// configured, or that not every mail server takes.
-#[must_use]
 pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
         let definition = channels::definition(contact.channel())?;
@@ -29,7 +28,6 @@ pub struct TemplateCheck<'a> {
 
 impl<'a> TemplateCheck<'a> {
     /// Nothing is read yet.
-    #[must_use]
     pub const fn new(config: &'a Config) -> Self {
         Self { config, channels: OnceCell::new() }
     }

@@ -15,7 +15,6 @@ pub struct CliContext {
 
 impl CliContext {
     /// The context of a call with this `--config`.
-    #[must_use]
     pub fn new(option: Option<PathBuf>) -> Self {
         // Read here and not by the parser of arguments, whose usage lines would then show the option as one that must
         // be given.
@@ -26,25 +25,16 @@ impl CliContext {
     }
 
     /// The configuration file; `None` where only the defaults and the environment count.
-    #[must_use]
     pub fn config_file(&self) -> Option<&Path> {
         self.config_file.as_deref()
     }
 
     /// Reads the configuration: defaults, file, environment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
     pub fn config(&self) -> Result<Config, ConfigError> {
         Config::load(self.config_file(), std::env::vars_os())
     }
 
     /// As [`Self::config`], with the files that settings name judged too: all mistakes at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
     pub fn config_with_files(&self) -> Result<Config, ConfigError> {
         Config::load_with_files(self.config_file(), std::env::vars_os())
     }

@@ -126,7 +126,6 @@ pub enum RuntimeKind {
 
 impl Cli {
     /// Which runtime the verb needs.
-    #[must_use]
     pub const fn runtime_kind(&self) -> RuntimeKind {
         if matches!(self.verb, Verb::Run(_) | Verb::Demo(_)) {
             RuntimeKind::MultiThread

@@ -123,9 +123,14 @@ impl FromArgMatches for NamedAddresses {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let values = |flag| matches.get_many::<String>(flag).into_iter().flatten().cloned().map(Some).collect();
-        for ChannelAddresses { definition, addresses, secrets, formats, headers, .. } in &mut self.0 {
+        // Not every verb has the flags of the filter.
+        let given = |flag| matches.try_get_many::<String>(flag).ok().flatten();
+        let values = |flag| given(flag).into_iter().flatten().cloned().map(Some).collect();
+        for named in &mut self.0 {
+            let ChannelAddresses { definition, addresses, secrets, formats, headers, thresholds, metrics } = named;
             *addresses = values(definition.channel.as_str());
+            *thresholds = values(definition.filter_flags.threshold.name);
+            *metrics = values(definition.filter_flags.metric.name);
             *secrets = definition.secret.map_or_else(Vec::new, |secret| values(secret.flag));
             let Some(FormatDefinition { flag, header_flag, .. }) = definition.formats else { continue };
             *formats = values(flag);
@@ -163,27 +168,16 @@ impl Args for FilteredAddresses {
 
 impl FromArgMatches for FilteredAddresses {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut named = Self(NamedAddresses::default());
-        named.update_from_arg_matches(matches)?;
-        Ok(named)
+        NamedAddresses::from_arg_matches(matches).map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)?;
-        for ChannelAddresses { definition, thresholds, metrics, .. } in &mut self.0.0 {
-            let values = |FilterFlag { name, .. }| {
-                matches.get_many::<String>(name).into_iter().flatten().cloned().map(Some).collect()
-            };
-            (*thresholds, *metrics) =
-                (values(definition.filter_flags.threshold), values(definition.filter_flags.metric));
-        }
-        Ok(())
+        self.0.update_from_arg_matches(matches)
     }
 }
 
 impl NamedAddresses {
     /// The flags that name an address, one for each channel.
-    #[must_use]
     pub fn flags() -> [&'static str; REGISTRY.len()] {
         REGISTRY.map(|definition| definition.channel.as_str())
     }
@@ -220,14 +214,12 @@ impl NamedAddresses {
     }
 
     /// Whether a cell of this column is a JSON object.
-    #[must_use]
     pub fn takes_objects(column: &str) -> bool {
         let formats = REGISTRY.into_iter().filter_map(|definition| definition.formats);
         formats.into_iter().any(|formats| formats.header_column == column)
     }
 
     /// Whether a cell of this column is a list, separated by commas.
-    #[must_use]
     pub fn takes_lists(column: &str) -> bool {
         REGISTRY.into_iter().any(|definition| definition.filter_flags.columns().iter().any(|known| known == column))
     }
@@ -337,7 +329,6 @@ impl GeneratedSecret {
     }
 
     /// Its name in JSON, as `webhook_secret`.
-    #[must_use]
     pub fn json_name(&self) -> String {
         self.definition().secret.map_or_else(String::new, SecretDefinition::column)
     }

@@ -21,7 +21,6 @@ pub struct SinceError;
 
 impl Since {
     /// The time that is meant when it is `now`.
-    #[must_use]
     pub fn before(self, now: UnixMs) -> UnixMs {
         match self {
             Self::Ago(duration) => {

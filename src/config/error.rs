@@ -25,7 +25,6 @@ impl ConfigError {
     }
 
     /// What to do about it, one line.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self.mistakes.as_slice() {
             [mistake] => mistake.hint(),
@@ -77,80 +76,36 @@ impl Error for ConfigError {
 /// One thing that is wrong. The text names the thing and the place, [`Mistake::hint`] what is allowed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Mistake {
-    /// The file can't be read.
     #[error("cannot read the configuration {}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The text is not TOML, or a variable's is not JSON.
     #[error("{place}: {why}")]
     Syntax {
-        /// Where.
         place: Place,
         /// What the parser said. Never shows the text itself, which may be half a password.
         why: String,
     },
-    /// The bytes are no text.
     #[error("{place}: the value is not UTF-8")]
-    NotUtf8 {
-        /// Where.
-        place: Place,
-    },
+    NotUtf8 { place: Place },
     /// A variable of ours that is not spelled as ours are.
     #[error("{place}: it sets nothing, because sections and keys are separated by two underscores")]
-    Misspelt {
-        /// The variable.
-        place: Place,
-        /// The name that was meant.
-        meant: String,
-    },
-    /// Nothing is called so.
+    Misspelt { place: Place, meant: String },
     #[error("{}: there is no such key ({place})", key(path))]
     UnknownKey {
-        /// The segments of the key.
         path: Vec<String>,
-        /// Where.
         place: Place,
         /// The keys that exist beside it.
         allowed: &'static [&'static str],
     },
     /// A value and the key that names a file with it, both set in one layer.
     #[error("{section}.{value} ({value_place}) and {section}.{file} ({file_place}) are both set, and neither is later")]
-    Both {
-        /// Their section.
-        section: &'static str,
-        /// The value's key.
-        value: &'static str,
-        /// Where that is.
-        value_place: Place,
-        /// The file's key.
-        file: &'static str,
-        /// Where that is.
-        file_place: Place,
-    },
+    Both { section: &'static str, value: &'static str, value_place: Place, file: &'static str, file_place: Place },
     /// The value has the wrong type, or breaks a rule.
     #[error("{}: {problem} ({place})", key(path))]
-    Value {
-        /// The segments of the key.
-        path: Vec<String>,
-        /// Where.
-        place: Place,
-        /// What is wrong.
-        problem: String,
-    },
+    Value { path: Vec<String>, place: Place, problem: String },
     /// A table stands where a metric takes a value: its name holds a dot and was not quoted.
     #[error("{}: found a table, expected a value of the metric {metric:?} ({place})", key(path))]
-    UnquotedMetric {
-        /// The segments of the key.
-        path: Vec<String>,
-        /// Where.
-        place: Place,
-        /// The metric that was meant.
-        metric: String,
-    },
+    UnquotedMetric { path: Vec<String>, place: Place, metric: String },
     /// A part has refused a setting that it judges itself: what a file holds, say.
     #[error(transparent)]
     Part(PartRefusal),
@@ -299,7 +254,6 @@ fn meant(path: &[String]) -> Option<&'static str> {
 }
 
 /// The candidate that is a few slips of the finger away, if there is one. For names of keys, plans and fields.
-#[must_use]
 pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // A third of the name may be wrong: more than that is another word.
     let slips_max = (name.chars().count() / 3).max(1);

@@ -6,7 +6,6 @@ use crate::types::text::masked_url;
 
 impl Config {
     /// These settings without their secrets, to be shown.
-    #[must_use]
     pub fn masked(&self) -> Self {
         let mut shown = self.clone();
         shown.redis.url = masked_url(&self.redis.url);

@@ -17,20 +17,17 @@ use crate::wire::RedisEndpoint;
 
 impl Config {
     /// The keys of the first partition, and of subjects.
-    #[must_use]
     pub fn keys(&self) -> Keys {
         let first = PartitionNumber::first(self.stream.partitions);
         Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
     }
 
     /// What finds the contacts of subjects, with those of the configuration.
-    #[must_use]
     pub fn contact_resolver(&self) -> ContactResolver {
         ContactResolver::new(self.keys(), self.fallback.contacts.clone()).with_operator(&self.operator.contacts)
     }
 
     /// The contacts of the configuration, under the ids that deliveries to them bear.
-    #[must_use]
     pub fn configured_contacts(&self) -> Vec<Contact> {
         let operator = self.contact_resolver().operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
         self.fallback.contacts.iter().cloned().chain(operator).collect()

@@ -71,14 +71,12 @@ pub struct Config {
 
 impl Config {
     /// Whether the other configuration differs in nothing but its plans.
-    #[must_use]
     pub fn is_same_but_for_plans(&self, other: &Self) -> bool {
         let Self { default_plan, plans, places, .. } = self.clone();
         Self { default_plan, plans, places, ..other.clone() } == *self
     }
 
     /// The sections that belong to channels: a new channel's is added here.
-    #[must_use]
     pub fn channel_settings(&self) -> ChannelSettings<'_> {
         ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
     }

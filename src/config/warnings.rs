@@ -8,7 +8,6 @@ use crate::types::Percent;
 
 impl Config {
     /// A sentence for each, with its key and its place.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (plan, settings) in &self.plans {

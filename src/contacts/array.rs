@@ -83,13 +83,11 @@ impl ContactArray {
     }
 
     /// Whether an edit has changed anything.
-    #[must_use]
     pub const fn is_changed(&self) -> bool {
         self.is_changed
     }
 
     /// The field's new value; empty where no element is left.
-    #[must_use]
     pub fn to_stored(&self) -> String {
         if self.elements.is_empty() {
             return String::new();
@@ -108,23 +106,17 @@ impl ContactArray {
 
     /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent
     /// refers to.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::read`].
     pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
         self.elements.iter().map(|element| contact_of(element))
     }
 
     /// The contacts that can be read, in their stored order.
-    #[must_use]
     pub fn contacts(&self) -> Vec<StoredContact> {
         self.read().filter_map(Result::ok).collect()
     }
 
     /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id,
     /// the unverified one.
-    #[must_use]
     pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
         self.contacts()
             .into_iter()

@@ -70,7 +70,6 @@ const fn told() -> bool {
 
 impl OperatorConfig {
     /// When the digest is due; `None` where there is nobody to get it, and where it is off.
-    #[must_use]
     pub fn daily(&self) -> Option<DailyTime> {
         let DigestTime::At(time) = self.digest else { return None };
         let zone = self.timezone.parse().ok()?;
@@ -80,7 +79,6 @@ impl OperatorConfig {
 
 impl OperatorContact {
     /// Whether it asks for alerts of this alert's plan.
-    #[must_use]
     pub fn takes_plan(&self, alert: &Alert) -> bool {
         self.plans.is_empty() || self.plans.contains(&alert.plan)
     }

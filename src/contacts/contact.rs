@@ -41,7 +41,6 @@ impl Endpoint {
     }
 
     /// The channel that reaches it.
-    #[must_use]
     pub const fn channel(&self) -> Channel {
         match self {
             Self::Email { .. } => Channel::Email,
@@ -50,7 +49,6 @@ impl Endpoint {
     }
 
     /// The address or URL.
-    #[must_use]
     pub fn address(&self) -> &str {
         match self {
             Self::Email { address } => address,
@@ -59,7 +57,6 @@ impl Endpoint {
     }
 
     /// Secret, format and headers; `None` where the channel has none of them.
-    #[must_use]
     pub const fn options(&self) -> Option<&ContactOptions> {
         match self {
             Self::Email { .. } => None,
@@ -94,19 +91,16 @@ impl Contact {
     pub const RESERVED_ID: &'static str = "none";
 
     /// An e-mail contact with the id derived from its address.
-    #[must_use]
     pub fn email(address: &str) -> Self {
         Self::at(Endpoint::Email { address: address.to_owned() })
     }
 
     /// A webhook contact of the standard format with the id derived from its URL.
-    #[must_use]
     pub fn webhook(url: &str, secret: Secret) -> Self {
         Self::webhook_with(url, ContactOptions { secret: Some(secret), ..ContactOptions::default() })
     }
 
     /// A webhook contact with the id derived from its URL.
-    #[must_use]
     pub fn webhook_with(url: &str, options: ContactOptions) -> Self {
         Self::at(Endpoint::Webhook { url: url.to_owned(), options })
     }
@@ -126,31 +120,26 @@ impl Contact {
     /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it
     /// belongs to, while ids that a platform gives may be the same for two subjects' contacts. The domain of a mailbox
     /// counts in lower case.
-    #[must_use]
     pub fn derived_id(&self) -> ContactId {
         derived_id(self.channel(), self.address())
     }
 
     /// The channel of the endpoint.
-    #[must_use]
     pub const fn channel(&self) -> Channel {
         self.endpoint.channel()
     }
 
     /// The address or URL.
-    #[must_use]
     pub fn address(&self) -> &str {
         self.endpoint.address()
     }
 
     /// Secret, format and headers; `None` where the channel has none of them.
-    #[must_use]
     pub const fn options(&self) -> Option<&ContactOptions> {
         self.endpoint.options()
     }
 
     /// Its secret; `None` where the channel has none, and where a format needs none.
-    #[must_use]
     pub fn secret(&self) -> Option<&Secret> {
         self.options()?.secret.as_ref()
     }
@@ -165,14 +154,12 @@ impl Contact {
     }
 
     /// Whether both reach the same address on the same channel.
-    #[must_use]
     pub fn has_same_address(&self, other: &Self) -> bool {
         (self.channel(), self.normalized_address()) == (other.channel(), other.normalized_address())
     }
 
     /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
     /// through.
-    #[must_use]
     pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         match channel {
             Channel::Email => Some(Self::email(address)),
@@ -182,7 +169,6 @@ impl Contact {
     }
 
     /// The mute that lasts at this time of the server.
-    #[must_use]
     pub fn muted_at(&self, now: UnixMs) -> Option<&Mute> {
         self.mute.as_ref().filter(|mute| mute.is_active(now))
     }
@@ -211,7 +197,6 @@ impl Contact {
 
     /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to
     /// case, as nearly every mail server treats them: a change of case asks the same person.
-    #[must_use]
     pub fn counted_address(&self) -> String {
         match &self.endpoint {
             Endpoint::Email { .. } => self.normalized_address().to_lowercase(),
@@ -222,7 +207,6 @@ impl Contact {
     /// The address as it is compared, however it was spelled: contacts of one channel and normalized address are one.
     /// The domain of a mailbox is the same in upper and lower case and in its ASCII form; who is meant by what stands
     /// before it is for its own mail server to say.
-    #[must_use]
     pub fn normalized_address(&self) -> Cow<'_, str> {
         match &self.endpoint {
             Endpoint::Webhook { url, .. } => Cow::Borrowed(url),

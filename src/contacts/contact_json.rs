@@ -102,26 +102,17 @@ const fn verified() -> bool {
 }
 
 /// Why a JSON object is not a contact.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactError {
-    /// `channel` is none through which something is sent.
     #[error("contact has channel {0:?}, allowed are {known}", known = sending())]
     Channel(String),
-    /// A field that the channel needs is absent or empty.
     #[error("{channel} contact has no {field:?}")]
-    Missing {
-        /// The channel.
-        channel: &'static str,
-        /// The absent field.
-        field: &'static str,
-    },
-    /// What it hears can't be told.
+    Missing { channel: &'static str, field: &'static str },
     #[error(transparent)]
     Filter(#[from] ContactFilterError),
-    /// `muted_until` is no time.
     #[error("muted_until {}", TimestampError)]
     MutedUntil,
-    /// `format` names none.
     #[error(transparent)]
     Format(#[from] InvalidFormat),
     /// `format` or `headers` is of another type. Shows no value.

@@ -17,12 +17,12 @@ const MUTED_UNTIL: &str = "muted_until";
 const MUTED_REASON: &str = "muted_reason";
 
 /// Why a contact was not added.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddContactError {
     /// The address is there already, a webhook with the same secret, format and headers.
     #[error("the contact is there already, as {}", .0.id)]
     Exists(Box<Contact>),
-    /// The subject has [`CONTACTS_MAX`] contacts.
     #[error("the subject has {CONTACTS_MAX} contacts: remove one to add another")]
     Full,
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 /// The ASCII form of a domain (IDNA), in lower case. `None` where it has none.
-#[must_use]
 pub fn ascii_domain(domain: &str) -> Option<String> {
     if domain.is_ascii() {
         return Some(domain.to_ascii_lowercase());

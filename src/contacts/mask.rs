@@ -7,7 +7,6 @@ use crate::types::text::{MASK, masked_url};
 
 /// A contact whose secret and headers are `***`, for output; never to be stored. Of a URL that is as good as a secret
 /// only the origin is shown.
-#[must_use]
 pub fn masked_contact(contact: &Contact) -> Contact {
     let Some(options) = contact.options() else { return contact.clone() };
     let url = contact.address();

@@ -54,7 +54,6 @@ impl MessageFormat {
         [Self::Standard, Self::CloudEvents, Self::Slack, Self::Discord, Self::Teams, Self::PagerDuty];
 
     /// What the secret of a contact with this format is for.
-    #[must_use]
     pub const fn secret_use(&self) -> SecretUse {
         match self {
             Self::Standard | Self::CloudEvents => SecretUse::Signs,
@@ -64,13 +63,11 @@ impl MessageFormat {
     }
 
     /// Whether a receiver of this format can send a challenge back. A chat can't, and a template has no place for one.
-    #[must_use]
     pub const fn has_challenge(&self) -> bool {
         matches!(self, Self::Standard | Self::CloudEvents)
     }
 
     /// The name of its template, where it has one.
-    #[must_use]
     pub fn template(&self) -> Option<&str> {
         match self {
             Self::Template(name) => Some(name),
@@ -80,7 +77,6 @@ impl MessageFormat {
 }
 
 /// Whether a template may have this name.
-#[must_use]
 pub fn is_template_name(name: &str) -> bool {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     (1..=TEMPLATE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_legal)

@@ -25,7 +25,6 @@ pub struct ExtraHeaders(BTreeMap<String, Secret>);
 
 impl ExtraHeaders {
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -36,7 +35,6 @@ impl ExtraHeaders {
     }
 
     /// The same names, each with this value: for output, never to be stored.
-    #[must_use]
     pub fn shown_as(&self, value: &str) -> Self {
         self.iter().map(|(name, _)| (name.to_owned(), Secret::new(value.to_owned()))).collect()
     }

@@ -79,7 +79,6 @@ pub struct ResolveContactsError {
 
 impl ResolveContactsError {
     /// What the failure means.
-    #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         error_kind(&self.source)
     }
@@ -87,7 +86,6 @@ impl ResolveContactsError {
 
 impl ContactResolver {
     /// A resolver with these fallback contacts, for subjects without contacts of their own.
-    #[must_use]
     pub fn new(keys: Keys, fallback: Vec<Contact>) -> Self {
         Self { keys, fallback: fallback.into_iter().map(without_reserved_id).collect(), operator: Arc::default() }
     }
@@ -103,7 +101,6 @@ impl ContactResolver {
     }
 
     /// The contacts of the operator, under the ids that deliveries to them bear.
-    #[must_use]
     pub fn operator(&self) -> &[OperatorContact] {
         &self.operator
     }
@@ -140,7 +137,6 @@ impl ContactResolver {
     }
 
     /// What [`ContactResolver::recipients_of`] asks for, for whoever asks for many at once.
-    #[must_use]
     pub fn recipients_command(&self, alert: &Alert) -> Cmd {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.subject(&alert.subject)).arg(CONTACTS).arg(LOCALE).arg(&mute_fields(alert));
@@ -148,10 +144,6 @@ impl ContactResolver {
     }
 
     /// What the reply to [`ContactResolver::recipients_command`] means.
-    ///
-    /// # Errors
-    ///
-    /// As [`ContactResolver::contacts_of`].
     pub fn read_recipients(
         &self,
         alert: &Alert,
@@ -293,7 +285,6 @@ impl ResolvedContacts {
     }
 
     /// Looks for one contact.
-    #[must_use]
     pub fn find(&self, id: &ContactId) -> ContactLookup {
         let operators = self.operator.iter().map(|one| &one.contact);
         if let Some(contact) = self.readable.iter().chain(operators).find(|contact| contact.id == *id) {
@@ -310,7 +301,6 @@ impl ResolvedContacts {
     }
 
     /// Whether the configuration names this contact: nobody but the operator may disable it.
-    #[must_use]
     pub fn is_configured(&self, id: &ContactId) -> bool {
         self.source == ContactsSource::Fallback || id.is_of_operator()
     }

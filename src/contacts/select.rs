@@ -5,19 +5,13 @@ use super::{Contact, ContactOptions};
 use crate::types::ContactId;
 
 /// Why no contact is meant.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectContactError {
-    /// None has this id or address.
     #[error("there is no contact {0:?}")]
     NotFound(String),
-    /// Several ids begin like this.
     #[error("several contacts begin with {text:?}: {}", list(.ids))]
-    Ambiguous {
-        /// What was named.
-        text: String,
-        /// Their ids.
-        ids: Vec<ContactId>,
-    },
+    Ambiguous { text: String, ids: Vec<ContactId> },
 }
 
 /// The ids of the contacts that `text` names: the one with this id, else those of this address, else the one whose id

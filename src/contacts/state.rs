@@ -20,7 +20,6 @@ pub struct FilterChange {
 
 impl FilterChange {
     /// The filter of a new contact.
-    #[must_use]
     pub fn of_new(&self) -> ContactFilter {
         let Self { thresholds, metrics } = self.clone();
         ContactFilter { thresholds: thresholds.unwrap_or_default(), metrics: metrics.unwrap_or_default() }

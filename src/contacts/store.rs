@@ -29,12 +29,12 @@ pub struct FieldChanges {
 }
 
 /// Why the contacts of a subject could not be edited.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EditContactsError {
     /// Redis failed. Where the reply was lost, the edit may have been written.
     #[error("redis")]
     Redis(#[from] RedisError),
-    /// What is stored is not an array.
     #[error(transparent)]
     NotAnArray(#[from] ContactArrayError),
     /// Others changed the contacts at each try: nothing was written.

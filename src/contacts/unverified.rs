@@ -14,7 +14,6 @@ impl ContactArray {
     }
 
     /// Until when the unverified contact stays that this consent is for; `None` where there is none, or it stays.
-    #[must_use]
     pub fn unverified_until(&self, consent: &ConsentId) -> Option<UnixMs> {
         self.contacts().into_iter().find(|stored| stored.consent == *consent)?.unverified_until
     }

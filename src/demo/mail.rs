@@ -4,21 +4,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// The value of a mail's header, decoded.
-#[must_use]
 pub fn header(raw: &str, name: &str) -> Option<String> {
     let (head, _) = raw.split_once("\r\n\r\n")?;
     value_of(head, name).map(|value| decode_words(&value))
 }
 
 /// The text of a mail: its text part, or its whole body where it has no parts.
-#[must_use]
 pub fn text(raw: &str) -> String {
     let body = || raw.split_once("\r\n\r\n").map_or(raw, |(_, body)| body).replace("\r\n", "\n");
     part(raw, "text/plain").unwrap_or_else(body)
 }
 
 /// The first part of this media type, decoded.
-#[must_use]
 pub fn part(raw: &str, media_type: &str) -> Option<String> {
     let (head, body) = raw.split_once("\r\n\r\n")?;
     let content_type = value_of(head, "Content-Type")?;

@@ -13,7 +13,6 @@ use super::daemon_name::DaemonName;
 /// Each partition ranks the daemons by a hash of both and goes to the first that has room. A daemon has room for its
 /// equal share; so few partitions that do not divide evenly leave one more to some. A daemon that comes or goes moves
 /// hardly more partitions than it has to read or leaves behind.
-#[must_use]
 pub fn partitions_of(me: &DaemonName, daemons: &[DaemonName], count: u32) -> Vec<u32> {
     let mut daemons: Vec<&DaemonName> = daemons.iter().collect();
     daemons.sort_unstable();

@@ -84,7 +84,6 @@ pub enum AddOutcome {
 
 impl BatchBuilder {
     /// Nothing added yet.
-    #[must_use]
     pub fn new(keys: Keys, late_max: Duration, bounds: BatchBounds) -> Self {
         Self {
             keys,
@@ -121,7 +120,6 @@ impl BatchBuilder {
     }
 
     /// Whether entries that were read from the process with this run id may be added.
-    #[must_use]
     pub fn reads_from(&self, server: Option<&Arc<str>>) -> bool {
         self.server.as_ref() == server
     }
@@ -138,7 +136,6 @@ impl BatchBuilder {
 
     /// Whether the session is to end, because soon there is no number for another batch. A number that came a second
     /// time would take a row of long ago for one of the batch that is built.
-    #[must_use]
     pub const fn has_used_numbers_up(&self) -> bool {
         self.number >= u32::MAX - NUMBERS_LEFT
     }
@@ -149,13 +146,11 @@ impl BatchBuilder {
     }
 
     /// The number of the batch.
-    #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
     /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
-    #[must_use]
     pub const fn live(&self) -> u32 {
         self.number - 1
     }
@@ -165,32 +160,27 @@ impl BatchBuilder {
     ///
     /// Had somebody else committed by then, the batch would be stale, unless a failover takes that commit back: then
     /// its own would count on units that are no more.
-    #[must_use]
     pub fn follows(&self, checkpoint: StreamId) -> bool {
         let is_of_closed = |closed: ClosedBatch| closed.to == self.batch.from && closed.from == checkpoint;
         checkpoint == self.batch.from || self.closed.is_some_and(is_of_closed)
     }
 
     /// How many entries were added.
-    #[must_use]
     pub const fn entries(&self) -> u64 {
         self.batch.entries
     }
 
     /// The checkpoint that the next entry follows.
-    #[must_use]
     pub const fn reached_entry(&self) -> StreamId {
         self.batch.to
     }
 
     /// How long its commit will hold the server, about: in counters that are there already and get another value.
-    #[must_use]
     pub const fn cost(&self) -> usize {
         self.changes.cost() + REFUSED_COST * self.batch.refused.len()
     }
 
     /// Whether no more may be added.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.batch.entries >= self.bounds.entries
             || self.cost() >= self.bounds.cost
@@ -345,7 +335,6 @@ impl BatchBuilder {
     }
 
     /// The counters that have reached a threshold, and of which is not known yet what was raised.
-    #[must_use]
     pub fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }
@@ -356,7 +345,6 @@ impl BatchBuilder {
     }
 
     /// Whether the batch can be closed: it is known what was raised of each counter that has reached a threshold.
-    #[must_use]
     pub const fn is_ready(&self) -> bool {
         self.changes.is_known()
     }

@@ -15,7 +15,6 @@ pub struct DaemonName {
 
 impl DaemonName {
     /// A name for the daemon that listens on `address` of `host`; no two are equal.
-    #[must_use]
     pub fn new(host: &str, address: SocketAddr) -> Self {
         Self { name: format!("{host}/{address}/{:016x}", rand::random::<u64>()) }
     }
@@ -28,26 +27,22 @@ impl DaemonName {
     }
 
     /// Whether it sends what is due.
-    #[must_use]
     pub fn sends(&self) -> bool {
         !self.name[self.address_prefix().len()..].starts_with(NO_SEND)
     }
 
     /// The name as it was stored.
-    #[must_use]
     pub fn from_stored(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.name
     }
 
     /// `<host>/<address>/`, with which the names of every daemon begin that ran there. No two processes can listen
     /// there at once, so whoever else has a name that begins so is dead.
-    #[must_use]
     pub fn address_prefix(&self) -> &str {
         let end = self.name.rfind('/').map_or(self.name.len(), |slash| slash + 1);
         &self.name[..end]

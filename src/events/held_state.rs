@@ -36,7 +36,6 @@ pub struct SubjectRows {
 
 impl SubjectRows {
     /// The rows.
-    #[must_use]
     pub fn rows(&self) -> &[u32] {
         &self.rows[..usize::from(self.count)]
     }
@@ -95,7 +94,6 @@ pub struct Missing {
 
 impl Missing {
     /// Whether nothing is.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.counters.is_empty() && self.records.is_empty()
     }
@@ -116,7 +114,6 @@ impl HeldState {
     }
 
     /// The thresholds of a row, by the settings that its subject has now.
-    #[must_use]
     pub fn thresholds(&self, key: RowKey) -> Vec<Threshold> {
         let Some(profile) = &self.cache.slot(key.slot).extra.profile else { return Vec::new() };
         if !profile.is_judged() {
@@ -129,7 +126,6 @@ impl HeldState {
     }
 
     /// The counters that are missing, as they are to be read.
-    #[must_use]
     pub fn counter_queries(&self, missing: &Missing) -> Vec<CounterQuery<'_>> {
         missing.counters.iter().map(|counter| self.query(counter.key)).collect()
     }
@@ -163,14 +159,12 @@ impl HeldState {
     }
 
     /// The records of a row, of the percentages that its subject has now.
-    #[must_use]
     pub fn missing_records(&self, key: RowKey) -> MissingRecords {
         let profile = self.cache.slot(key.slot).extra.profile.as_ref();
         MissingRecords { key, percents: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
     }
 
     /// The records that are missing, as they are to be read.
-    #[must_use]
     pub fn record_queries<'a>(&'a self, missing: &'a Missing) -> Vec<RecordQuery<'a>> {
         let query =
             |MissingRecords { key, percents }: &'a MissingRecords| RecordQuery { counter: self.query(*key), percents };
@@ -179,7 +173,6 @@ impl HeldState {
 
     /// From which count on a row is to be judged, as far as its subject's settings say. What was raised is looked at
     /// then.
-    #[must_use]
     pub fn lowest_threshold(&self, key: RowKey) -> u64 {
         self.thresholds(key).first().map_or(NO_THRESHOLD, |lowest| lowest.units)
     }

@@ -59,7 +59,6 @@ impl PartitionLease {
     /// Whoever held the lease from the same host and address is dead, and its successor need not wait for the lease to
     /// run out. That is believed for the first question only: two containers may have the same host name and the same
     /// address, and would take the lease from each other for ever.
-    #[must_use]
     pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
         let lease = Lease::new(name.as_str(), PARTITION_LEASE_TTL);
         Self { key: keys.lease(), lease, dead: Some(name.address_prefix().to_owned()), assigned }

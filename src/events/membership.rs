@@ -48,7 +48,6 @@ pub struct Membership {
 impl Membership {
     /// For the partitions of one stream. Says nothing yet. The only partition is always everybody's: its lease alone
     /// decides, so that a daemon that comes later stands by and moves nothing.
-    #[must_use]
     pub fn new(partitions: &Partitions, name: DaemonName) -> Self {
         let first = partitions.first();
         let is_only = partitions.count() == 1;
@@ -58,7 +57,6 @@ impl Membership {
     }
 
     /// Tells whether a partition is to be read by this daemon.
-    #[must_use]
     pub fn assigned(&self, partition: PartitionNumber) -> watch::Receiver<bool> {
         self.assigned[partition.get() as usize].subscribe()
     }

@@ -63,7 +63,6 @@ pub struct InvalidEvent {
 
 impl InvalidEvent {
     /// A rule with its explanation.
-    #[must_use]
     pub fn new(reason: RefusalReason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into() }
     }
@@ -71,7 +70,6 @@ impl InvalidEvent {
 
 impl<'a> RawEvent<'a> {
     /// Takes the known fields, the first of each.
-    #[must_use]
     pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut raw = Self::default();
         for (name, value) in fields {
@@ -90,16 +88,11 @@ impl<'a> RawEvent<'a> {
     }
 
     /// The rule for a subject that is not there; a present one is judged by [`check_subject`].
-    #[must_use]
     pub fn missing_subject() -> InvalidEvent {
         InvalidEvent::new(RefusalReason::MissingSubject, "the entry has no field \"subject\"")
     }
 
     /// Judges everything but the subject, which comes before, and the day, which needs the subject's zone.
-    ///
-    /// # Errors
-    ///
-    /// The first broken rule.
     pub fn event(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
         let amount = self.amount()?;
         let metric = match self.metric {
@@ -145,10 +138,6 @@ impl<'a> RawEvent<'a> {
 }
 
 /// Judges a subject, and whether its events belong to the partition of these keys.
-///
-/// # Errors
-///
-/// The first broken rule.
 pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
     let broken = |error: SubjectError| InvalidEvent::new(RefusalReason::BadSubject, error.to_string());
     subject::check(bytes).map_err(broken)?;
@@ -163,7 +152,6 @@ pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
 
 /// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in
 /// the future would otherwise stamp every later entry.
-#[must_use]
 pub fn arrival_of(entry: StreamId, server: UnixMs) -> UnixMs {
     UnixMs(i64::try_from(entry.ms).unwrap_or(i64::MAX).min(server.0))
 }

@@ -55,19 +55,16 @@ impl ReadAhead {
     }
 
     /// Whether none waits.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.readings.is_empty()
     }
 
     /// Whether no further reading is to be received yet.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.readings.len() >= READINGS_MAX
     }
 
     /// The first entry that waits for something to be read.
-    #[must_use]
     pub fn first_unready(&self) -> Option<StreamId> {
         let first = |reading: &WaitingReading| reading.unready.first().map(|at| reading.entries[*at].id);
         self.readings.iter().find_map(first)
@@ -121,7 +118,6 @@ impl ReadAhead {
     }
 
     /// What is to be read before all entries can be added, but for what was taken by [`Self::take_missing`].
-    #[must_use]
     pub const fn missing(&self) -> &Missing {
         &self.missing
     }

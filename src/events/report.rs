@@ -34,7 +34,6 @@ pub struct WorkerReport {
 
 impl WorkerReport {
     /// Nothing to tell yet; `raised` is notified after a commit that raised alerts.
-    #[must_use]
     pub const fn new(partition: PartitionNumber, raised: Arc<Notify>) -> Self {
         Self {
             partition,
@@ -54,7 +53,6 @@ impl WorkerReport {
     }
 
     /// How many commits there were.
-    #[must_use]
     pub const fn commits(&self) -> u64 {
         self.commits
     }
@@ -97,7 +95,6 @@ impl WorkerReport {
     }
 
     /// Whether the last to be said was [`Self::stands_by`].
-    #[must_use]
     pub const fn is_standing_by(&self) -> bool {
         self.standing_by && self.failing.is_none()
     }

@@ -20,7 +20,7 @@ const SPANS_MAX: usize = 2_000;
 #[derive(Debug)]
 pub(super) struct RowFinder {
     /// Events later than this after their day's end are refused.
-    late_max_ms: i64,
+    late_max: Duration,
     spans: Vec<KnownSpan>,
 }
 
@@ -44,7 +44,7 @@ struct KnownSpan {
 impl RowFinder {
     /// No period is known yet.
     pub(super) fn new(late_max: Duration) -> Self {
-        Self { late_max_ms: i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX), spans: Vec::new() }
+        Self { late_max, spans: Vec::new() }
     }
 
     /// Forgets the periods.
@@ -126,7 +126,7 @@ impl RowFinder {
     }
 
     fn judge_lateness(&self, day_end: UnixMs, at: UnixMs, arrival: UnixMs) -> Result<(), InvalidEvent> {
-        if arrival > day_end.plus(self.late_max_ms) { Err(too_late(at, arrival)) } else { Ok(()) }
+        if arrival > day_end.after(self.late_max) { Err(too_late(at, arrival)) } else { Ok(()) }
     }
 
     /// The period of the subject's calendar that holds the instant.

@@ -7,25 +7,18 @@ use crate::wire::{ErrorKind, ReadError, error_kind};
 /// Why a session on one connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// A command failed.
     #[error("{operation}")]
     Redis {
-        /// What was done.
         operation: &'static str,
-        /// What Redis said.
         #[source]
         source: RedisError,
     },
-    /// The lease could not be taken or renewed.
     #[error("hold {key}, the lease of the partition")]
     Lease {
-        /// The lease's key.
         key: String,
-        /// What Redis said.
         #[source]
         source: RedisError,
     },
-    /// The reader failed.
     #[error("read the usage stream")]
     Read(#[from] ReadError),
     /// The checkpoint alone was deleted.
@@ -33,14 +26,7 @@ pub enum SessionError {
         "{checkpoint} has gone, but {totals} says that {counted} events were counted: HSET its field id to the last entry that was \
          counted, or HDEL {totals} counted to have the whole stream counted"
     )]
-    CheckpointGone {
-        /// The key of the checkpoint.
-        checkpoint: String,
-        /// The key of the totals.
-        totals: String,
-        /// How many events were counted.
-        counted: String,
-    },
+    CheckpointGone { checkpoint: String, totals: String, counted: String },
     /// What was read has to be read again from the stored checkpoint.
     #[error("start over from the checkpoint: {0}")]
     Again(&'static str),

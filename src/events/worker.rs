@@ -86,7 +86,6 @@ pub struct EventWorkerParts {
 
 impl EventWorker {
     /// A worker that has not read anything yet.
-    #[must_use]
     pub fn new(parts: EventWorkerParts) -> Self {
         let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
         let EventWorkerParts { cache_entries, changes, raised, .. } = parts;

@@ -33,7 +33,6 @@ pub enum AuditFinding {
 
 impl Audit {
     /// An audit of the partition with these keys.
-    #[must_use]
     pub fn new(keys: Keys) -> Self {
         Self { keys, script: Script::with_prelude(include_str!("audit.lua")) }
     }

@@ -90,13 +90,11 @@ pub struct NewAlert {
 
 impl NewAlert {
     /// The alert.
-    #[must_use]
     pub const fn alert(&self) -> &Alert {
         &self.record.alert
     }
 
     /// Its percentage.
-    #[must_use]
     pub const fn percent(&self) -> Percent {
         self.record.alert.threshold_percent
     }
@@ -122,7 +120,6 @@ pub const REFUSED_BYTES_MAX: usize = 1024;
 
 impl Batch {
     /// Nothing read yet after `from`.
-    #[must_use]
     pub const fn new(instance: Instance, from: StreamId) -> Self {
         Self {
             instance,
@@ -143,7 +140,6 @@ impl Batch {
     }
 
     /// Whether there is nothing to commit, not even a checkpoint.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries == 0
     }

@@ -22,15 +22,14 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_functions(includ
 const TRIES: u32 = 2;
 
 /// Why there is no answer.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// What Redis or the connection said. The script may have run.
     #[error(transparent)]
     Redis(#[from] RedisError),
-    /// The server's clock is in no period, or jumps.
     #[error("the server's clock shows {0}, which is in none of the periods that were asked about")]
     Clock(UnixMs),
-    /// The reply is none of the script's.
     #[error("the reply of check.lua is none that it gives")]
     Reply,
 }
@@ -65,13 +64,11 @@ enum CheckReply {
 
 impl CheckScript {
     /// Checks in the partition with these keys.
-    #[must_use]
     pub fn new(keys: Keys) -> Self {
         Self { keys, clock: ServerClock::default() }
     }
 
     /// The server's clock, to be told what it shows.
-    #[must_use]
     pub const fn clock(&self) -> &ServerClock {
         &self.clock
     }

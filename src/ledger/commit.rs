@@ -52,13 +52,11 @@ pub struct Drift {
 
 impl Committer {
     /// A committer of the partition with these keys.
-    #[must_use]
     pub fn new(keys: Keys, settings: CommitSettings) -> Self {
         Self { keys, script: Script::with_prelude(include_str!("commit.lua")), settings }
     }
 
     /// How this committer was set up.
-    #[must_use]
     pub const fn settings(&self) -> &CommitSettings {
         &self.settings
     }

@@ -3,7 +3,7 @@
 use redis::RedisResult;
 
 use super::batch::MetricPeriod;
-use super::query::{pipeline, run};
+use super::query::run;
 use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
 
@@ -40,7 +40,6 @@ pub struct SubjectCount {
 
 impl CounterScan {
     /// A scan of all counters of this metric and period.
-    #[must_use]
     pub fn new(of: MetricPeriod) -> Self {
         let unfinished = (0..=u8::MAX).map(|bucket| HashCursor { bucket, cursor: 0 }).collect();
         Self { of, unfinished }
@@ -53,12 +52,11 @@ impl CounterScan {
         }
         let MetricPeriod { metric, period } = &self.of;
         let first = self.unfinished.len().saturating_sub(HASHES_AT_ONCE);
-        let slices = self.unfinished[first..].iter().map(|HashCursor { bucket, cursor }| {
-            let mut command = redis::cmd("HSCAN");
-            command.arg(keys.usage(metric, *period, *bucket)).arg(*cursor).arg("COUNT").arg(SCAN_COUNT);
-            command
-        });
-        let slices: Vec<ScannedSlice> = run(client, &pipeline(slices)).await?;
+        let mut slices = redis::pipe();
+        for HashCursor { bucket, cursor } in &self.unfinished[first..] {
+            slices.cmd("HSCAN").arg(keys.usage(metric, *period, *bucket)).arg(*cursor).arg("COUNT").arg(SCAN_COUNT);
+        }
+        let slices: Vec<ScannedSlice> = run(client, &slices).await?;
         let mut counts = Vec::new();
         for (of, (next, fields)) in self.unfinished[first..].iter_mut().zip(slices) {
             of.cursor = next;

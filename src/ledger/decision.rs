@@ -81,7 +81,6 @@ pub struct PeriodStatus {
 
 impl LimitStatus {
     /// Whether this limit lets the request proceed.
-    #[must_use]
     pub const fn is_admitted(&self) -> bool {
         matches!(self.admission, Admission::Admitted)
     }
@@ -119,20 +118,17 @@ impl PeriodStatus {
 
 impl CheckDecision {
     /// Nothing was there to judge by.
-    #[must_use]
     pub const fn of_nothing(profile: &Profile) -> Self {
         let basis = if profile.is_judged() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
         Self { basis, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Nobody could judge.
-    #[must_use]
     pub const fn none() -> Self {
         Self { basis: DecisionBasis::Nothing, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Whether the request may proceed.
-    #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.statuses().all(LimitStatus::is_admitted)
     }
@@ -142,7 +138,6 @@ impl CheckDecision {
     ///
     /// No wait helps what never fits. A whole interval of the rate, or what is left of the period, then keeps a client
     /// that asks all the same from asking all the time: what is used of the rate says nothing, it may be nothing.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let rate = self.rate.and_then(|rate| rate.retry_after(rate.length));
         let limits = self.limits.iter().filter_map(|limit| limit.status.retry_after(limit.status.reset));
@@ -150,14 +145,12 @@ impl CheckDecision {
     }
 
     /// The limit that refuses for the longest time; `None` where only the rate does, or nothing.
-    #[must_use]
     pub fn longest_refusal(&self) -> Option<Window> {
         let refusing = self.limits.iter().filter(|limit| !limit.status.is_admitted());
         refusing.map(|limit| limit.period.window()).max()
     }
 
     /// Whether a limit refuses that would refuse as much however long one waits.
-    #[must_use]
     pub fn never_fits(&self) -> bool {
         self.statuses().any(|status| status.admission == Admission::Rejected { retry_after: None })
     }
@@ -168,7 +161,6 @@ impl CheckDecision {
 }
 
 /// Whole seconds, rounded up: who waits that long waits long enough.
-#[must_use]
 pub fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
@@ -231,7 +223,6 @@ pub struct LimitFigures {
 impl CheckResponse {
     /// The response to a request. `allowed` is what the decision says; where nothing could be judged, the caller sets
     /// it.
-    #[must_use]
     pub fn new(request: &CheckRequest, decision: &CheckDecision) -> Self {
         Self {
             allowed: decision.is_allowed(),

@@ -66,7 +66,6 @@ type Ids = HashSet<EventIdDigest, BuildHasherDefault<DigestHasher>>;
 
 impl EventIdDigest {
     /// The digest of an event's id. Subject and metric hold no NUL, so no two events share one by accident.
-    #[must_use]
     pub fn of(subject: &Subject, metric: &Metric, id: &[u8]) -> Self {
         let mut hash = Sha256::new();
         for part in [subject.as_str().as_bytes(), b"\0", metric.as_str().as_bytes(), b"\0", id] {
@@ -80,14 +79,12 @@ impl EventIdDigest {
 
 /// The window in which an event arrived. Arrival, and not the entry's own id: an explicit id in the future would
 /// otherwise hold the window for ever.
-#[must_use]
 pub const fn window_of(arrival: UnixMs) -> u64 {
     (if arrival.0 < 0 { 0 } else { arrival.0 } / WINDOW_MS).unsigned_abs()
 }
 
 impl CountedEventIds {
     /// None yet, and never more than so many.
-    #[must_use]
     pub fn new(ids_max: usize) -> Self {
         let (newest, previous) = (Ids::default(), Ids::default());
         Self { ids_max, window: 0, newest, previous, previous_window: 0, forgotten: 0 }
@@ -164,7 +161,6 @@ impl CountedEventIds {
     }
 
     /// The window under which an id that is inserted now is stored.
-    #[must_use]
     pub const fn window(&self) -> u64 {
         self.window
     }
@@ -190,7 +186,6 @@ impl CountedEventIds {
 
 impl NewEventIds {
     /// No ids yet.
-    #[must_use]
     pub const fn new(window: u64) -> Self {
         Self { window, digests: Vec::new() }
     }

@@ -10,7 +10,7 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::past_days::archived_metrics;
-use super::query::{metrics_of, pipeline, run};
+use super::query::{metrics_of, run};
 use crate::throttle::{Algorithm, bounded};
 use crate::types::text::glob_literal;
 use crate::types::{Keys, Metric, Period, Subject, keys};
@@ -48,12 +48,11 @@ pub async fn counts(
 ) -> RedisResult<ForgottenCounts> {
     let bucket = keys::bucket(subject.as_str());
     let counters = metrics_of(client, keys, periods).await?;
-    let hexists = counters.iter().map(|of| {
-        let mut command = redis::cmd("HEXISTS");
-        command.arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
-        command
-    });
-    let is_there: Vec<bool> = run(client, &pipeline(hexists)).await?;
+    let mut pipeline = redis::pipe();
+    for of in &counters {
+        pipeline.cmd("HEXISTS").arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
+    }
+    let is_there: Vec<bool> = run(client, &pipeline).await?;
     let used: Vec<MetricPeriod> =
         counters.into_iter().zip(is_there).filter_map(|(of, is_there)| is_there.then_some(of)).collect();
     let mut forgotten = ForgottenCounts::default();
@@ -76,13 +75,11 @@ pub async fn counts(
 /// janitor makes history of counters.
 pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
     let bucket = keys::bucket(subject.as_str());
-    let metrics = archived_metrics(client, keys).await?;
-    let commands = metrics.iter().map(|metric| {
-        let mut command = redis::cmd("HDEL");
-        command.arg(keys.history(metric, bucket)).arg(subject.as_str());
-        command
-    });
-    Ok(run::<u64>(client, &pipeline(commands)).await?.into_iter().sum())
+    let mut pipeline = redis::pipe();
+    for metric in archived_metrics(client, keys).await? {
+        pipeline.cmd("HDEL").arg(keys.history(&metric, bucket)).arg(subject.as_str());
+    }
+    Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }
 
 /// Every metric that the subject may have used lately: those of these periods, and those that have a history.
@@ -98,14 +95,13 @@ pub async fn limiters(
     subject: &Subject,
     metrics: &BTreeSet<Metric>,
 ) -> RedisResult<u64> {
-    let windows = metrics.iter().flat_map(|metric| {
-        Algorithm::ALL.map(|algorithm| {
-            let mut command = redis::cmd("UNLINK");
-            command.arg(&*bounded(&keys.limiter(algorithm.as_str(), metric, subject)));
-            command
-        })
-    });
-    Ok(run::<u64>(client, &pipeline(windows)).await?.into_iter().sum())
+    let mut pipeline = redis::pipe();
+    for metric in metrics {
+        for algorithm in Algorithm::ALL {
+            pipeline.cmd("UNLINK").arg(&*bounded(&keys.limiter(algorithm.as_str(), metric, subject)));
+        }
+    }
+    Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }
 
 /// Removes the subject's refused events. Repeatable.
@@ -114,21 +110,10 @@ pub async fn limiters(
 ///
 /// What Redis or the connection said; a part may be removed.
 pub async fn refused(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
-    let (key, mut from, mut removed) = (keys.refused(), "-".to_owned(), 0);
-    loop {
-        let mut command = redis::cmd("XRANGE");
-        command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(REFUSED_AT_ONCE);
-        let entries: Vec<(String, Vec<Vec<u8>>)> = client.query(&command).await?;
-        let Some((last, _)) = entries.last() else { return Ok(removed) };
-        from = format!("({last}");
-        let is_of = |values: &[Vec<u8>]| {
-            // Three fields of our own stand before the event's.
-            let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");
-            own.is_some_and(|pair| pair[1] == subject.as_str().as_bytes())
-        };
-        let ids: Vec<&String> = entries.iter().filter(|(_, values)| is_of(values)).map(|(id, _)| id).collect();
-        if !ids.is_empty() {
-            removed += client.query::<u64>(redis::cmd("XDEL").arg(&key).arg(&ids)).await?;
-        }
-    }
+    let is_of = |values: &[Vec<u8>]| {
+        // Three fields of our own stand before the event's.
+        let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");
+        own.is_some_and(|pair| pair[1] == subject.as_str().as_bytes())
+    };
+    client.remove_entries(&keys.refused(), REFUSED_AT_ONCE, is_of).await
 }

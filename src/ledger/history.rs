@@ -67,7 +67,6 @@ struct DayInProgress {
 
 impl HistoryArchiver {
     /// For the partition with these keys; `None` where no history is kept.
-    #[must_use]
     pub fn new(keys: Keys, config: HistoryConfig) -> Option<Self> {
         let script = Script::with_prelude(include_str!("history.lua"));
         let (pending, unarchived) = (BTreeMap::new(), BTreeSet::new());
@@ -105,13 +104,11 @@ impl HistoryArchiver {
     }
 
     /// Whether counters of the day may be lost if they expire now.
-    #[must_use]
     pub fn is_pending(&self, day: Day) -> bool {
         self.pending.contains_key(&day)
     }
 
     /// The oldest day that is not archived.
-    #[must_use]
     pub fn next(&self) -> Option<Day> {
         self.pending.keys().next().copied()
     }

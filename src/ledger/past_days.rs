@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::RedisResult;
 
-use super::query::{metrics_of, pipeline, run};
+use super::query::{metrics_of, run};
 use crate::types::{Day, Keys, Metric, Subject, keys};
 use crate::wire::RedisClient;
 
@@ -29,15 +29,15 @@ pub async fn read(
         Some(metric) => [metric.clone()].into(),
         None => archived_metrics(client, keys).await?.into_iter().collect(),
     };
-    let hget = |key: String| {
-        let mut command = redis::cmd("HGET");
-        command.arg(key).arg(subject.as_str());
-        command
-    };
-    let values = metrics.iter().map(|metric| hget(keys.history(metric, bucket)));
-    let values: Vec<Option<Vec<u8>>> = run(client, &pipeline(values)).await?;
-    let units = counters.iter().map(|of| hget(keys.usage(&of.metric, of.period, bucket)));
-    let units: Vec<Option<u64>> = run(client, &pipeline(units)).await?;
+    let (mut values, mut units) = (redis::pipe(), redis::pipe());
+    for metric in &metrics {
+        values.cmd("HGET").arg(keys.history(metric, bucket)).arg(subject.as_str());
+    }
+    for of in &counters {
+        units.cmd("HGET").arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
+    }
+    let values: Vec<Option<Vec<u8>>> = run(client, &values).await?;
+    let units: Vec<Option<u64>> = run(client, &units).await?;
 
     let mut usage = DailyUsage::new();
     for (metric, value) in metrics.into_iter().zip(values) {

@@ -25,44 +25,31 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("pro
 const PROBE_TTL_S: u64 = 60;
 
 /// Why the dry run failed.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// A command of the commit failed.
     #[error("try a commit on {key}")]
     Redis {
-        /// The probe's stream.
         key: String,
-        /// What Redis said.
         #[source]
         source: RedisError,
     },
-    /// A command of the lease failed.
     #[error("try the lease on {key}")]
     Lease {
-        /// The probe's lease.
         key: String,
-        /// What Redis said.
         #[source]
         source: RedisError,
     },
     /// A command that is optional while running, but configured.
     #[error("try a commit on {key}: {what} was refused: {error}")]
     Refused {
-        /// The probe's stream.
         key: String,
         /// `group`, `trim` or `unlink`.
         what: String,
-        /// The server's words.
         error: String,
     },
-    /// The script answered something else than `committed`.
     #[error("try a commit on {key}: unexpected answer {answer}")]
-    Answer {
-        /// The probe's stream.
-        key: String,
-        /// The answer.
-        answer: String,
-    },
+    Answer { key: String, answer: String },
 }
 
 /// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming;

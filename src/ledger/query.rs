@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
+use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use super::batch::MetricPeriod;
 use crate::types::text::glob_literal;
@@ -37,12 +37,11 @@ pub async fn usage(
     asked.extend(also.iter().cloned());
     let asked: Vec<MetricPeriod> = asked.into_iter().collect();
     let bucket = keys::bucket(subject.as_str());
-    let counters = asked.iter().map(|of| {
-        let mut command = redis::cmd("HGET");
-        command.arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
-        command
-    });
-    let counts: Vec<Option<u64>> = run(client, &pipeline(counters)).await?;
+    let mut counters = redis::pipe();
+    for of in &asked {
+        counters.cmd("HGET").arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
+    }
+    let counts: Vec<Option<u64>> = run(client, &counters).await?;
     let records = records_of(client, keys, subject, &asked).await?;
     let usages = asked.into_iter().zip(counts).zip(records).map(|((of, used), records)| {
         let alerts = records.into_iter().flat_map(RaisedRecord::into_alerts).collect();
@@ -68,12 +67,11 @@ pub async fn alerts_of(
 pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
     for of in metrics_of(client, keys, periods).await? {
-        let buckets = (0..=u8::MAX).map(|bucket| {
-            let mut command = redis::cmd("HVALS");
-            command.arg(keys.raised(&of.metric, of.period, bucket));
-            command
-        });
-        let buckets: Vec<Vec<String>> = run(client, &pipeline(buckets)).await?;
+        let mut hashes = redis::pipe();
+        for bucket in 0..=u8::MAX {
+            hashes.cmd("HVALS").arg(keys.raised(&of.metric, of.period, bucket));
+        }
+        let buckets: Vec<Vec<String>> = run(client, &hashes).await?;
         let records = buckets.iter().flatten().filter_map(|text| record(text));
         alerts.extend(records.flat_map(RaisedRecord::into_alerts));
     }
@@ -87,12 +85,11 @@ pub(super) async fn metrics_of(
     keys: &Keys,
     periods: &[Period],
 ) -> RedisResult<Vec<MetricPeriod>> {
-    let sets = periods.iter().map(|period| {
-        let mut command = redis::cmd("SMEMBERS");
-        command.arg(keys.metrics(*period));
-        command
-    });
-    let sets: Vec<Vec<String>> = run(client, &pipeline(sets)).await?;
+    let mut sets = redis::pipe();
+    for period in periods {
+        sets.cmd("SMEMBERS").arg(keys.metrics(*period));
+    }
+    let sets: Vec<Vec<String>> = run(client, &sets).await?;
     let metrics = periods.iter().zip(sets).flat_map(|(period, names)| {
         let metrics = names.into_iter().filter_map(|name| name.parse::<Metric>().ok());
         metrics.map(|metric| MetricPeriod { metric, period: *period }).collect::<BTreeSet<_>>()
@@ -113,14 +110,13 @@ async fn records_of(
     let mut found: Vec<BTreeMap<u16, RaisedRecord>> = vec![BTreeMap::new(); asked.len()];
     let mut unfinished: Vec<(usize, u64)> = (0..asked.len()).map(|at| (at, 0)).collect();
     while !unfinished.is_empty() {
-        let slices = unfinished.iter().map(|(at, cursor)| {
+        let mut slices = redis::pipe();
+        for (at, cursor) in &unfinished {
             let MetricPeriod { metric, period } = &asked[*at];
-            let mut command = redis::cmd("HSCAN");
-            command.arg(keys.raised(metric, *period, bucket)).arg(*cursor);
-            command.arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            command
-        });
-        let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &pipeline(slices)).await?;
+            slices.cmd("HSCAN").arg(keys.raised(metric, *period, bucket)).arg(*cursor);
+            slices.arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+        }
+        let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &slices).await?;
         for ((at, cursor), (next, fields)) in unfinished.iter_mut().zip(slices) {
             for record in fields.iter().filter_map(|(_, text)| record(text)) {
                 // The subject may be the end of another one's name.
@@ -137,13 +133,6 @@ async fn records_of(
 
 fn record(text: &str) -> Option<RaisedRecord> {
     serde_json::from_str(text).ok()
-}
-
-pub(super) fn pipeline(commands: impl Iterator<Item = Cmd>) -> Pipeline {
-    commands.fold(redis::pipe(), |mut pipeline, command| {
-        pipeline.add_command(command);
-        pipeline
-    })
 }
 
 /// The replies, each of this type. Without a command nothing is sent.

@@ -24,14 +24,12 @@ const AT_ONCE: usize = 4;
 
 /// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have
 /// expired, and no longer means that nothing was used.
-#[must_use]
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
     // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it
     // began expires 14 days later, or 48 h after the end.
     let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
-    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-    let closed = last_day_end(period).plus(ms(late_max.saturating_add(Duration::from_secs(CLOSED_TTL_S))));
-    closed.min(period.ends_everywhere().plus(ms(Duration::from_secs(unclosed_s))))
+    let closed = last_day_end(period).after(late_max).after(Duration::from_secs(CLOSED_TTL_S));
+    closed.min(period.ends_everywhere().after(Duration::from_secs(unclosed_s)))
 }
 
 /// Shortens the time to live of periods that are over.
@@ -49,7 +47,6 @@ pub struct Retention {
 
 impl Retention {
     /// Retention for the partition with these keys, whose events may arrive `late_max` after their day's end.
-    #[must_use]
     pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
         let archiver = HistoryArchiver::new(keys.clone(), history);
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
@@ -64,10 +61,6 @@ impl Retention {
 
     /// Counters of these periods are about to be written; it is `now` on the server. Days that are over may be archived
     /// already.
-    ///
-    /// # Errors
-    ///
-    /// As [`HistoryArchiver::will_be_written`].
     pub async fn will_be_written(
         &mut self,
         client: &RedisClient,
@@ -130,7 +123,6 @@ impl Retention {
     }
 
     /// Whether a day is left to archive, given that all that arrived until `reached` is counted.
-    #[must_use]
     pub fn has_to_archive(&self, reached: UnixMs) -> bool {
         let next = self.archiver.as_ref().and_then(HistoryArchiver::next);
         next.is_some_and(|day| is_over(day.into(), reached, self.late_max))
@@ -182,8 +174,7 @@ fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Durat
 
 /// Whether no event that arrives from now on can belong to the period.
 fn is_over(period: Period, reached: UnixMs, late_max: Duration) -> bool {
-    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    last_day_end(period).plus(late_ms) <= reached
+    last_day_end(period).after(late_max) <= reached
 }
 
 /// When no event's day can lie in the period any more, lateness apart: that counts from the end of the event's day.

@@ -39,7 +39,6 @@ pub enum Reach {
 }
 
 /// The reachable thresholds of a limit, ascending. A threshold above 2^53 - 1 units is left out: no counter gets there.
-#[must_use]
 pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
     let mut ascending: Vec<Threshold> = thresholds
         .iter()
@@ -58,7 +57,6 @@ impl Threshold {
     ///
     /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing,
     /// where the limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
-    #[must_use]
     pub fn is_raised_by(&self, reach: Reach, period: PeriodState, before: Option<&RaisedRecord>) -> bool {
         match (reach, before) {
             (Reach::Below, _) | (Reach::Above, Some(_)) => false,
@@ -85,7 +83,6 @@ impl Threshold {
 
 /// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`;
 /// [`NO_THRESHOLD`] where none is. `before` tells what was raised of each percentage.
-#[must_use]
 pub fn next_threshold<'a>(
     thresholds: &[Threshold],
     total: u64,

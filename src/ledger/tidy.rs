@@ -31,7 +31,6 @@ pub enum TidyWarning {
 
 impl Tidier {
     /// For the partition with these keys.
-    #[must_use]
     pub fn new(keys: Keys, trim: TrimPolicy) -> Self {
         Self { keys, trim, script: Script::with_prelude(include_str!("tidy.lua")) }
     }

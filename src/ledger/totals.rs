@@ -97,13 +97,11 @@ impl HeldTotals {
     }
 
     /// How often all was forgotten.
-    #[must_use]
     pub const fn epoch(&self) -> u32 {
         self.epoch
     }
 
     /// Whether so much is held that it is better to begin anew: producers may invent metrics without an end.
-    #[must_use]
     pub fn is_overgrown(&self, subjects_max: usize) -> bool {
         self.counters.len() > METRIC_PERIODS_MAX
             || self.metrics.len() > METRIC_PERIODS_MAX
@@ -123,7 +121,6 @@ impl HeldTotals {
     }
 
     /// The metric of a number.
-    #[must_use]
     pub fn metric(&self, id: u32) -> &Metric {
         &self.metrics[id as usize]
     }
@@ -140,19 +137,16 @@ impl HeldTotals {
     }
 
     /// Metric and period of a hash.
-    #[must_use]
     pub fn metric_period(&self, counter: u32) -> &MetricPeriod {
         &self.counters[(counter / u32::from(BUCKETS)) as usize].of
     }
 
     /// Bucket of a hash.
-    #[must_use]
     pub fn bucket(counter: u32) -> u8 {
         u8::try_from(counter % u32::from(BUCKETS)).unwrap_or(u8::MAX)
     }
 
     /// The row, where it is held.
-    #[must_use]
     pub fn find(&self, key: RowKey) -> Option<u32> {
         let is = |at: &u32| self.key(*at) == key;
         self.index.find(self.hasher.hash_one(key), is).copied()
@@ -164,13 +158,11 @@ impl HeldTotals {
     }
 
     /// The row at a position.
-    #[must_use]
     pub fn row(&self, at: u32) -> &TotalRow {
         &self.rows[at as usize]
     }
 
     /// What the row at a position stands at, which may be one of rows that were forgotten: then any number.
-    #[must_use]
     pub fn peek(&self, at: u32) -> u64 {
         self.rows.get(at as usize).map_or(0, |row| row.total)
     }
@@ -181,7 +173,6 @@ impl HeldTotals {
     }
 
     /// Where the row's subject is held, and in which hash it lies.
-    #[must_use]
     pub fn key_of(&self, at: u32) -> RowKey {
         self.key(at)
     }
@@ -313,7 +304,6 @@ impl HeldTotals {
 
 /// How long what belongs to a period lives from its last write: 14 days, and at least until 48 hours after the period
 /// has ended everywhere.
-#[must_use]
 pub fn ttl_s(period: Period, now: UnixMs) -> u64 {
     let left = match period.window() {
         // These are over long before 14 days.

@@ -29,7 +29,6 @@ text_enum! {
 
 impl DeliveryAction {
     /// What has become of a delivery, as `replayed`.
-    #[must_use]
     pub const fn done(self) -> &'static str {
         match self {
             Self::Replay => "replayed",
@@ -40,7 +39,6 @@ impl DeliveryAction {
     }
 
     /// The states from which it takes deliveries; the first where nobody names one.
-    #[must_use]
     pub const fn takes(self) -> &'static [DeliveryState] {
         match self {
             Self::Replay | Self::Discard => &[DeliveryState::Dead],
@@ -50,7 +48,6 @@ impl DeliveryAction {
     }
 
     /// Where a delivery stands afterwards.
-    #[must_use]
     pub const fn leaves(self) -> DeliveryState {
         match self {
             Self::Replay | Self::Retry => DeliveryState::Pending,
@@ -71,7 +68,6 @@ pub struct ActionResult {
 
 impl ActionResult {
     /// What became of it in one word, as programs are told.
-    #[must_use]
     pub fn word(&self, action: DeliveryAction) -> &'static str {
         match self.answer {
             ActionAnswer::Done => action.done(),
@@ -83,7 +79,6 @@ impl ActionResult {
     }
 
     /// Where the delivery stands now; `None` where there is none.
-    #[must_use]
     pub const fn state(&self, action: DeliveryAction) -> Option<DeliveryState> {
         match self.answer {
             ActionAnswer::Done => Some(action.leaves()),

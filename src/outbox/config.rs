@@ -65,7 +65,6 @@ pub struct RetryConfig {
 
 impl RetryConfig {
     /// The delays of this configuration.
-    #[must_use]
     pub const fn schedule(&self) -> BackoffPolicy {
         BackoffPolicy { first: self.first, factor: self.factor, max_interval: self.max_interval }
     }

@@ -67,7 +67,6 @@ pub struct DispatcherParts<N> {
 
 impl<N: Notifier> Dispatcher<N> {
     /// A dispatcher that does nothing until it runs.
-    #[must_use]
     pub fn new(parts: DispatcherParts<N>) -> Self {
         Self { parts, nonce: nonce() }
     }

@@ -31,7 +31,6 @@ pub enum Operation {
 
 impl Operation {
     /// The operation as a metric's label.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadOutbox => "read_outbox",
@@ -64,31 +63,22 @@ impl fmt::Display for Operation {
 }
 
 /// A call to Redis that did not do its work. May be cloned, because one call may have been made for several deliveries.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OutboxError {
     /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is
     /// safe to repeat.
     #[error("{operation} {of}")]
     Redis {
-        /// What was being done.
         operation: Operation,
         /// With what: an alert, a delivery, a stream.
         of: String,
-        /// What Redis said.
         #[source]
         source: RedisError,
     },
     /// A script answered with a word that its wrapper does not know: two versions of quotabell, or a bug.
     #[error("{operation} {of}: the script answered {answer:?}, which is none of its answers")]
-    Answer {
-        /// What was being done.
-        operation: Operation,
-        /// With what.
-        of: String,
-        /// The word.
-        answer: String,
-    },
-    /// The contacts of a subject could not be read.
+    Answer { operation: Operation, of: String, answer: String },
     #[error(transparent)]
     Contacts(#[from] crate::contacts::resolver::ResolveContactsError),
 }
@@ -101,7 +91,6 @@ impl OutboxError {
     }
 
     /// What the failure means for whoever made the call.
-    #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::Redis { source, .. } => error_kind(source),
@@ -112,7 +101,6 @@ impl OutboxError {
 
     /// Whether a loop has to end: a key of ours holds something else, or we are not let in. Waiting mends neither, and
     /// going on would mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
-    #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied)
     }

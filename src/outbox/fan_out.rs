@@ -40,7 +40,6 @@ pub enum FanOutSource<'a> {
 
 impl<'a> FanOutSource<'a> {
     /// The entry of the outbox, if it is one.
-    #[must_use]
     pub const fn entry(self) -> Option<&'a str> {
         match self {
             Self::Outbox { entry } => Some(entry),
@@ -64,7 +63,6 @@ pub enum FanOutAnswer {
 
 impl FanOutAnswer {
     /// What was done, if anything was.
-    #[must_use]
     pub const fn done(&self) -> Option<&FanOutResult> {
         match self {
             Self::Done(result) => Some(result),
@@ -130,7 +128,6 @@ impl SourceEnd {
 }
 
 /// The deliveries that an alert should have: one per recipient, and the one that waits for a contact.
-#[must_use]
 pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
     let want = |channel, contact: ContactId, destination| WantedDelivery {
         id: DeliveryId::of(&alert.id, &contact),

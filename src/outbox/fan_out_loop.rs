@@ -70,7 +70,6 @@ struct OutboxEntry {
 
 impl FanOutLoop {
     /// A loop that does nothing until it runs.
-    #[must_use]
     pub fn new(parts: FanOutParts) -> Self {
         Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log: NoContactLog::default() }
     }

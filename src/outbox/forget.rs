@@ -30,22 +30,11 @@ pub struct ForgottenDeliveries {
 ///
 /// What Redis or the connection said; a part may be removed.
 pub async fn forget_alerts(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
-    let (key, mut from, mut removed) = (keys.outbox(), "-".to_owned(), 0);
-    loop {
-        let mut command = redis::cmd("XRANGE");
-        command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(ALERTS_AT_ONCE);
-        let entries: Vec<(String, Vec<String>)> = client.query(&command).await?;
-        let Some((last, _)) = entries.last() else { return Ok(removed) };
-        from = format!("({last}");
-        let is_of = |values: &[String]| {
-            let alert = values.get(1).and_then(|json| serde_json::from_str::<Alert>(json).ok());
-            alert.is_some_and(|alert| alert.subject == *subject)
-        };
-        let ids: Vec<&String> = entries.iter().filter(|(_, values)| is_of(values)).map(|(id, _)| id).collect();
-        if !ids.is_empty() {
-            removed += client.query::<u64>(redis::cmd("XDEL").arg(&key).arg(&ids)).await?;
-        }
-    }
+    let is_of = |values: &[Vec<u8>]| {
+        let alert = values.get(1).and_then(|json| serde_json::from_slice::<Alert>(json).ok());
+        alert.is_some_and(|alert| alert.subject == *subject)
+    };
+    client.remove_entries(&keys.outbox(), ALERTS_AT_ONCE, is_of).await
 }
 
 /// Removes these deliveries, as far as they are the subject's. Repeatable.

@@ -42,13 +42,11 @@ impl LeaseTimes {
     }
 
     /// The same time for every delivery.
-    #[must_use]
     pub const fn all(time: Duration) -> Self {
         Self { sending: [time; Channel::SENDING.len()], none: time }
     }
 
     /// The time of one channel.
-    #[must_use]
     pub fn get(&self, channel: Channel) -> Duration {
         let times = Channel::SENDING.into_iter().zip(self.sending);
         times.into_iter().find(|(known, _)| *known == channel).map_or(self.none, |(_, time)| time)

@@ -91,7 +91,6 @@ const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 /// An alert whose period ended longer ago than this before its first attempt is recorded, not sent: an old stream that
 /// is read for the first time must not mail anybody about last month, and an alert that nobody can be told of must not
 /// wait for ever. An hour is of no interest any more while a day still is.
-#[must_use]
 pub const fn expires_after_hours(window: Window) -> i64 {
     match window {
         Window::Hour => 2,

@@ -15,13 +15,11 @@ pub struct NewDeliveries {
 
 impl NewDeliveries {
     /// For so many partitions.
-    #[must_use]
     pub fn new(count: u32) -> Self {
         Self { of: PartitionNumber::all(count).map(|_| Arc::default()).collect() }
     }
 
     /// That of one partition.
-    #[must_use]
     pub fn of(&self, partition: PartitionNumber) -> &Arc<Notify> {
         &self.of[partition.get() as usize]
     }

@@ -68,7 +68,6 @@ pub struct ChannelNotifier {
 impl ChannelNotifier {
     /// A notifier that sends through `channels`, as far as `caps` allow. `consents` draws what requests for consent
     /// show.
-    #[must_use]
     pub fn new(channels: Arc<Channels>, caps: Caps, retry: RetryConfig, consents: Arc<dyn ConsentRequests>) -> Self {
         Self { channels, caps, retry, consents }
     }
@@ -190,12 +189,8 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
     let Notification::Verification(asked) = request.notification else { return settlement };
     match settlement {
-        Settlement::Retry(outcome, wait) => {
-            let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-            match request.now.plus(wait_ms) > asked.expires_at_ms {
-                true => Settlement::ExpiredAfter(outcome),
-                false => Settlement::Retry(outcome, wait),
-            }
+        Settlement::Retry(outcome, wait) if request.now.after(wait) > asked.expires_at_ms => {
+            Settlement::ExpiredAfter(outcome)
         }
         other => other,
     }

@@ -20,7 +20,6 @@ impl Recipients {
     /// Where nobody but disabled contacts would hear it, it goes to the subject's other contacts, whatever they hear
     /// otherwise; without any, to the contacts of the operator that get notices. So a contact that is disabled silences
     /// no alert.
-    #[must_use]
     pub fn of(alert: &Alert, contacts: &ResolvedContacts, jump: JumpPolicy) -> Self {
         let hears = |contact: &Contact| hears(&contact.filter, alert, jump);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;

@@ -31,7 +31,6 @@ pub struct EndedAttempt {
 /// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one
 /// and is judged here, after a failure, however long a worker was away; and in `lease.lua` for deliveries that wait
 /// behind an open circuit.
-#[must_use]
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, now } = ended;
     match outcome.class {
@@ -50,7 +49,6 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
 }
 
 /// How long failures of this class are tried again; `configured` is the operator's `retry.give_up_after`.
-#[must_use]
 pub fn give_up_after(class: OutcomeClass, configured: Duration) -> Duration {
     match class {
         OutcomeClass::Rejected => configured.min(REJECTED_FOR_MAX),

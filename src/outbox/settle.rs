@@ -53,7 +53,6 @@ pub enum Settlement {
 
 impl Settlement {
     /// The state in which the delivery is afterwards.
-    #[must_use]
     pub const fn state(&self) -> DeliveryState {
         match self {
             Self::Delivered(_) => DeliveryState::Delivered,
@@ -66,7 +65,6 @@ impl Settlement {
     }
 
     /// The outcome of the attempt, when one took place.
-    #[must_use]
     pub const fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::Delivered(outcome)

@@ -26,28 +26,27 @@ pub(super) fn log_settlement(
         count_ended(*channel, state);
     }
     let channel = channel.as_str();
+    let outcome = settlement.outcome();
+    let status = outcome.and_then(|outcome| outcome.status);
+    let error = outcome.and_then(|outcome| outcome.error.as_deref()).unwrap_or_default();
     match settlement {
         Settlement::Delivered(outcome) => {
             let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
             // A u128 would stand in JSON as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(subject, alert, request, %delivery, attempt, channel, status = outcome.status, took_ms, "delivered");
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, status, took_ms, "delivered");
         }
-        Settlement::Retry(outcome, wait) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+        Settlement::Retry(_, wait) => {
             tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
         }
-        Settlement::Dead(outcome) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+        Settlement::Dead(_) => {
             tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
         }
-        Settlement::ContactDisabled(outcome) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+        Settlement::ContactDisabled(_) => {
             tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
         }
-        Settlement::ExpiredAfter(outcome) => {
-            let (status, error) = (outcome.status, outcome.error.as_deref().unwrap_or_default());
+        Settlement::ExpiredAfter(_) => {
             tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next would come too late: expired");
         }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {

@@ -46,7 +46,6 @@ pub(super) struct SlotPermits {
 
 impl Slots {
     /// As many as `delivery.concurrency` says.
-    #[must_use]
     pub fn new(config: &DeliveryConfig) -> Self {
         let all = config.concurrency as usize;
         Self { all: Arc::new(Semaphore::new(all)), unhealthy: Arc::new(Semaphore::new(all.div_ceil(2))) }

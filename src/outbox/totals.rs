@@ -89,7 +89,6 @@ impl Totals {
 
 impl Totals {
     /// The counts that are stored, by their names.
-    #[must_use]
     pub const fn counts(&self) -> [(&'static str, u64); 10] {
         [
             ("counted", self.counted),

@@ -25,7 +25,6 @@ pub struct Waker {
 
 impl Waker {
     /// A waker that does nothing until it runs.
-    #[must_use]
     pub const fn new(
         partitions: Partitions,
         contacts: Arc<ContactResolver>,

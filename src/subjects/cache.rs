@@ -67,7 +67,6 @@ enum Held {
 
 impl<Extra> CachedSubject<Extra> {
     /// The settings, unless they have to be read first.
-    #[must_use]
     pub const fn profile(&self) -> Option<&Arc<Profile>> {
         match &self.profile {
             Held::Fresh(profile) => Some(profile),
@@ -78,7 +77,6 @@ impl<Extra> CachedSubject<Extra> {
 
 impl<Extra: Default> SettingsCache<Extra> {
     /// An empty table for about `entries_max` subjects.
-    #[must_use]
     pub fn new(entries_max: usize, plans: &Plans) -> Self {
         Self {
             table: HashTable::new(),
@@ -92,7 +90,6 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     /// The position of a subject that is held.
-    #[must_use]
     pub fn find(&self, subject: &[u8]) -> Option<u32> {
         let is = |at: &u32| self.slots[*at as usize].subject.as_str().as_bytes() == subject;
         self.table.find(self.hasher.hash_one(subject), is).copied()
@@ -123,7 +120,6 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     /// The subject at a position that [`Self::find`] or [`Self::add`] gave.
-    #[must_use]
     pub fn slot(&self, at: u32) -> &CachedSubject<Extra> {
         &self.slots[at as usize]
     }
@@ -134,13 +130,11 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     /// How many subjects are held.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
     /// Whether none is held.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -246,7 +240,6 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     /// How many subjects are held at most, about.
-    #[must_use]
     pub const fn entries_max(&self) -> usize {
         self.entries_max
     }

@@ -61,7 +61,6 @@ enum Begun {
 impl SettingsLookup {
     /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a
     /// [`super::watch::ChangeListener`].
-    #[must_use]
     pub fn new(keys: Keys, plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
         let cache = SettingsCache::new(cache_entries, &plans);
         let held = Mutex::new(HeldSettings { cache, moment: 0, all_changed: 0 });

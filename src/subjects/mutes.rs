@@ -16,7 +16,6 @@ use crate::wire::RedisClient;
 const MUTED: &str = "muted";
 
 /// The field that holds the mute of the subject, or of one metric of it.
-#[must_use]
 pub fn mute_field(metric: Option<&Metric>) -> String {
     metric.map_or_else(|| MUTED.to_owned(), |metric| format!("{MUTED}:{metric}"))
 }
@@ -32,7 +31,6 @@ pub struct SubjectMutes {
 
 impl SubjectMutes {
     /// Reads them from the fields of the hash, without those that have ended; and says what can't be read.
-    #[must_use]
     pub fn read<F: AsRef<[u8]>, V: AsRef<[u8]>>(
         fields: impl IntoIterator<Item = (F, V)>,
         now: UnixMs,
@@ -63,7 +61,6 @@ impl SubjectMutes {
     }
 
     /// Why alerts of this metric are not sent, if so.
-    #[must_use]
     pub fn of<'a>(&'a self, metric: &'a Metric) -> Option<MutedPart<'a>> {
         let subject = self.subject.as_ref().map(|mute| MutedPart { metric: None, mute });
         subject.or_else(|| Some(MutedPart { metric: Some(metric), mute: self.metrics.get(metric)? }))

@@ -38,27 +38,18 @@ struct PlanSet {
 }
 
 /// The plans of an unchecked configuration can't be used.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlansError {
-    /// The default plan is not among the plans.
     #[error("default_plan {0:?} is not one of the plans")]
     NoSuchPlan(String),
     /// A rate that its limiter can't hold.
     #[error("plans.{plan}.rate.{}: {rate}", .rate.metric)]
-    Rate {
-        /// The plan.
-        plan: String,
-        /// The rate.
-        rate: UnsupportedRate,
-    },
+    Rate { plan: String, rate: UnsupportedRate },
 }
 
 impl Plans {
     /// Takes the plans of a checked configuration.
-    ///
-    /// # Errors
-    ///
-    /// [`PlansError`], only for a configuration that was not checked.
     pub fn new(plans: &BTreeMap<String, PlanConfig>, default: &str) -> Result<Self, PlansError> {
         let by_name: BTreeMap<String, Arc<Plan>> =
             plans.iter().map(|(name, plan)| Ok((name.clone(), shared(name, plan)?))).collect::<Result<_, _>>()?;
@@ -68,32 +59,27 @@ impl Plans {
     }
 
     /// The plan of this name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Plan>> {
         self.in_effect().by_name.get(name).cloned()
     }
 
     /// The names of all plans, in order.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.in_effect().by_name.keys().cloned().collect()
     }
 
     /// The metrics of which a plan has a rate.
-    #[must_use]
     pub fn limited_by_rates(&self) -> Vec<Metric> {
         self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
     }
 
     /// The plan of a subject that names none.
-    #[must_use]
     pub fn default_plan(&self) -> Arc<Plan> {
         Arc::clone(&self.in_effect().default)
     }
 
     /// A text that differs whenever a limit or threshold of a plan differs; two daemons on one stream should agree on
     /// it. Rates are left out: they count nothing.
-    #[must_use]
     pub fn fingerprint(&self) -> Arc<str> {
         Arc::clone(&self.in_effect().fingerprint)
     }

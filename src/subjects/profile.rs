@@ -27,7 +27,6 @@ pub struct Profile {
 
 impl Profile {
     /// The settings of a subject that Redis does not know.
-    #[must_use]
     pub fn of_unknown(plans: &Plans) -> Self {
         Self {
             plan: plans.default_plan(),
@@ -41,7 +40,6 @@ impl Profile {
 
     /// The settings of a subject of which nothing can be read and nothing was read before: it is counted and not
     /// judged.
-    #[must_use]
     pub fn unreadable(plans: &Plans) -> Self {
         Self { judged: false, ..Self::of_unknown(plans) }
     }
@@ -50,7 +48,6 @@ impl Profile {
     ///
     /// Also returns what could not be read; the caller says it once. Contacts and locale are not looked at: a delivery
     /// reads them.
-    #[must_use]
     pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
         let record::ParsedRecord { record: own, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -93,56 +90,47 @@ impl Profile {
     }
 
     /// The plan's name.
-    #[must_use]
     pub fn plan(&self) -> &Arc<str> {
         &self.plan.name
     }
 
     /// Whether this is the plan it has.
-    #[must_use]
     pub fn has_plan(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan)
     }
 
     /// The zone in which the subject's days, weeks and months lie.
-    #[must_use]
     pub const fn zone(&self) -> Tz {
         self.zone
     }
 
     /// The day of the month on which the subject's months begin.
-    #[must_use]
     pub const fn billing_day(&self) -> BillingDay {
         self.billing_day
     }
 
     /// Whether thresholds are judged at all; not while a field is unreadable and has no last good value.
-    #[must_use]
     pub const fn is_judged(&self) -> bool {
         self.judged
     }
 
     /// The limits of this metric, ascending by window: the subject's own, else the plan's. The two are not mixed, so
     /// that an own limit can also take a window of the plan away.
-    #[must_use]
     pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
     }
 
     /// Units a day of this metric.
-    #[must_use]
     pub fn limit(&self, metric: &Metric) -> Option<Units> {
         self.limits_of(metric).iter().find(|limit| limit.window == Window::Day).map(|limit| limit.units)
     }
 
     /// The limiter of this metric in the plan.
-    #[must_use]
     pub fn limiter(&self, metric: &Metric) -> Option<&Limiter> {
         self.plan.limiters.get(metric)
     }
 
     /// Every metric with limits, and these.
-    #[must_use]
     pub fn limits(&self) -> BTreeMap<Metric, Limits> {
         let mut limits = self.plan.limits.clone();
         limits.extend(self.limits.clone());
@@ -150,7 +138,6 @@ impl Profile {
     }
 
     /// The percentages at which alerts are due: the subject's own, else the plan's.
-    #[must_use]
     pub fn thresholds(&self) -> &[Percent] {
         self.thresholds.as_deref().unwrap_or(&self.plan.thresholds)
     }

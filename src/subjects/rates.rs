@@ -27,7 +27,6 @@ pub struct RateConfig {
 
 impl RateConfig {
     /// Whether there is nothing to judge.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rates.is_empty()
     }

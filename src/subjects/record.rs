@@ -66,7 +66,6 @@ pub struct ParsedRecord {
 
 impl FieldError {
     /// A plan that the configuration does not have.
-    #[must_use]
     pub fn no_such_plan(name: &str) -> Self {
         Self { field: PLAN.to_owned(), why: format!("{name:?} is not one of the configured plans") }
     }
@@ -74,7 +73,6 @@ impl FieldError {
 
 impl SubjectRecord {
     /// Reads the fields of the hash as HGETALL returns them. Pure.
-    #[must_use]
     pub fn parse<F: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = (F, V)>) -> ParsedRecord {
         let mut parsed = ParsedRecord::default();
         for (field, value) in fields {
@@ -109,7 +107,6 @@ impl SubjectRecord {
     }
 
     /// The fields as HSET takes them; what the record does not have is left out.
-    #[must_use]
     pub fn to_fields(&self) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         fields.extend(self.plan.clone().map(|plan| (PLAN.to_owned(), plan)));
@@ -124,19 +121,16 @@ impl SubjectRecord {
 }
 
 /// Whether a field of the hash is one that a record has.
-#[must_use]
 pub fn is_setting(field: &str) -> bool {
     [PLAN, TIMEZONE, BILLING_DAY, THRESHOLDS, LOCALE].contains(&field) || field.starts_with(LIMIT_PREFIX)
 }
 
 /// `limit:<metric>`.
-#[must_use]
 pub fn limit_field(metric: &Metric) -> String {
     format!("{LIMIT_PREFIX}{metric}")
 }
 
 /// `80,100`, ascending.
-#[must_use]
 pub fn write_thresholds(thresholds: &[Percent]) -> String {
     let mut sorted = thresholds.to_vec();
     sorted.sort_unstable();

@@ -56,7 +56,6 @@ pub enum SubjectChanges {
 
 impl ChangeFeed {
     /// Takes what has changed since the last call. Always [`SubjectChanges::Any`] while nobody is listening to Redis.
-    #[must_use]
     pub fn take(&self) -> SubjectChanges {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let subjects = std::mem::take(&mut pending.subjects);
@@ -65,7 +64,6 @@ impl ChangeFeed {
     }
 
     /// Whether somebody listens to Redis, so that what is not named has not changed.
-    #[must_use]
     pub fn is_live(&self) -> bool {
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).live
     }
@@ -119,7 +117,6 @@ pub struct ChangeListener {
 
 impl ChangeListener {
     /// A listener that tells each of `readers`. Connects nowhere yet.
-    #[must_use]
     pub fn new(endpoint: RedisEndpoint, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
         Self { endpoint, prefix: keys.subject_prefix().into(), readers }
     }

@@ -23,7 +23,6 @@ pub enum Exit {
 
 impl Exit {
     /// The number that the shell sees.
-    #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -56,28 +55,21 @@ impl std::error::Error for Advised {
 }
 
 /// Adds to a failure what to do about it; exit 1.
-///
-/// # Errors
-///
-/// The same failure with the hint.
 pub fn with_hint<T, E: Into<anyhow::Error>>(result: Result<T, E>, hint: impl fmt::Display) -> anyhow::Result<T> {
     result.map_err(|error| advised(error.into(), hint, Exit::Failed))
 }
 
 /// What was asked can't be done.
-#[must_use]
 pub fn failed(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
     advised(anyhow::anyhow!("{message}"), hint, Exit::Failed)
 }
 
 /// The command line is wrong in a way that the parser of arguments can't see.
-#[must_use]
 pub fn usage(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
     advised(anyhow::anyhow!("{message}"), hint, Exit::Usage)
 }
 
 /// A configuration or a template is wrong.
-#[must_use]
 pub fn misconfigured(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
     advised(anyhow::anyhow!("{message}"), hint, Exit::Configuration)
 }
@@ -96,7 +88,6 @@ pub struct ExitReport {
 }
 
 /// Judges how a verb ended. Pure.
-#[must_use]
 pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
     match outcome {
         Ok(()) => ExitReport { exit: Exit::Done, text: String::new() },
@@ -165,7 +156,6 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
 }
 
 /// What to do about a failed call to Redis.
-#[must_use]
 pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Unreachable => {
@@ -189,7 +179,6 @@ pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
 }
 
 /// Turns what the parser of arguments says into our form: its tip becomes the hint, at the end. Pure.
-#[must_use]
 pub fn report_usage(rendered: &str) -> ExitReport {
     const TIP: &str = "tip: ";
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");

@@ -22,7 +22,6 @@ pub struct FormatArgs {
 
 impl FormatArgs {
     /// What the flag asks for.
-    #[must_use]
     pub const fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Table }
     }
@@ -48,7 +47,6 @@ pub struct Output {
 
 impl Output {
     /// Stdout of this process.
-    #[must_use]
     pub fn stdout() -> Self {
         let styling = Styling::of(&io::stdout());
         let columns = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
@@ -139,13 +137,11 @@ const WRITE: &str = "write to stdout";
 const TERMINAL_COLUMNS: usize = 80;
 
 /// A value or a dash.
-#[must_use]
 pub fn or_dash(value: Option<impl fmt::Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// A duration in its largest whole unit: `59s`, `59m`, `47h`, `14d`.
-#[must_use]
 pub fn rounded(duration: Duration) -> String {
     match duration.as_secs() {
         s @ 0..60 => format!("{s}s"),

@@ -15,7 +15,6 @@ pub enum ProgressUnit {
 
 /// A bar over `total`; a hidden one where stderr is no terminal. It draws at most a few times a second, so counting is
 /// cheap.
-#[must_use]
 pub fn bar(total: u64, unit: ProgressUnit) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -23,7 +23,6 @@ pub enum Styling {
 
 impl Styling {
     /// What a stream is to get: only a terminal is asked, and only one that was not told otherwise (no-color.org).
-    #[must_use]
     pub fn of(stream: &impl IsTerminal) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -31,7 +30,6 @@ impl Styling {
     }
 
     /// The text in a colour, where there are colours.
-    #[must_use]
     pub fn paint(self, color: Color, text: impl fmt::Display) -> String {
         match self {
             Self::Ansi => format!("\x1b[{}m{text}\x1b[0m", color.sgr()),
@@ -86,7 +84,6 @@ struct ColumnColor {
 
 impl Table {
     /// A table with this heading.
-    #[must_use]
     pub fn new(heading: &[&str]) -> Self {
         Self {
             heading: heading.iter().map(ToString::to_string).collect(),

@@ -37,3 +37,45 @@ impl RateDecision {
         matches!(self.admission, Admission::Admitted)
     }
 }
+
+/// How each limiter of a rate is called: by the script of its module, with its arguments, and its reply is a decision.
+macro_rules! rate_calls {
+    ($limiter:ty) => {
+        impl $limiter {
+            /// Takes units, if `key` has room for all of them. Not repeatable: a call sent again takes again.
+            ///
+            /// # Errors
+            ///
+            /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
+            pub async fn take(
+                &self,
+                client: &$crate::wire::RedisClient,
+                key: &str,
+                units: $crate::types::Units,
+            ) -> redis::RedisResult<RateDecision> {
+                self.call(client, key, units.get()).await
+            }
+
+            /// Asks whether one unit would be admitted now, and takes nothing.
+            ///
+            /// # Errors
+            ///
+            /// What Redis or the connection said.
+            pub async fn ask(&self, client: &$crate::wire::RedisClient, key: &str) -> redis::RedisResult<RateDecision> {
+                self.call(client, key, 0).await
+            }
+
+            async fn call(
+                &self,
+                client: &$crate::wire::RedisClient,
+                key: &str,
+                units: u64,
+            ) -> redis::RedisResult<RateDecision> {
+                let call = SCRIPT.call().key(super::bounds::bounded(key)).arg(&self.arguments(units)[..]);
+                Ok(self.decision(call.run(client).await?, units))
+            }
+        }
+    };
+}
+
+pub(super) use rate_calls;

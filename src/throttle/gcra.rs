@@ -7,12 +7,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::RedisResult;
+use crate::types::Rate;
+use crate::wire::Script;
 
-use crate::types::{Rate, Units};
-use crate::wire::{RedisClient, Script};
-
-use super::bounds::{bounded, us};
+use super::bounds::us;
+use super::decision::rate_calls;
 use super::{Admission, RateDecision};
 
 /// The source, for scripts that call it as a function.
@@ -31,34 +30,13 @@ pub(crate) type GcraReply = (i64, u64, u64);
 /// A stretch of time in parts of 1/limit us: exact, and within 128 bits for any rate.
 type Parts = u128;
 
+rate_calls!(Gcra);
+
 impl Gcra {
     /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { rate }
-    }
-
-    /// Takes units, if the bucket of `key` has room for all of them. Not repeatable: a call sent again takes again.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
-    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<RateDecision> {
-        self.call(client, key, units.get()).await
-    }
-
-    /// Asks whether one unit would be admitted now, and takes nothing.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
-    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
-        self.call(client, key, 0).await
-    }
-
-    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<RateDecision> {
-        let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
-        Ok(self.decision(call.run(client).await?, units))
     }
 
     /// ARGV of the script. More units than the limit cost more than the bucket holds, however many they are.

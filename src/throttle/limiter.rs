@@ -99,7 +99,7 @@ impl Limiter {
                 limiter.decision((admitted, whole(used)?, whole(left_ms)?), units)
             }
             (By::Sliding(limiter), &[admitted, used, reset_us, retry_us]) => {
-                limiter.decision((admitted, whole(used)?, whole(reset_us)?, retry_us))
+                limiter.decision((admitted, whole(used)?, whole(reset_us)?, retry_us), units)
             }
             (By::Gcra(limiter), &[admitted, ahead_us, rest]) => {
                 limiter.decision((admitted, whole(ahead_us)?, whole(rest)?), units)

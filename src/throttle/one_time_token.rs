@@ -28,12 +28,11 @@ pub enum TokenCreation {
 }
 
 /// Why a token could not be created.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum OneTimeTokenError {
-    /// The metadata is too long.
     #[error("metadata of a token has {0} bytes, at most {METADATA_BYTES_MAX} are allowed")]
     MetadataTooLong(usize),
-    /// What Redis or the connection said.
     #[error("create a token")]
     Redis(#[from] RedisError),
 }

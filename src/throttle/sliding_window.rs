@@ -7,12 +7,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::RedisResult;
+use crate::types::Rate;
+use crate::wire::Script;
 
-use crate::types::{Rate, Units};
-use crate::wire::{RedisClient, Script};
-
-use super::bounds::{MEMBERS_MAX, TooManyMembers, bounded, us};
+use super::bounds::{MEMBERS_MAX, TooManyMembers, us};
+use super::decision::rate_calls;
 use super::{Admission, RateDecision};
 
 /// The source, for scripts that call it as a function.
@@ -28,6 +27,8 @@ pub struct SlidingWindow {
 /// What `sliding_window.lua` answers: admitted, units used, us until the reset, us until a retry or -1.
 pub(crate) type SlidingWindowReply = (i64, u64, u64, i64);
 
+rate_calls!(SlidingWindow);
+
 impl SlidingWindow {
     /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
     ///
@@ -41,37 +42,17 @@ impl SlidingWindow {
         Ok(Self { rate })
     }
 
-    /// Takes units, if the window of `key` that ends now has room for all of them. Not repeatable: a call sent again
-    /// takes again.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
-    pub async fn take(&self, client: &RedisClient, key: &str, units: Units) -> RedisResult<RateDecision> {
-        self.call(client, key, units.get()).await
-    }
-
-    /// Asks whether one unit would be admitted now, and takes nothing.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
-    pub async fn ask(&self, client: &RedisClient, key: &str) -> RedisResult<RateDecision> {
-        self.call(client, key, 0).await
-    }
-
-    async fn call(&self, client: &RedisClient, key: &str, units: u64) -> RedisResult<RateDecision> {
-        let call = SCRIPT.call().key(bounded(key)).arg(&self.arguments(units)[..]);
-        Ok(self.decision(call.run(client).await?))
-    }
-
     /// ARGV of the script.
     pub(crate) fn arguments(&self, units: u64) -> [u64; 3] {
         [self.rate.limit().get(), us(self.rate.window()), units]
     }
 
-    /// What the script's reply means.
-    pub(crate) fn decision(&self, (admitted, used, reset_us, retry_us): SlidingWindowReply) -> RateDecision {
+    /// What the script's reply means, for however many units.
+    pub(crate) fn decision(
+        &self,
+        (admitted, used, reset_us, retry_us): SlidingWindowReply,
+        _units: u64,
+    ) -> RateDecision {
         let limit = self.rate.limit();
         let admission = match admitted {
             1 => Admission::Admitted,

@@ -33,7 +33,6 @@ impl AlertId {
     /// The id of the one alert that this deployment can raise of a threshold.
     ///
     /// SHA-256 over the length-prefixed parts, so that no two different ones share a hash input.
-    #[must_use]
     pub fn of(instance: &Instance, key: &AlertKey<'_>) -> Self {
         let AlertKey { subject, metric, period, percent, units } = *key;
         let (window, period) = (period.window().as_str(), period.to_string());
@@ -107,13 +106,11 @@ pub struct RaisedRecord {
 
 impl RaisedRecord {
     /// The record of an alert, after that of `before`.
-    #[must_use]
     pub fn after(before: Option<Self>, alert: Alert) -> Self {
         Self { alert, earlier: before.map(Self::into_alerts).unwrap_or_default() }
     }
 
     /// Every alert in it, the oldest first.
-    #[must_use]
     pub fn into_alerts(self) -> Vec<Alert> {
         let Self { alert, earlier: mut alerts } = self;
         alerts.push(alert);
@@ -123,7 +120,6 @@ impl RaisedRecord {
 
 impl Alert {
     /// What there is at most one of: this alert.
-    #[must_use]
     pub const fn key(&self) -> AlertKey<'_> {
         AlertKey {
             subject: &self.subject,
@@ -135,14 +131,12 @@ impl Alert {
     }
 
     /// How much of the limit is used, percent, one decimal, rounded down so that 99.99 % never reads as 100.
-    #[must_use]
     pub fn used_percent(&self) -> f64 {
         used_percent(self.used, self.limit)
     }
 }
 
 /// `used` of `limit` in percent with one decimal, rounded down.
-#[must_use]
 pub fn used_percent(used: u64, limit: u64) -> f64 {
     let tenths = (u128::from(used) * 1000) / u128::from(limit.max(1));
     tenths as f64 / 10.0

@@ -22,13 +22,11 @@ impl BillingDay {
     pub const FIRST: Self = Self(1);
 
     /// Takes a number in range.
-    #[must_use]
     pub const fn new(day: u8) -> Option<Self> {
         if day == 0 || day > BILLING_DAY_MAX { None } else { Some(Self(day)) }
     }
 
     /// The number.
-    #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }

@@ -7,7 +7,6 @@ pub const BUCKETS: u16 = 256;
 const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 
 /// The hash in which a subject's counters lie: CRC-16 (XMODEM, as Redis slots) modulo 256.
-#[must_use]
 pub fn bucket(subject: &str) -> u8 {
     (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
 }

@@ -1,9 +1,6 @@
 //! The channels by name.
 
-use std::str::FromStr;
-
-use super::text::one_of;
-use super::text_form::text_enum;
+use super::text_form::{parsed_text_enum, text_enum};
 
 text_enum! {
     /// How a delivery travels.
@@ -17,18 +14,7 @@ text_enum! {
     }
 }
 
-/// The text names no channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be {}", one_of(&Channel::ALL.map(Channel::as_str)))]
-pub struct ChannelNameError;
-
-impl FromStr for Channel {
-    type Err = ChannelNameError;
-
-    fn from_str(text: &str) -> Result<Self, ChannelNameError> {
-        Self::from_stored(text).ok_or(ChannelNameError)
-    }
-}
+parsed_text_enum!(Channel, "a channel");
 
 impl Channel {
     /// The channels that something can be sent through.

@@ -12,19 +12,14 @@ pub struct ContactFilter {
 }
 
 /// Why a filter can't be used.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactFilterError {
     /// A list without anything in it: nobody knows whether that means all or none.
     #[error("{0} names none: leave it out for all")]
     Empty(&'static str),
-    /// The same one twice.
     #[error("{field} names {value} twice")]
-    Twice {
-        /// Which list.
-        field: &'static str,
-        /// What stands there twice.
-        value: String,
-    },
+    Twice { field: &'static str, value: String },
 }
 
 impl ContactFilter {
@@ -34,13 +29,11 @@ impl ContactFilter {
     }
 
     /// Whether it takes alerts at this threshold.
-    #[must_use]
     pub fn takes_threshold(&self, threshold: Percent) -> bool {
         self.thresholds.is_empty() || self.thresholds.contains(&threshold)
     }
 
     /// Whether it takes this alert.
-    #[must_use]
     pub fn takes(&self, alert: &Alert) -> bool {
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
         takes_metric && self.takes_threshold(alert.threshold_percent)

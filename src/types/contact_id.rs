@@ -18,19 +18,16 @@ const DERIVED_DIGITS: usize = 16;
 
 impl ContactId {
     /// The id that follows from a channel and the normal form of an address.
-    #[must_use]
     pub fn derived(channel: Channel, address: &str) -> Self {
         Self(format!("{DERIVED_PREFIX}{}", &digest_of(&[channel.as_str(), address])[..DERIVED_DIGITS]))
     }
 
     /// The id of the operator's contact that the configuration calls so: a contact of a subject may have the same name.
-    #[must_use]
     pub fn of_operator(&self) -> Self {
         Self(format!("{OPERATOR_PREFIX}{}", self.0))
     }
 
     /// Whether it is the id of a contact of the operator.
-    #[must_use]
     pub fn is_of_operator(&self) -> bool {
         self.0.starts_with(OPERATOR_PREFIX)
     }
@@ -43,13 +40,11 @@ text_id! {
 
 impl ConsentId {
     /// The id for an endpoint that is told apart by these texts, added under this nonce.
-    #[must_use]
     pub fn of(endpoint: &[&str], nonce: &str) -> Self {
         Self(format!("{}.{nonce}", digest_of(endpoint)))
     }
 
     /// Whether both are of one endpoint, whenever it was added.
-    #[must_use]
     pub fn is_of_same_endpoint(&self, other: &Self) -> bool {
         self.0.split_once('.').map(|(endpoint, _)| endpoint) == other.0.split_once('.').map(|(endpoint, _)| endpoint)
     }

@@ -36,7 +36,6 @@ pub struct DailyTime {
 
 impl DailyTime {
     /// The last such moment that is not after `now`, and the one a day before; `None` where no calendar has them.
-    #[must_use]
     pub fn last_two(&self, now: UnixMs) -> Option<(UnixMs, UnixMs)> {
         let today = self.zone.from_utc_datetime(&now.to_utc()?.naive_utc()).date_naive();
         let at = |days| self.on(today.checked_sub_days(Days::new(days))?);

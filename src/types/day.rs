@@ -37,7 +37,6 @@ pub struct DaySpan {
 impl DaySpan {
     /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9999, whose dates have no
     /// four-digit form.
-    #[must_use]
     pub fn containing(zone: Tz, at: UnixMs) -> Option<Self> {
         let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
         if !(1..=9998).contains(&local.year()) {
@@ -51,14 +50,12 @@ impl DaySpan {
     }
 
     /// This date in `zone`; `None` where no calendar has the instants. A date that the zone skipped is empty.
-    #[must_use]
     pub fn of(zone: Tz, day: Day) -> Option<Self> {
         let next = day.0.checked_add_days(Days::new(1))?;
         Some(Self { day, start: start_of(zone, day.0)?, end: start_of(zone, next)? })
     }
 
     /// Whether the instant lies in this day.
-    #[must_use]
     pub fn contains(&self, at: UnixMs) -> bool {
         self.start <= at && at < self.end
     }
@@ -91,20 +88,17 @@ impl Day {
     }
 
     /// How many days lie between 1970-01-01 and this one.
-    #[must_use]
     pub fn since_epoch(self) -> i64 {
         i64::from(self.0.to_epoch_days())
     }
 
     /// The day so many days after 1970-01-01; `None` outside the years 0001 to 9998.
-    #[must_use]
     pub fn of_epoch(days: i64) -> Option<Self> {
         let date = NaiveDate::from_epoch_days(i32::try_from(days).ok()?)?;
         (1..=9998).contains(&date.year()).then_some(Self(date))
     }
 
     /// The date at which the instant falls in UTC.
-    #[must_use]
     pub fn in_utc(at: UnixMs) -> Option<Self> {
         DaySpan::containing(Tz::UTC, at).map(|span| span.day)
     }
@@ -124,7 +118,6 @@ impl Day {
     /// The last instant, in any zone of the world, that can still belong to this day, exclusive.
     ///
     /// Source: the westernmost zone in use is UTC-12, so a date ends there 12 hours after it ends in UTC.
-    #[must_use]
     pub fn ends_everywhere(self) -> UnixMs {
         const WESTERNMOST_HOURS: i64 = 12;
         let midnight = self.0.and_time(NaiveTime::MIN).and_utc().timestamp_millis();

@@ -1,11 +1,9 @@
 //! Deliveries: one notification on its way to one contact.
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use super::alert::digest_of;
-use super::text_form::{text_enum, text_id};
+use super::text_form::{parsed_text_enum, text_enum, text_id};
 use super::{AlertId, ContactId};
 
 text_id! {
@@ -16,13 +14,11 @@ text_id! {
 
 impl DeliveryId {
     /// The id of the one delivery of this alert to this contact.
-    #[must_use]
     pub fn of(alert: &AlertId, contact: &ContactId) -> Self {
         Self::of_notification(alert.as_str(), contact)
     }
 
     /// The id of the one delivery of the notification with this id to this contact.
-    #[must_use]
     pub fn of_notification(id: &str, contact: &ContactId) -> Self {
         Self(format!("delivery_{}", digest_of(&[id, contact.as_str()])))
     }
@@ -47,18 +43,7 @@ text_enum! {
     }
 }
 
-/// The text names no state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a state must be one of pending, delivered, dead, muted, expired, cancelled")]
-pub struct DeliveryStateError;
-
-impl FromStr for DeliveryState {
-    type Err = DeliveryStateError;
-
-    fn from_str(text: &str) -> Result<Self, DeliveryStateError> {
-        Self::from_stored(text).ok_or(DeliveryStateError)
-    }
-}
+parsed_text_enum!(DeliveryState, "a state");
 
 /// One line of a delivery's attempt log: the value of a field `attempt:<n>` of its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,6 @@ text_id! {
 
 impl Destination {
     /// The destination on this channel at this origin; without one, what all of the channel share.
-    #[must_use]
     pub fn of(channel: Channel, origin: Option<&str>) -> Self {
         match origin {
             None => Self(channel.as_str().to_owned()),
@@ -27,7 +26,6 @@ impl Destination {
     }
 
     /// Where deliveries wait that have no contact.
-    #[must_use]
     pub fn none() -> Self {
         Self::of(Channel::None, None)
     }

@@ -24,7 +24,6 @@ text_enum! {
 
 impl DisableReason {
     /// The reason for people, to follow "disabled because".
-    #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Gone => "its receiver is gone",

@@ -16,7 +16,6 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
 }
 
 /// Reads a duration. Months and years are none: they have no fixed length, and `1M` is one letter off a minute.
-#[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let indefinite = |unit: &str| unit == "M" || unit.starts_with("month") || unit.starts_with('y');
     let definite = !text.split(|character: char| !character.is_alphabetic()).any(indefinite);
@@ -24,7 +23,6 @@ pub fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Whole milliseconds, rounded up: a schedule that counts milliseconds must not begin before its time.
-#[must_use]
 pub fn whole_ms(delay: Duration) -> Duration {
     let ms = delay.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
@@ -49,10 +47,6 @@ impl Visitor<'_> for DurationText {
 }
 
 /// Writes a duration in the form that [`deserialize`] reads.
-///
-/// # Errors
-///
-/// Those of the serializer.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&HumanDuration(*duration))
 }

@@ -20,13 +20,11 @@ pub struct EventIdError(usize);
 
 impl EventId {
     /// The id with this number, 32 hex digits; of a random number, one that nobody else has.
-    #[must_use]
     pub fn numbered(number: u128) -> Self {
         Self(format!("{number:032x}"))
     }
 
     /// The id as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -10,7 +10,6 @@ text_id! {
 
 impl Instance {
     /// A name that no other deployment has.
-    #[must_use]
     pub fn random() -> Self {
         Self(super::nonce::nonce())
     }

@@ -15,7 +15,6 @@ pub struct KeyFamily<'a> {
 
 impl<'a> KeyFamily<'a> {
     /// Which family a key belongs to; `None` for a key of another partition than that of `keys`.
-    #[must_use]
     pub fn of(keys: &Keys, key: &'a str) -> Option<Self> {
         let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
         let rest = rest.strip_prefix(keys.tag.as_str())?;
@@ -23,7 +22,6 @@ impl<'a> KeyFamily<'a> {
     }
 
     /// The key of this family in the partition of `keys`.
-    #[must_use]
     pub fn key_in(self, keys: &Keys) -> String {
         format!("{FAMILY_PREFIX}{}:{}{}", self.name, keys.tag, self.rest)
     }
@@ -31,7 +29,6 @@ impl<'a> KeyFamily<'a> {
 
 impl Keys {
     /// A pattern of SCAN that every key of the partition but its stream matches.
-    #[must_use]
     pub fn pattern(&self) -> String {
         format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
     }

@@ -10,25 +10,21 @@ impl Keys {
     }
 
     /// Which partition it is.
-    #[must_use]
     pub const fn partition(&self) -> PartitionNumber {
         self.partition
     }
 
     /// What the streams are called, without the number of a partition: `stream.key`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The usage stream.
-    #[must_use]
     pub fn stream(&self) -> &str {
         &self.stream
     }
 
     /// What the keys of subjects begin with: `quota_subject:` by default.
-    #[must_use]
     pub fn subject_prefix(&self) -> &str {
         &self.subject_prefix
     }

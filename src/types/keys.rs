@@ -28,7 +28,6 @@ pub const GROUP: &str = "quotabell";
 
 /// The channel that readers of streams subscribe to at the server process with this run id; nobody publishes there.
 /// What it is for: `RawConnection::subscribe` and `commit.lua`.
-#[must_use]
 pub fn reader_channel(run_id: &str) -> String {
     format!("quota_reader:{run_id}")
 }
@@ -48,13 +47,11 @@ pub struct Keys {
 impl Keys {
     /// The keys of the only partition: those that belong to the stream of this name, with the default prefix of
     /// subjects. The name holds no brace.
-    #[must_use]
     pub fn new(stream: &str) -> Self {
         Self::of_partition(stream, PartitionNumber::first(1))
     }
 
     /// The keys of one partition of the streams of this name, with the default prefix of subjects.
-    #[must_use]
     pub fn of_partition(name: &str, partition: PartitionNumber) -> Self {
         let stream = partition.stream(name);
         let tag = format!("{{{stream}}}");
@@ -62,63 +59,53 @@ impl Keys {
     }
 
     /// The keys of another partition.
-    #[must_use]
     pub fn of_sibling(&self, partition: PartitionNumber) -> Self {
         let subject_prefix = Arc::clone(&self.subject_prefix);
         Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
     }
 
     /// Keys for a dry run in the same slot and under the same name patterns, told apart by `nonce`.
-    #[must_use]
     pub fn probe(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);
         Self { stream: format!("quota_probe:{tag}"), tag, ..self.clone() }
     }
 
     /// `<prefix><subject>`: a subject's plan, zone, limits and contacts.
-    #[must_use]
     pub fn subject(&self, subject: &Subject) -> String {
         format!("{}{subject}", self.subject_prefix)
     }
 
     /// `quota_usage:{tag}:<metric>:<period>:<bucket>`.
-    #[must_use]
     pub fn usage(&self, metric: &Metric, period: impl Into<Period>, bucket: u8) -> String {
         format!("quota_usage:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())
     }
 
     /// `quota_raised:{tag}:<metric>:<period>:<bucket>`.
-    #[must_use]
     pub fn raised(&self, metric: &Metric, period: impl Into<Period>, bucket: u8) -> String {
         format!("quota_raised:{}:{metric}:{}:{bucket:02x}", self.tag, period.into())
     }
 
     /// The field of [`Keys::raised`] that holds one subject's alert: `<percent>:<subject>`.
-    #[must_use]
     pub fn raised_field(percent: Percent, subject: &Subject) -> String {
         format!("{percent}:{subject}")
     }
 
     /// `quota_history:{tag}:<metric>:<bucket>`.
-    #[must_use]
     pub fn history(&self, metric: &Metric, bucket: u8) -> String {
         format!("quota_history:{}:{metric}:{bucket:02x}", self.tag)
     }
 
     /// `quota_history_progress:{tag}:<day>`.
-    #[must_use]
     pub fn history_progress(&self, day: Day) -> String {
         format!("quota_history_progress:{}:{day}", self.tag)
     }
 
     /// `quota_metrics:{tag}:<period>`.
-    #[must_use]
     pub fn metrics(&self, period: impl Into<Period>) -> String {
         format!("quota_metrics:{}:{}", self.tag, period.into())
     }
 
     /// `quota_alert:{tag}:<subject>:<metric>:<percent>:<period>:<units>`: the flag.
-    #[must_use]
     pub fn flag(&self, alert: &AlertKey<'_>) -> String {
         let AlertKey { subject, metric, period, percent, units } = alert;
         let [before, between] = self.flag_parts(subject, metric, *period);
@@ -127,32 +114,27 @@ impl Keys {
 
     /// What stands in a flag before the percentage, and between that and the units; scripts that learn these from Redis
     /// need both.
-    #[must_use]
     pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
         [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
     }
 
     /// `quota_seen:{tag}:<window>`.
-    #[must_use]
     pub fn event_ids(&self, window: u64) -> String {
         format!("quota_seen:{}:{window}", self.tag)
     }
 
     /// `quota_due:{tag}:<destination>`.
-    #[must_use]
     pub fn due(&self, destination: &Destination) -> String {
         format!("{}{destination}", self.due_prefix())
     }
 
     /// `quota_delivery:{tag}:<delivery id>`.
-    #[must_use]
     pub fn delivery(&self, id: &super::DeliveryId) -> String {
         format!("{}{id}", self.delivery_prefix())
     }
 
     /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` where each destination has a cap of
     /// its own, as `https://example.com`.
-    #[must_use]
     pub fn cap(&self, channel: Channel, destination: Option<&str>) -> String {
         let channel = channel.as_str();
         match destination {
@@ -162,51 +144,43 @@ impl Keys {
     }
 
     /// `quota_cooldown:{tag}:send-test:<contact id>`; the id that follows from channel and address.
-    #[must_use]
     pub fn send_test_cooldown(&self, contact: &ContactId) -> String {
         format!("quota_cooldown:{}:send-test:{contact}", self.tag)
     }
 
     /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its
     /// own.
-    #[must_use]
     pub fn limiter(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
     /// `quota_verify_requests:{tag}:<address>`; `address` is a digest of it.
-    #[must_use]
     pub fn verify_requests(&self, address: &str) -> String {
         format!("quota_verify_requests:{}:{address}", self.tag)
     }
 
     /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest of it, since a subject may be longer than a limiter's
     /// key.
-    #[must_use]
     pub fn verify_open(&self, subject: &str) -> String {
         format!("quota_verify_open:{}:{subject}", self.tag)
     }
 
     /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
-    #[must_use]
     pub fn verify_code(&self, contact: &str) -> String {
         format!("quota_verify_code:{}:{contact}", self.tag)
     }
 
     /// `quota_verify_guesses:{tag}:<code>`; `code` is its nonce.
-    #[must_use]
     pub fn verify_guesses(&self, code: &str) -> String {
         format!("quota_verify_guesses:{}:{code}", self.tag)
     }
 
     /// `quota_verify_link:{tag}:<token>`; `token` is its digest.
-    #[must_use]
     pub fn verify_link(&self, token: &str) -> String {
         format!("quota_verify_link:{}:{token}", self.tag)
     }
 
     /// A pattern of SCAN that the key of every subject matches.
-    #[must_use]
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))
     }
@@ -220,7 +194,6 @@ macro_rules! keys_of_partition {
             $(
                 #[doc = concat!("`", $format, "`, with the tag of the partition.")]
                 $(#[$doc])*
-                #[must_use]
                 pub fn $name(&self) -> String {
                     format!($format, self.tag)
                 }

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::text_form::UnknownWord;
 use super::units::UnitsError;
-use super::window::WindowError;
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of the window.
@@ -23,35 +23,18 @@ pub struct WindowLimit {
 pub struct Limits(Box<[WindowLimit]>);
 
 /// The text or list is no limits of a metric.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
-    /// There is none.
     #[error("names no limit")]
     Empty,
-    /// A number that is none of units.
     #[error("{text:?} is not a limit: {source}")]
-    Units {
-        /// The limit as written.
-        text: String,
-        /// What units are.
-        source: UnitsError,
-    },
-    /// A window that is none.
+    Units { text: String, source: UnitsError },
     #[error("{text:?} is not a limit: {source}")]
-    Window {
-        /// The limit as written.
-        text: String,
-        /// What a window is.
-        source: WindowError,
-    },
+    Window { text: String, source: UnknownWord },
     /// Nobody could say which of the two holds.
     #[error("two limits for the same window, {first} and {second}: a window has one")]
-    SameWindow {
-        /// One of them.
-        first: WindowLimit,
-        /// The other.
-        second: WindowLimit,
-    },
+    SameWindow { first: WindowLimit, second: WindowLimit },
 }
 
 /// A limit that is above that of a longer window, which is reached first.
@@ -66,10 +49,6 @@ pub struct LimitContradiction {
 
 impl Limits {
     /// Puts limits in order.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitsError::Empty`] or [`LimitsError::SameWindow`].
     pub fn new(limits: impl IntoIterator<Item = WindowLimit>) -> Result<Self, LimitsError> {
         let mut limits: Vec<WindowLimit> = limits.into_iter().collect();
         // Stable: of two limits of one window, the error names them in the order in which they were written.
@@ -81,13 +60,11 @@ impl Limits {
     }
 
     /// The limits, ascending by window.
-    #[must_use]
     pub const fn as_slice(&self) -> &[WindowLimit] {
         &self.0
     }
 
     /// The units of one window, where that has a limit.
-    #[must_use]
     pub fn of(&self, window: Window) -> Option<Units> {
         self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
     }

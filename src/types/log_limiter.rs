@@ -25,7 +25,6 @@ struct LastLogged<K> {
 
 impl<K: PartialEq> LogLimiter<K> {
     /// A limiter that lets each message through once per interval, and the first one at once.
-    #[must_use]
     pub const fn new(interval: Duration) -> Self {
         Self { interval, logged: Mutex::new(Vec::new()) }
     }

@@ -14,7 +14,6 @@ pub fn of_partition(name: &'static str, partition: PartitionNumber) -> Gauge {
 }
 
 /// The label of a partition. The only one has none, so that its series stay what they were.
-#[must_use]
 pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
     let is_one_of_several = partition.count() > 1;
     is_one_of_several.then(|| Label::new("partition", partition.to_string())).into_iter().collect()

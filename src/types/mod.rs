@@ -75,6 +75,7 @@ pub use refusal::RefusalReason;
 pub use secret::Secret;
 pub use stream_id::StreamId;
 pub use subject::Subject;
+pub use text_form::UnknownWord;
 pub use timestamp::UnixMs;
 pub use units::Units;
 pub use window::Window;

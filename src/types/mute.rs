@@ -35,23 +35,17 @@ pub enum MuteEnd {
 }
 
 /// Why something is not muted.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MuteError {
-    /// It would be over already.
     #[error("a mute must end in the future: {until} is not after {now}, which is the server's time")]
-    Past {
-        /// When it would end.
-        until: UnixMs,
-        /// The server's time.
-        now: UnixMs,
-    },
+    Past { until: UnixMs, now: UnixMs },
     /// It would end in a year that nobody can write.
     #[error("a mute must end before the year 10000; leave its end out for one that lasts")]
     TooLong,
     /// The reason is too long, or would move a cursor.
     #[error("a reason has 1 to {REASON_BYTES_MAX} bytes and no control characters")]
     Reason,
-    /// A stored text that is no mute.
     #[error("must be true or the time at which it ends, as 2026-11-21T08:37:00Z, and then the reason, if any")]
     Stored,
 }
@@ -61,7 +55,7 @@ impl Mute {
     pub fn new(end: MuteEnd, reason: Option<String>, now: UnixMs) -> Result<Self, MuteError> {
         let until = match end {
             MuteEnd::Never => None,
-            MuteEnd::After(time) => Some(now.plus(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))),
+            MuteEnd::After(time) => Some(now.after(time)),
             MuteEnd::At(until) => Some(until),
         };
         match until {
@@ -73,16 +67,11 @@ impl Mute {
     }
 
     /// Whether it still lasts.
-    #[must_use]
     pub fn is_active(&self, now: UnixMs) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 
     /// Reads the form that [`Self::to_stored`] writes; `None` for `false`.
-    ///
-    /// # Errors
-    ///
-    /// [`MuteError::Stored`]
     pub fn of_stored(text: &str) -> Result<Option<Self>, MuteError> {
         let (end, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         let until = match end {
@@ -95,7 +84,6 @@ impl Mute {
     }
 
     /// One text: `true` or the time at which it ends, then the reason.
-    #[must_use]
     pub fn to_stored(&self) -> String {
         let end = self.until.map_or_else(|| "true".to_owned(), |until| until.to_string());
         self.reason.as_ref().map_or_else(|| end.clone(), |reason| format!("{end} {reason}"))
@@ -103,10 +91,6 @@ impl Mute {
 }
 
 /// A reason as it is stored: short, on one line, without spaces around it.
-///
-/// # Errors
-///
-/// [`MuteError::Reason`]
 pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteError> {
     let Some(reason) = reason else { return Ok(None) };
     let trimmed = reason.trim();

@@ -24,7 +24,6 @@ pub struct DisabledNotice {
 
 impl DisabledNotice {
     /// The notice that this contact is disabled.
-    #[must_use]
     pub fn new(
         subject: &Subject,
         contact: &ContactId,

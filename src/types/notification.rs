@@ -56,10 +56,6 @@ pub struct VerificationRequest {
 
 impl Notification {
     /// Reads the JSON that [`Self::to_json`] wrote for this type.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the JSON.
     pub fn from_json(kind: NotificationKind, json: &[u8]) -> Result<Self, serde_json::Error> {
         match kind {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
@@ -70,7 +66,6 @@ impl Notification {
     }
 
     /// The JSON of what is told, without its type.
-    #[must_use]
     pub fn to_json(&self) -> String {
         match self {
             Self::Alert(alert) => serde_json::to_string(alert),
@@ -82,7 +77,6 @@ impl Notification {
     }
 
     /// Its type.
-    #[must_use]
     pub const fn kind(&self) -> NotificationKind {
         match self {
             Self::Alert(_) => NotificationKind::Alert,
@@ -93,7 +87,6 @@ impl Notification {
     }
 
     /// Its id.
-    #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert) => alert.id.as_str(),
@@ -104,7 +97,6 @@ impl Notification {
     }
 
     /// The id of the alert, if it is one.
-    #[must_use]
     pub const fn alert_id(&self) -> Option<&AlertId> {
         match self {
             Self::Alert(alert) => Some(&alert.id),
@@ -113,7 +105,6 @@ impl Notification {
     }
 
     /// The id of the request for consent, if it is one.
-    #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         match self {
             Self::Verification(request) => Some(&request.id),
@@ -122,7 +113,6 @@ impl Notification {
     }
 
     /// Whom it is about; `None` where that is nobody.
-    #[must_use]
     pub const fn subject(&self) -> Option<&Subject> {
         match self {
             Self::Alert(alert) => Some(&alert.subject),
@@ -133,7 +123,6 @@ impl Notification {
     }
 
     /// When what it tells happened, server time.
-    #[must_use]
     pub const fn happened_at(&self) -> UnixMs {
         match self {
             Self::Alert(alert) => alert.raised_at_ms,
@@ -144,7 +133,6 @@ impl Notification {
     }
 
     /// The id of its one delivery to this contact.
-    #[must_use]
     pub fn delivery_to(&self, contact: &ContactId) -> DeliveryId {
         DeliveryId::of_notification(self.id(), contact)
     }

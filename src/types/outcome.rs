@@ -47,7 +47,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// The other side took it. To be completed by what else is known.
-    #[must_use]
     pub const fn delivered() -> Self {
         Self {
             class: OutcomeClass::Delivered,
@@ -63,7 +62,6 @@ impl Outcome {
     }
 
     /// It failed. To be completed by what else is known.
-    #[must_use]
     pub fn failed(class: OutcomeClass, error: impl Into<String>) -> Self {
         Self { class, error: Some(error.into()), ..Self::delivered() }
     }
@@ -74,7 +72,6 @@ const REPLY_BYTES_MAX: usize = 512;
 
 /// What the other side said, as it may be stored and printed: its first 512 bytes on one line, without control
 /// characters. `None` where that leaves nothing.
-#[must_use]
 pub fn printable_reply(said: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&said[..said.len().min(REPLY_BYTES_MAX)]);
     let text = text.trim_end_matches('\u{fffd}');

@@ -18,14 +18,12 @@ pub struct PartitionNumber {
 
 impl PartitionNumber {
     /// The first of so many. A count of 0 is taken as 1, here and below.
-    #[must_use]
     pub const fn first(count: u32) -> Self {
         Self { number: 0, count: if count == 0 { 1 } else { count } }
     }
 
     /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo
     /// `count`.
-    #[must_use]
     pub fn of_subject(subject: &[u8], count: u32) -> Self {
         let Self { count, .. } = Self::first(count);
         Self { number: CRC.checksum(subject) % count, count }
@@ -38,13 +36,11 @@ impl PartitionNumber {
     }
 
     /// The number, from 0.
-    #[must_use]
     pub const fn get(self) -> u32 {
         self.number
     }
 
     /// How many there are.
-    #[must_use]
     pub const fn count(self) -> u32 {
         self.count
     }
@@ -56,7 +52,6 @@ impl PartitionNumber {
     }
 
     /// The name of its stream, where the streams are called `name`: the name itself where there is only one partition.
-    #[must_use]
     pub fn stream(self, name: &str) -> String {
         if self.count == 1 { name.to_owned() } else { format!("{name}:{}", self.number) }
     }

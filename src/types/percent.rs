@@ -25,13 +25,11 @@ pub struct PercentError;
 
 impl Percent {
     /// Takes a number in range.
-    #[must_use]
     pub const fn new(percent: u16) -> Option<Self> {
         if percent == 0 || percent > PERCENT_MAX { None } else { Some(Self(percent)) }
     }
 
     /// The number.
-    #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
@@ -40,19 +38,17 @@ impl Percent {
     ///
     /// Computed in u128, because doubles are wrong one unit below the threshold for limits above 4e15. May exceed
     /// 2^53 - 1 for percentages above 100; such a threshold cannot be reached and is left out by the caller.
-    #[must_use]
     pub fn threshold_units(self, limit: Units) -> u128 {
         (u128::from(limit.get()) * u128::from(self.0)).div_ceil(100)
     }
 }
 
 /// The thresholds of a plan or a subject can't be these.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdsError {
-    /// One of them is there twice.
     #[error("{0} stands there twice")]
     Doubled(Percent),
-    /// There are so many.
     #[error("{0} thresholds are too many, at most {THRESHOLDS_MAX} are allowed")]
     TooMany(usize),
 }

@@ -55,7 +55,6 @@ impl PeriodSpan {
     /// The period that holds the instant `at`. `zone` and `billing_day` matter where the window depends on them.
     ///
     /// `None` for what does not begin in the years 0001 to 9998, where dates have four digits.
-    #[must_use]
     pub fn containing(window: Window, zone: Tz, billing_day: BillingDay, at: UnixMs) -> Option<Self> {
         if window == Window::Hour {
             return Self::hour_containing(at);
@@ -91,7 +90,6 @@ impl PeriodSpan {
     }
 
     /// Whether the instant lies in this period.
-    #[must_use]
     pub fn contains(&self, at: UnixMs) -> bool {
         self.start <= at && at < self.end
     }
@@ -129,19 +127,16 @@ impl Period {
     }
 
     /// The window of which this is a period.
-    #[must_use]
     pub const fn window(self) -> Window {
         self.window
     }
 
     /// The day, where the period is one.
-    #[must_use]
     pub fn day(self) -> Option<Day> {
         (self.window == Window::Day).then(|| Day::from_date(self.first))
     }
 
     /// The first instant of the period in this zone; `None` at the end of the calendar.
-    #[must_use]
     pub fn starts_in(self, zone: Tz) -> Option<UnixMs> {
         match self.window {
             Window::Hour => Some(UnixMs(utc_ms(self.first) + i64::from(self.hour) * HOUR_MS)),
@@ -151,7 +146,6 @@ impl Period {
 
     /// Every period that has something in common with the dates from `first` to `last`, whatever the billing day. Hours
     /// are those of these dates in UTC.
-    #[must_use]
     pub fn touching(first: Day, last: Day) -> Vec<Self> {
         // The month that begins 30 days before a date may hold it.
         const MONTH_DAYS_MAX: u64 = 31;
@@ -168,7 +162,6 @@ impl Period {
     }
 
     /// The last instant, in any zone and with any billing day, that can still belong to this period, exclusive.
-    #[must_use]
     pub fn ends_everywhere(self) -> UnixMs {
         let last = match self.window {
             Window::Hour => return UnixMs(utc_ms(self.first) + (i64::from(self.hour) + 1) * HOUR_MS),
@@ -325,34 +318,10 @@ mod tests {
     /// belong.
     #[test]
     fn what_is_not_exactly_a_period_is_refused() {
-        for bad in [
-            "",
-            "2026",
-            "2026-11-21T24Z",
-            "2026-11-21T14",
-            "2026-11-21t14Z",
-            "2026-11-21T4ZZ",
-            "2026-11-21T+4Z",
-            "2026-02-30",
-            "2026-11-21 ",
-            "+2026-1-21",
-            "20026-1-21",
-            "2026-W54",
-            "2025-W53",
-            "2026-W00",
-            "2026-W7",
-            "2026-w47",
-            "026-W047",
-            "2026-13",
-            "2026-00",
-            "2026-1",
-            "0000-12",
-            "2026-11-01M",
-            "2026-02-29M",
-            "2026-11-15m",
-            "9999-01",
-            "2026-11-٣",
-        ] {
+        let bad = "|2026|2026-11-21T24Z|2026-11-21T14|2026-11-21t14Z|2026-11-21T4ZZ|2026-11-21T+4Z|2026-02-30|2026-11-21 |\
+                   +2026-1-21|20026-1-21|2026-W54|2025-W53|2026-W00|2026-W7|2026-w47|026-W047|2026-13|2026-00|2026-1|\
+                   0000-12|2026-11-01M|2026-02-29M|2026-11-15m|9999-01|2026-11-٣";
+        for bad in bad.split('|') {
             assert!(Period::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -23,15 +23,13 @@ pub struct Rate {
 serde_as_text!(Rate);
 
 /// The text is not a rate.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// Not `<units>/<duration>`.
     #[error("{0:?} is not a rate: write units and a window, as \"60/1m\" or \"1000/1h\"")]
     Form(String),
-    /// A number that is none of units.
     #[error("{0:?} is not a rate: units are 1 to {UNITS_MAX}")]
     Limit(String),
-    /// The window is out of range.
     #[error("a window is a whole number of milliseconds, 1ms to {}", HumanDuration(WINDOW_MAX))]
     Window,
 }
@@ -52,13 +50,11 @@ impl Rate {
     }
 
     /// Units in a window.
-    #[must_use]
     pub const fn limit(self) -> Units {
         self.limit
     }
 
     /// How long the window is.
-    #[must_use]
     pub const fn window(self) -> Duration {
         self.window
     }

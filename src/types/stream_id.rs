@@ -22,14 +22,12 @@ impl StreamId {
     pub const ZERO: Self = Self { ms: 0, seq: 0 };
 
     /// Parses `ms-seq` from the wire.
-    #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let dash = bytes.iter().position(|byte| *byte == b'-')?;
         Some(Self { ms: number(&bytes[..dash])?, seq: number(&bytes[dash + 1..])? })
     }
 
     /// The id of a checkpoint as it is stored; without one reading begins at the first entry.
-    #[must_use]
     pub fn from_stored(checkpoint: Option<&str>) -> Self {
         checkpoint.and_then(|id| id.parse().ok()).unwrap_or(Self::ZERO)
     }

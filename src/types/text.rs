@@ -1,12 +1,12 @@
 //! Text that is shown to people: bytes that are no text, and URLs without their passwords. Pure.
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// What stands in place of a secret.
 pub const MASK: &str = "***";
 
 /// Bytes as text: what is not UTF-8 as `\xNN`.
-#[must_use]
 pub fn lossless(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -19,7 +19,6 @@ pub fn lossless(bytes: &[u8]) -> String {
 }
 
 /// Bytes as hexadecimal digits, two each.
-#[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
@@ -27,7 +26,6 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Whether a character does something to the text around it instead of standing in it: controls, separators of lines,
 /// and those that turn the direction of what follows.
-#[must_use]
 pub fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -35,7 +33,6 @@ pub fn is_control(character: char) -> bool {
 
 /// Text that a terminal shows and does not obey: control characters, which strangers may have put into a subject or a
 /// refused field, are escaped.
-#[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -46,7 +43,6 @@ pub fn printable(text: &str) -> String {
 
 /// A URL whose password, also the one that `redis+unix` takes as a parameter, is `***`. Text that is no URL but could
 /// hold a password is hidden whole.
-#[must_use]
 pub fn masked_url(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://")
         && (scheme.ends_with("+sentinel") || scheme.ends_with("+cluster"))
@@ -101,8 +97,14 @@ fn is_password(parameter: &str) -> bool {
     matches!(parameter, "pass" | "password")
 }
 
+/// The bytes that percent-encoded text means; `None` where two hex digits do not follow a `%`.
+pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let begins_with_hex =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    text.split('%').skip(1).all(begins_with_hex).then(|| percent_decode_str(text).collect())
+}
+
 /// A pattern of Redis (MATCH, KEYS) that only this text fits.
-#[must_use]
 pub fn glob_literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for character in text.chars() {
@@ -115,7 +117,6 @@ pub fn glob_literal(text: &str) -> String {
 }
 
 /// What is allowed, for error texts: `a, b or c`.
-#[must_use]
 pub fn one_of(words: &[&str]) -> String {
     match words {
         [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),

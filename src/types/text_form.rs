@@ -1,5 +1,7 @@
 //! Types with one text, which is their form in Redis, in JSON, in settings, in metrics and on the command line.
 
+use super::text::one_of;
+
 /// Defines an id that is read back, shown and stored as its text. How one is made is for each kind of id to say.
 macro_rules! text_id {
     ($(#[$attribute:meta])* $name:ident) => {
@@ -10,13 +12,11 @@ macro_rules! text_id {
 
         impl $name {
             /// Takes an id that was stored, configured or named on the command line.
-            #[must_use]
             pub fn from_stored(text: &str) -> Self {
                 Self(text.to_owned())
             }
 
             /// The id as text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -44,7 +44,6 @@ macro_rules! text_enum {
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
             /// Its text.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -52,7 +51,6 @@ macro_rules! text_enum {
             }
 
             /// Reads its text.
-            #[must_use]
             pub fn from_stored(text: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|one| one.as_str() == text)
             }
@@ -84,4 +82,33 @@ macro_rules! serde_as_text {
     };
 }
 
-pub(crate) use {serde_as_text, text_enum, text_id};
+/// A word that is none of those that a type has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is not {what}: use {allowed}")]
+pub struct UnknownWord {
+    word: String,
+    what: &'static str,
+    allowed: String,
+}
+
+impl UnknownWord {
+    pub(crate) fn new(word: &str, what: &'static str, allowed: &[&str]) -> Self {
+        Self { word: word.to_owned(), what, allowed: one_of(allowed) }
+    }
+}
+
+/// Has a [`text_enum!`] parsed where people write it. An error says what it is, with its article.
+macro_rules! parsed_text_enum {
+    ($name:ty, $what:literal) => {
+        impl std::str::FromStr for $name {
+            type Err = $crate::types::UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let unknown = || Self::Err::new(text, $what, &Self::ALL.map(Self::as_str));
+                Self::from_stored(text).ok_or_else(unknown)
+            }
+        }
+    };
+}
+
+pub(crate) use {parsed_text_enum, serde_as_text, text_enum, text_id};

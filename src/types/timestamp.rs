@@ -19,20 +19,23 @@ impl UnixMs {
         Self(self.0.saturating_add(ms))
     }
 
-    /// How long it is since an earlier instant; none for a later one.
+    /// The time that long after this one.
     #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        self.plus(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// How long it is since an earlier instant; none for a later one.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Reads RFC 3339 with an offset; `None` for any other text.
-    #[must_use]
     pub fn of_rfc3339(text: &str) -> Option<Self> {
         DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_millis()))
     }
 
     /// The instant as a date and time, or `None` outside the years that chrono knows (about 262,000 either way).
-    #[must_use]
     pub fn to_utc(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0)
     }
@@ -75,10 +78,6 @@ pub mod rfc3339 {
     }
 
     /// Reads RFC 3339 in any offset, to the millisecond.
-    ///
-    /// # Errors
-    ///
-    /// Where it is none.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixMs, D::Error> {
         let text = String::deserialize(deserializer)?;
         let parsed = DateTime::parse_from_rfc3339(&text);

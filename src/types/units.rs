@@ -22,7 +22,6 @@ impl Units {
     pub const ONE: Self = Self(1);
 
     /// Takes a number in range.
-    #[must_use]
     pub const fn new(units: u64) -> Option<Self> {
         if units == 0 || units > UNITS_MAX { None } else { Some(Self(units)) }
     }
@@ -52,7 +51,6 @@ impl Units {
     }
 
     /// The number.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }

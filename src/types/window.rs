@@ -1,6 +1,6 @@
 //! Over what a limit counts: an hour, a day, a week or a month.
 
-use super::text_form::text_enum;
+use super::text_form::{parsed_text_enum, text_enum};
 
 const HOUR_S: u64 = 3600;
 const DAY_S: u64 = 24 * HOUR_S;
@@ -22,14 +22,10 @@ text_enum! {
     }
 }
 
-/// The text is not a window.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a window: use hour, day, week or month")]
-pub struct WindowError(String);
+parsed_text_enum!(Window, "a window");
 
 impl Window {
     /// How long the longest period lasts that no change of a clock makes longer, in seconds.
-    #[must_use]
     pub const fn longest_s(self) -> u64 {
         match self {
             Self::Hour => HOUR_S,
@@ -41,16 +37,8 @@ impl Window {
 
     /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a
     /// day.
-    #[must_use]
     pub const fn flag_ttl_s(self) -> u64 {
         self.longest_s() + FLAG_MARGIN_S
-    }
-}
-
-impl std::str::FromStr for Window {
-    type Err = WindowError;
-    fn from_str(text: &str) -> Result<Self, WindowError> {
-        Self::ALL.into_iter().find(|window| window.as_str() == text).ok_or_else(|| WindowError(text.to_owned()))
     }
 }
 

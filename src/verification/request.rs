@@ -42,14 +42,13 @@ impl VerificationService {
         };
         // Judged before the request is counted, and again with what is stored then.
         let StoredContact { contact, consent, .. } = find(&mut self.contacts(subject).await?)?;
-        let lifetime_ms = i64::try_from(self.config.lifetime.as_millis()).unwrap_or(i64::MAX);
         let notification = Notification::Verification(VerificationRequest {
             id: format!("verification_{}", nonce()),
             subject: subject.clone(),
             contact: contact.id.clone(),
             consent: consent.clone(),
             requested_at_ms: now,
-            expires_at_ms: now.plus(lifetime_ms),
+            expires_at_ms: now.after(self.config.lifetime),
         });
         self.count_request(subject, &contact, &notification.delivery_to(&contact.id)).await?;
         let until = self.unverified_until(now);

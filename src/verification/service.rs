@@ -45,23 +45,15 @@ pub struct VerificationService {
 }
 
 /// Why something was not done, as the caller is told. Nothing was changed, unless the variant says otherwise.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum VerificationError {
     /// Redis failed. A change may have been written; no message is sent.
-    #[error("{}", what_to_do(*.kind))]
-    Redis {
-        /// How.
-        kind: ErrorKind,
-        /// What it or the connection said.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    #[error("Redis failed ({})", .kind.as_str())]
+    Redis { kind: ErrorKind, source: Box<dyn Error + Send + Sync> },
     /// The address was asked as often as `verification.requests` allows.
     #[error("a verification of this address was requested too often")]
-    TooManyRequests {
-        /// When the next request is allowed.
-        retry_after: Duration,
-    },
-    /// As many requests of the subject are open as may be.
+    TooManyRequests { retry_after: Duration },
     #[error(
         "{OPEN_REQUESTS_MAX} messages that ask contacts of this subject to confirm are on their way: wait until one has ended"
     )]
@@ -69,25 +61,19 @@ pub enum VerificationError {
         /// When one of them ends at the latest.
         retry_after: Duration,
     },
-    /// The contact could not be added.
     #[error(transparent)]
     NotAdded(#[from] AddContactError),
-    /// The subject has no such contact.
     #[error("the subject has no such contact")]
     NotFound,
-    /// The contact is verified already.
     #[error("the contact is verified already")]
     AlreadyVerified,
-    /// The contact was written by the operator.
     #[error("the operator wrote this contact: only the operator can remove it")]
     OperatorsOwn,
-    /// The code is not the right one.
     #[error("the code is not the one that was sent last, has expired, or too many were tried: ask for another")]
     WrongCode,
     /// The subject's contacts can't be read, so they are not changed.
     #[error("what is stored for the subject can't be read: the operator has to repair it (`quotabell subject show`)")]
     Unreadable,
-    /// Others change the subject's contacts all the time.
     #[error("others change the subject's contacts all the time: try again")]
     Contended,
 }
@@ -285,14 +271,6 @@ pub(super) fn unverified(array: &ContactArray, contact: &ContactId) -> Result<St
 }
 
 /// What a caller can do about a failure of Redis.
-const fn what_to_do(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
-        ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
-        _ => "Redis does not answer: try again",
-    }
-}
-
 impl From<RedisError> for VerificationError {
     fn from(error: RedisError) -> Self {
         match error_kind(&error) {

@@ -72,7 +72,7 @@ impl VerificationService {
                         self.forget_member(member).await?;
                     }
                     Err(VerificationError::Unreadable | VerificationError::Contended) => {
-                        self.note_unverified(&subject, &consent, after(now, KEPT_UNVERIFIED)).await?;
+                        self.note_unverified(&subject, &consent, now.after(KEPT_UNVERIFIED)).await?;
                     }
                     Err(error) => return Err(error),
                 }
@@ -90,7 +90,7 @@ impl VerificationService {
     /// When a contact is removed that was asked at `now` and that nobody confirms. A message may leave until the
     /// request's lifetime is over, and its code and link are good for another.
     pub(super) fn unverified_until(&self, now: UnixMs) -> UnixMs {
-        after(now, self.config.lifetime * 2 + KEPT_UNVERIFIED)
+        now.after(self.config.lifetime * 2 + KEPT_UNVERIFIED)
     }
 
     /// Notes that an unverified contact is to be looked at then. Comes before the write of the contact.
@@ -121,8 +121,4 @@ fn parse(member: &[u8]) -> Option<(Subject, ConsentId)> {
     let at = member.iter().position(|byte| *byte == 0)?;
     let consent = std::str::from_utf8(&member[at + 1..]).ok()?;
     Some((Subject::parse(&member[..at]).ok()?, ConsentId::from_stored(consent)))
-}
-
-fn after(now: UnixMs, time: Duration) -> UnixMs {
-    now.plus(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
 }

@@ -77,13 +77,11 @@ pub struct AlertFilter {
 
 /// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may
 /// come late, or be read late. Empty where `now` is in no day.
-#[must_use]
 pub fn kept_periods(now: UnixMs) -> Vec<Period> {
     periods(now, KEPT_DAYS_MAX)
 }
 
 /// Every period that touches today or yesterday, in any zone. Empty where `now` is in no day.
-#[must_use]
 pub fn recent_periods(now: UnixMs) -> Vec<Period> {
     periods(now, 1)
 }
@@ -150,7 +148,6 @@ pub struct AlertCursorError;
 impl AlertCursor {
     /// The first `limit` alerts behind the cursor, and the cursor of those that follow; none where none do. Where the
     /// alert of the cursor has been forgotten since, those of its moment are listed again rather than left out.
-    #[must_use]
     pub fn slice(after: Option<&Self>, mut alerts: Vec<AlertView>, limit: usize) -> (Vec<AlertView>, Option<Self>) {
         if let Some(Self { raised_at_ms, id }) = after {
             let found = alerts.iter().position(|alert| alert.id == *id);

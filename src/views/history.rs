@@ -63,10 +63,6 @@ pub struct DayRangeError {
 
 impl DayRange {
     /// Takes the first and the last day.
-    ///
-    /// # Errors
-    ///
-    /// The first one is after the last one.
     pub fn new(from: Option<Day>, to: Option<Day>) -> Result<Self, DayRangeError> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Err(DayRangeError { from, to }),
@@ -109,8 +105,7 @@ pub async fn read(client: &RedisClient, keys: &Keys, request: HistoryRequest) ->
             .filter(is_asked)
             .collect();
     let usage = past_days::read(client, keys, &subject, metric.as_ref(), &counted).await?;
-    let late_ms = i64::try_from(late_max.as_millis()).unwrap_or(i64::MAX);
-    let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.plus(late_ms));
+    let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.after(late_max));
     let metrics = usage.into_iter().filter_map(|(metric, days)| {
         let days: Vec<DayUsageView> = days
             .into_iter()

@@ -33,7 +33,6 @@ pub struct IdPrefixError {
 }
 
 /// The first digits of an id, which every verb takes in its place.
-#[must_use]
 pub fn short_id(id: &str) -> &str {
     let digits = id.split_once('_').map_or(id, |(_, digits)| digits);
     digits.get(..SHORT_DIGITS).unwrap_or(digits)
@@ -60,19 +59,16 @@ pub enum DeliveryIdMatches {
 
 impl DeliveryIdPrefix {
     /// The id, where all its digits are there.
-    #[must_use]
     pub fn whole(&self) -> Option<DeliveryId> {
         (self.digits.len() == DIGITS).then(|| self.as_id())
     }
 
     /// The digits in the place of an id.
-    #[must_use]
     pub fn as_id(&self) -> DeliveryId {
         DeliveryId::from_stored(&format!("{DELIVERY}{}", self.digits))
     }
 
     /// Whether an id begins so.
-    #[must_use]
     pub fn is_of(&self, id: &str) -> bool {
         id.strip_prefix(DELIVERY).is_some_and(|digits| digits.starts_with(&self.digits))
     }
@@ -88,7 +84,6 @@ impl FromStr for DeliveryIdPrefix {
 
 impl AlertIdPrefix {
     /// Whether an id begins so.
-    #[must_use]
     pub fn is_of(&self, id: &AlertId) -> bool {
         id.as_str().strip_prefix(ALERT).is_some_and(|digits| digits.starts_with(&self.digits))
     }

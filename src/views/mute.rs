@@ -18,7 +18,6 @@ pub struct MuteView {
 
 impl MuteView {
     /// The mute itself.
-    #[must_use]
     pub fn mute(&self) -> Mute {
         Mute { until: self.until_ms, reason: self.reason.clone() }
     }

@@ -51,7 +51,6 @@ type RawEntry = (String, Vec<Vec<u8>>);
 
 impl RefusedCursor {
     /// The beginning of the list.
-    #[must_use]
     pub fn oldest() -> Self {
         Self(StreamId::ZERO.to_string())
     }
@@ -110,7 +109,6 @@ struct PartitionRefusedEvents<'a> {
 
 impl<'a> MergedRefusedEvents<'a> {
     /// All of them.
-    #[must_use]
     pub fn all(partitions: &'a Partitions) -> Self {
         let list = |partition| PartitionRefusedEvents {
             partition,

@@ -54,7 +54,6 @@ pub struct SubjectView {
 
 impl SubjectView {
     /// Reads the hash of a subject as it is `now`: mutes that have ended are none.
-    #[must_use]
     pub fn read(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let ParsedRecord { record, errors: mut unreadable } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -96,7 +95,6 @@ impl SubjectView {
     }
 
     /// A subject whose key is no hash.
-    #[must_use]
     pub fn no_hash(subject: &[u8], plans: &Plans) -> Self {
         let error = FieldError { field: "*".to_owned(), why: "the key holds something that is no hash".to_owned() };
         Self { unreadable: vec![error], ..Self::read(subject, &[], plans, UnixMs::default()) }
@@ -121,7 +119,6 @@ pub struct SubjectSettings {
 impl SubjectSettings {
     /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands
     /// in for it.
-    #[must_use]
     pub fn read(fields: &[SubjectField], plans: &Plans) -> Self {
         let (profile, unreadable) = Profile::read(fields, plans, None);
         let (mut plan, mut limits) = (profile.plan().to_string(), profile.limits());

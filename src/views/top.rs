@@ -16,7 +16,7 @@ use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::subjects::Plans;
 use crate::subjects::record::{PLAN, limit_field};
 use crate::types::alert::used_percent;
-use crate::types::text_form::text_enum;
+use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::wire::{Partition, Partitions};
 
@@ -69,18 +69,7 @@ text_enum! {
     }
 }
 
-/// The text is not an order.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an order: use used or percent")]
-pub struct RankingOrderError(String);
-
-impl std::str::FromStr for RankingOrder {
-    type Err = RankingOrderError;
-
-    fn from_str(text: &str) -> Result<Self, RankingOrderError> {
-        Self::from_stored(text).ok_or_else(|| RankingOrderError(text.to_owned()))
-    }
-}
+parsed_text_enum!(RankingOrder, "an order");
 
 /// What to rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,17 +81,11 @@ pub struct TopRequest {
 }
 
 /// Why no period can be told.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TopPeriodError {
-    /// Window and period disagree.
     #[error("{period} is a period of the window {}, not of {window}", period.window())]
-    OtherWindow {
-        /// The period.
-        period: Period,
-        /// The window.
-        window: Window,
-    },
-    /// The server's clock shows something odd.
+    OtherWindow { period: Period, window: Window },
     #[error("no period holds {0}, which Redis' clock shows")]
     NoPeriod(UnixMs),
 }

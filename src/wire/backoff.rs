@@ -30,7 +30,6 @@ impl BackoffPolicy {
         Self { first: Duration::from_millis(100), factor: 2.0, max_interval: Duration::from_secs(5) };
 
     /// The delay after the `failures`th failure in a row (1 for the first), with jitter.
-    #[must_use]
     pub fn delay(&self, failures: u32) -> Duration {
         let steps = failures.saturating_sub(1).min(1_000_000);
         let grown = self.first.as_secs_f64() * self.factor.powi(steps as i32);
@@ -61,7 +60,6 @@ pub struct Backoff {
 
 impl Backoff {
     /// No failure so far.
-    #[must_use]
     pub const fn new(policy: BackoffPolicy) -> Self {
         Self { policy, failures: 0 }
     }
@@ -78,7 +76,6 @@ impl Backoff {
     }
 
     /// Failures in a row so far.
-    #[must_use]
     pub const fn failures(&self) -> u32 {
         self.failures
     }

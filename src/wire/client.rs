@@ -33,16 +33,11 @@ enum Servers {
 
 impl RedisClient {
     /// A client of one server. Connects nowhere yet.
-    #[must_use]
     pub fn new(client: Client) -> Self {
         Self::on(Arc::new(NodeConnection::new(client)))
     }
 
     /// A client of the server at this URL, `redis://127.0.0.1:6379`. Connects nowhere yet.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the URL.
     pub fn open(url: &str) -> RedisResult<Self> {
         Ok(Self::new(Client::open(url)?))
     }
@@ -58,7 +53,6 @@ impl RedisClient {
 
     /// A client on the same connections for another partition: what names no key goes to the server that serves
     /// `default_key`.
-    #[must_use]
     pub fn at(&self, default_key: &str) -> Self {
         match &self.servers {
             Servers::One(connection) => Self::on(Arc::clone(connection)),
@@ -76,6 +70,32 @@ impl RedisClient {
         match &self.servers {
             Servers::One(connection) => connection.query(command).await,
             Servers::Routed(router) => command.query_async(&mut Routed::new(router)).await,
+        }
+    }
+
+    /// Removes the entries of a stream whose names and values pass, reading so many at a time, and says how many they
+    /// were. Repeatable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::query`]; a part may be removed.
+    pub async fn remove_entries(
+        &self,
+        key: &str,
+        at_once: usize,
+        passes: impl Fn(&[Vec<u8>]) -> bool,
+    ) -> RedisResult<u64> {
+        let (mut from, mut removed) = ("-".to_owned(), 0);
+        loop {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(key).arg(&from).arg("+").arg("COUNT").arg(at_once);
+            let entries: Vec<(String, Vec<Vec<u8>>)> = self.query(&command).await?;
+            let Some((last, _)) = entries.last() else { return Ok(removed) };
+            from = format!("({last}");
+            let ids: Vec<&String> = entries.iter().filter(|(_, values)| passes(values)).map(|(id, _)| id).collect();
+            if !ids.is_empty() {
+                removed += self.query::<u64>(redis::cmd("XDEL").arg(key).arg(&ids)).await?;
+            }
         }
     }
 

@@ -23,7 +23,6 @@ impl Default for ServerClock {
 
 impl ServerClock {
     /// What it shows now, Unix milliseconds.
-    #[must_use]
     pub fn now_ms(&self) -> i64 {
         self.at_start_ms.load(Ordering::Relaxed) + self.elapsed_ms()
     }

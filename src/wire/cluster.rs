@@ -42,7 +42,6 @@ pub struct NodePreference<'a> {
 
 impl ClusterNodes {
     /// The cluster to which these nodes belong.
-    #[must_use]
     pub fn new(seeds: Vec<RedisNode>) -> Self {
         let seeds = seeds.into_iter().map(Arc::new).collect();
         Self { seeds, connections: Mutex::default(), rotation: AtomicUsize::new(0) }

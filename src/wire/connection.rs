@@ -49,7 +49,6 @@ struct Current {
 
 impl NodeConnection {
     /// A connection that is made through `client`. Connects nowhere yet.
-    #[must_use]
     pub fn new(client: Client) -> Self {
         let login = client.get_connection_info().redis_settings().clone();
         let (client, login) = match Client::open(without_login(&client)) {
@@ -94,10 +93,6 @@ impl NodeConnection {
 
     /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a
     /// connection. One that is too slow is given up; calls that wait on it go on waiting.
-    ///
-    /// # Errors
-    ///
-    /// As [`NodeConnection::query`].
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = match tokio::time::timeout(limit, command.query_async(&mut connection)).await {

@@ -7,79 +7,33 @@ use std::sync::Arc;
 use redis::RedisError;
 
 /// What is wrong with the deployment. Travels inside a [`RedisError`], as every failure of a call does.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
-    /// The Sentinel watches other primaries.
     #[error("the Sentinel at {sentinel} watches no service {service:?}, only {known}")]
-    UnknownService {
-        /// Where the Sentinel listens.
-        sentinel: String,
-        /// What was asked for.
-        service: String,
-        /// What it watches.
-        known: String,
-    },
+    UnknownService { sentinel: String, service: String, known: String },
     /// A server that holds data, or something else, answers in place of a Sentinel.
     #[error("the server at {sentinel} is no Sentinel")]
-    NotASentinel {
-        /// Where it listens.
-        sentinel: String,
-    },
+    NotASentinel { sentinel: String },
     /// The Sentinel refuses the login, or what it was asked.
     #[error("the Sentinel at {sentinel} refuses the login: {source}")]
-    SentinelLogin {
-        /// Where it listens.
-        sentinel: String,
-        /// What it said.
-        source: RedisError,
-    },
-    /// No Sentinel can be asked.
+    SentinelLogin { sentinel: String, source: RedisError },
     #[error("no Sentinel answers; the one at {sentinel}: {source}")]
-    NoSentinel {
-        /// Where one of them listens.
-        sentinel: String,
-        /// What came of asking it.
-        source: RedisError,
-    },
-    /// The primary that Sentinel names is none, or not any more.
+    NoSentinel { sentinel: String, source: RedisError },
     #[error("the server at {node}, which Sentinel names, is a replica")]
-    NotPrimary {
-        /// Where it listens.
-        node: String,
-    },
-    /// A server without cluster mode.
+    NotPrimary { node: String },
     #[error("the server at {node} is no node of a cluster")]
-    NotACluster {
-        /// Where it listens.
-        node: String,
-    },
-    /// No node of the cluster can be asked.
+    NotACluster { node: String },
     #[error("no node of the cluster answers; the one at {node}: {source}")]
-    NoNode {
-        /// Where one of them listens.
-        node: String,
-        /// What came of asking it.
-        source: RedisError,
-    },
-    /// Slots without a primary.
+    NoNode { node: String, source: RedisError },
     #[error("no primary of the cluster serves slots {slots}")]
-    UncoveredSlots {
-        /// Which ones.
-        slots: String,
-    },
-    /// What a node says of its cluster can't be read.
+    UncoveredSlots { slots: String },
     #[error("the answer of {node} to CLUSTER SHARDS can't be read: {what}")]
-    Unreadable {
-        /// Where it listens.
-        node: String,
-        /// What is missing or wrong.
-        what: &'static str,
-    },
+    Unreadable { node: String, what: &'static str },
 }
 
 impl DeploymentError {
     /// The error inside a failed call, where it is one of these.
-    #[must_use]
     pub fn of(error: &RedisError) -> Option<&Self> {
         // The crate keeps what it wraps behind an Arc, and gives that as the source.
         let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
@@ -87,7 +41,6 @@ impl DeploymentError {
     }
 
     /// What to do about it.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::UnknownService { .. } => {

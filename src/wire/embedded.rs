@@ -79,10 +79,6 @@ impl EmbeddedServer {
     }
 
     /// As [`Self::ensure`], with another list of folders to find the binary in, separated as in `PATH`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::ensure`].
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
         let data_dir = launch::prepare(&config.data_dir)?;
@@ -116,37 +112,31 @@ impl EmbeddedServer {
     }
 
     /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.
-    #[must_use]
     pub fn binary() -> Option<PathBuf> {
         launch::find(&std::env::var_os("PATH").unwrap_or_default())
     }
 
     /// Whether it was started or adopted.
-    #[must_use]
     pub const fn started(&self) -> EmbeddedStart {
         self.started
     }
 
     /// Its process id.
-    #[must_use]
     pub const fn pid(&self) -> u32 {
         self.info.process_id
     }
 
     /// The port, on 127.0.0.1.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// What it says of itself.
-    #[must_use]
     pub const fn info(&self) -> &ServerInfo {
         &self.info
     }
 
     /// The folder that holds its data and its log.
-    #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }

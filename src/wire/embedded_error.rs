@@ -18,95 +18,45 @@ pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why there is no embedded server, or why it did not stop.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// Nothing to start.
     #[error("no redis-server or valkey-server on PATH; {INSTALL}")]
     NoBinary,
-    /// The data folder can't be used.
     #[error("use redis.data_dir {}", .path.display())]
     DataDir {
         /// The folder, or the file in it.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
-    /// Another program has the port.
     #[error(
         "port {port} of 127.0.0.1 is taken by a server that is not the one of redis.data_dir {}; stop it, or set \
          redis.embedded_port to a free port, or name the server in redis.url", .data_dir.display()
     )]
-    Foreign {
-        /// The port.
-        port: u16,
-        /// The data folder.
-        data_dir: PathBuf,
-    },
+    Foreign { port: u16, data_dir: PathBuf },
     /// A server of the same folder runs on another port. Two of them would ruin the file.
     #[error(
         "the server of redis.data_dir {} still runs on port {running}, not on redis.embedded_port {wanted}; stop it with \
          `redis-cli -p {running} shutdown`, or set redis.embedded_port to {running}", .data_dir.display()
     )]
-    OtherPort {
-        /// The data folder.
-        data_dir: PathBuf,
-        /// Where it runs.
-        running: u16,
-        /// Where it ought to run.
-        wanted: u16,
-    },
-    /// Another daemon takes too long to start or stop the server.
+    OtherPort { data_dir: PathBuf, running: u16, wanted: u16 },
     #[error(
         "another quotabell has been starting or stopping the server of redis.data_dir {} for {} s", .data_dir.display(),
         LOCK_TIMEOUT.as_secs()
     )]
-    Busy {
-        /// The data folder.
-        data_dir: PathBuf,
-    },
-    /// The binary can't be started.
+    Busy { data_dir: PathBuf },
     #[error("start {}", .binary.display())]
-    Start {
-        /// Its path.
-        binary: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It ended before it was up.
+    Start { binary: PathBuf, source: io::Error },
     #[error("the embedded server ended at once ({status}); its log {} ends with: {log_end}", .log.display())]
-    Ended {
-        /// How.
-        status: ExitStatus,
-        /// Its log.
-        log: PathBuf,
-        /// The end of the log.
-        log_end: String,
-    },
-    /// It runs but does not answer.
+    Ended { status: ExitStatus, log: PathBuf, log_end: String },
     #[error("the embedded server does not answer on port {port} after {} s; its log is {}", ANSWER_TIMEOUT.as_secs(), .log.display())]
-    Silent {
-        /// The port.
-        port: u16,
-        /// Its log.
-        log: PathBuf,
-    },
-    /// The connection to it can't be prepared.
+    Silent { port: u16, log: PathBuf },
     #[error("prepare the connection to the embedded server")]
     Client(#[from] RedisError),
-    /// It refused to end.
     #[error("stop the embedded server, process {pid}")]
-    Stop {
-        /// Its process id.
-        pid: u32,
-        /// Why.
-        source: ReadError,
-    },
-    /// It did not end.
+    Stop { pid: u32, source: ReadError },
     #[error("the embedded server, process {pid}, did not end within {} s", STOP_TIMEOUT.as_secs())]
-    StillRunning {
-        /// Its process id.
-        pid: u32,
-    },
+    StillRunning { pid: u32 },
 }
 
 /// What to do without a binary.

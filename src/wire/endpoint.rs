@@ -64,7 +64,6 @@ pub struct Primary {
 
 impl Primary {
     /// The server.
-    #[must_use]
     pub fn node(&self) -> &RedisNode {
         &self.node
     }
@@ -77,63 +76,36 @@ impl Primary {
     }
 
     /// Whether another server took its place.
-    #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.is_replaced(&self.node.address))
     }
 }
 
 /// What is wrong with the `[redis]` section, and what is allowed. Never holds any part of the URL.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The file with the URL can't be read.
     #[error("read redis.url_file {}", .path.display())]
-    UrlFile {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The URL is not one.
+    UrlFile { path: PathBuf, source: io::Error },
     #[error("{from}: {problem}")]
-    Url {
-        /// Where it was given.
-        from: UrlSource,
-        /// What is wrong.
-        problem: RedisUrlError,
-    },
-    /// No URL.
+    Url { from: UrlSource, problem: RedisUrlError },
     #[error("{from} is empty; allowed: {EMBEDDED}, or a URL that begins with {}://", SCHEMES.join("://, "))]
-    Empty {
-        /// Where it was given.
-        from: UrlSource,
-    },
-    /// Authorities for a connection that is not encrypted.
+    Empty { from: UrlSource },
     #[error(
         "redis.ca_file is set, but {from} does not begin with rediss; allowed: a URL that begins with rediss://, \
          rediss+sentinel:// or rediss+cluster://, or no redis.ca_file"
     )]
-    CaFileWithoutTls {
-        /// Where the URL was given.
-        from: UrlSource,
-    },
-    /// The host can't stand in a certificate.
+    CaFileWithoutTls { from: UrlSource },
     #[error("{from}: a host of the URL with TLS is neither a DNS name nor an IP address")]
-    ServerName {
-        /// Where the URL was given.
-        from: UrlSource,
-    },
-    /// The connection can't be encrypted.
+    ServerName { from: UrlSource },
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The redis crate refused the settings.
     #[error("prepare the redis client")]
     Client(#[source] RedisError),
 }
 
 impl EndpointError {
     /// The setting that is wrong; `None` where the machine is at fault.
-    #[must_use]
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
             Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
@@ -234,7 +206,6 @@ impl RedisEndpoint {
     }
 
     /// The server on 127.0.0.1 at `port`, without a password.
-    #[must_use]
     pub fn local(port: u16) -> Self {
         Self::standalone(RedisNode::local(port))
     }
@@ -251,7 +222,6 @@ impl RedisEndpoint {
     }
 
     /// How Redis is deployed, as the URL says.
-    #[must_use]
     pub const fn deployment(&self) -> Deployment {
         match &self.servers {
             EndpointServers::Standalone => Deployment::Standalone,
@@ -260,19 +230,16 @@ impl RedisEndpoint {
     }
 
     /// The ACL user; `None` for the default one.
-    #[must_use]
     pub fn username(&self) -> Option<&str> {
         self.node.login.as_ref()?.username.as_deref()
     }
 
     /// Number of the database.
-    #[must_use]
     pub fn db(&self) -> u32 {
         self.node.db
     }
 
     /// The port, where one server on TCP is named.
-    #[must_use]
     pub fn port(&self) -> Option<u16> {
         match (&self.servers, &self.node.address) {
             (EndpointServers::Standalone, RedisAddress::Tcp { port, .. }) => Some(*port),
@@ -349,7 +316,6 @@ impl RedisEndpoint {
     }
 
     /// The endpoint and the primaries behind it, for logs.
-    #[must_use]
     pub fn connected_to(&self) -> String {
         match &self.servers {
             EndpointServers::Standalone => self.shown.to_string(),

@@ -55,7 +55,6 @@ pub struct Entries<'a> {
 
 impl Entries<'_> {
     /// No entries.
-    #[must_use]
     pub fn none() -> Self {
         Self { buffer: &[], start: 0, ends: [].iter() }
     }

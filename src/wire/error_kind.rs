@@ -36,7 +36,6 @@ text_enum! {
 
 impl ErrorKind {
     /// Whether waiting and trying again can mend it.
-    #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unreachable | Self::NotReady | Self::ReadOnly | Self::Moved | Self::Full)
     }
@@ -57,7 +56,6 @@ const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL
 /// Classifies an error by its kind and code, never by its free text, except where the server gives no code.
 ///
 /// A pipeline's error is what its first failing command says.
-#[must_use]
 pub fn error_kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => return ErrorKind::Login,

@@ -17,7 +17,6 @@ pub struct HashSlot(u16);
 
 impl HashSlot {
     /// The slot of a key: of what stands between its first pair of braces, where that is not empty.
-    #[must_use]
     pub fn of_key(key: &[u8]) -> Self {
         let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
             let behind = &key[open + 1..];
@@ -28,7 +27,6 @@ impl HashSlot {
     }
 
     /// The slot of a command's first key; `None` for a command that names no key.
-    #[must_use]
     pub fn of_command(command: &Cmd) -> Option<Self> {
         let mut words = command.args_iter().map(|word| match word {
             Arg::Simple(bytes) => bytes,
@@ -69,7 +67,6 @@ pub struct HashSlotMap {
 
 impl HashSlotMap {
     /// From ranges in any order, and all primaries, also those that serve no slot yet.
-    #[must_use]
     pub fn new(mut ranges: Vec<HashSlotRange>, mut primaries: Vec<Arc<RedisNode>>) -> Self {
         ranges.sort_by_key(|range| range.first);
         primaries.sort_by_key(|node| node.address.to_string());
@@ -77,13 +74,11 @@ impl HashSlotMap {
     }
 
     /// One primary serves all.
-    #[must_use]
     pub fn whole(primary: Arc<RedisNode>) -> Self {
         Self::new(vec![HashSlotRange { first: 0, last: SLOTS - 1, primary: Arc::clone(&primary) }], vec![primary])
     }
 
     /// Who serves the slot; `None` where nobody does.
-    #[must_use]
     pub fn primary_of(&self, HashSlot(slot): HashSlot) -> Option<&Arc<RedisNode>> {
         let behind = self.ranges.partition_point(|range| range.first <= slot);
         let range = self.ranges.get(behind.checked_sub(1)?)?;
@@ -91,19 +86,16 @@ impl HashSlotMap {
     }
 
     /// Every primary, in the order of their addresses.
-    #[must_use]
     pub fn primaries(&self) -> &[Arc<RedisNode>] {
         &self.primaries
     }
 
     /// The addresses of the primaries, for the log.
-    #[must_use]
     pub fn addresses(&self) -> String {
         self.primaries.iter().map(|node| node.address.to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// The slots that nobody serves, as `0-5460, 16383`; `None` where all are served.
-    #[must_use]
     pub fn uncovered(&self) -> Option<String> {
         let mut gaps = Vec::new();
         let mut next = 0;

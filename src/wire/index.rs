@@ -83,7 +83,6 @@ impl Default for ReplyIndex {
 
 impl ReplyIndex {
     /// Nothing seen yet.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             stage: Stage::Streams,
@@ -128,31 +127,26 @@ impl ReplyIndex {
     }
 
     /// Offset of the first byte that does not belong to the two replies.
-    #[must_use]
     pub const fn end(&self) -> usize {
         self.at
     }
 
     /// Entries found.
-    #[must_use]
     pub const fn count(&self) -> usize {
         self.ends.len()
     }
 
     /// Length of the reply to XREAD.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The server's clock when it had answered, Unix milliseconds.
-    #[must_use]
     pub const fn server_ms(&self) -> i64 {
         self.server_ms
     }
 
     /// The error that the server answered with, the first of the two.
-    #[must_use]
     pub const fn error_reply(&self) -> Option<&ErrorReply> {
         self.error_reply.as_ref()
     }
@@ -172,13 +166,11 @@ impl ReplyIndex {
     }
 
     /// The entries found, in stream order.
-    #[must_use]
     pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> Entries<'a> {
         Entries { buffer, start: self.begin, ends: self.ends.iter() }
     }
 
     /// The first entry that has more than `max` bytes, whole or as far as it has come.
-    #[must_use]
     pub fn long_entry(&self, buffer: &[u8], max: usize) -> Option<LongEntry> {
         if buffer.len() <= max {
             return None;

@@ -32,7 +32,6 @@ pub struct RedisNode {
 
 impl RedisNode {
     /// The server on 127.0.0.1 at `port`, without a password.
-    #[must_use]
     pub fn local(port: u16) -> Self {
         Self { address: RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
     }

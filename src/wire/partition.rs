@@ -24,7 +24,6 @@ pub struct Partitions {
 
 impl Partition {
     /// Which one it is.
-    #[must_use]
     pub const fn number(&self) -> PartitionNumber {
         self.keys.partition()
     }
@@ -32,7 +31,6 @@ impl Partition {
 
 impl Partitions {
     /// The partitions of `keys`, which are those of any of them, on the connections of `client`. Connects nowhere yet.
-    #[must_use]
     pub fn new(client: &RedisClient, keys: &Keys) -> Self {
         let partition = |number| {
             let keys = keys.of_sibling(number);
@@ -42,14 +40,12 @@ impl Partitions {
     }
 
     /// The one to which a subject belongs.
-    #[must_use]
     pub fn of(&self, subject: &Subject) -> &Partition {
         let number = self.first().number().of_sibling(subject.as_str().as_bytes());
         &self.all[number.get() as usize]
     }
 
     /// The first one. What belongs to no subject is kept here: caps, codes and confirm links of verifications.
-    #[must_use]
     pub fn first(&self) -> &Partition {
         &self.all[0]
     }
@@ -60,7 +56,6 @@ impl Partitions {
     }
 
     /// How many there are: at least one.
-    #[must_use]
     pub fn count(&self) -> u32 {
         self.first().number().count()
     }

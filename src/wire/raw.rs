@@ -33,6 +33,7 @@ const BUFFER_MAX: usize = 64 * 1024 * 1024;
 const _: () = assert!(BUFFER_KEPT < ENTRY_BYTES_MAX && 2 * ENTRY_BYTES_MAX <= BUFFER_MAX);
 
 /// Why a raw connection is of no more use, or why the server refused.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No connection could be made; TLS included.
@@ -40,42 +41,23 @@ pub enum ReadError {
     Connect {
         /// Where to, without credentials.
         node: String,
-        /// What the system or TLS said.
         source: io::Error,
     },
-    /// Nobody tells which server to connect to.
     #[error("find the primary that serves {key}")]
-    NoPrimary {
-        /// What it is to serve.
-        key: String,
-        /// Why not.
-        source: RedisError,
-    },
-    /// Another server is the primary now.
+    NoPrimary { key: String, source: RedisError },
     #[error("the primary was replaced")]
     Replaced,
-    /// The server did not answer in time.
     #[error("no answer to {command} within {} ms", .limit.as_millis())]
-    Timeout {
-        /// What it was asked.
-        command: &'static str,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// The server ended the connection.
+    Timeout { command: &'static str, limit: Duration },
     #[error("redis closed the connection")]
     Closed,
-    /// The connection broke.
     #[error("exchange bytes with redis")]
     Io(#[source] io::Error),
-    /// The server answered with an error.
     #[error("redis answered {command} with {code} {text}")]
     Refused {
         /// What it was asked, without arguments.
         command: &'static str,
-        /// The first word of the answer.
         code: String,
-        /// The rest of it.
         text: String,
     },
     /// The server sent what is no reply to what it was asked.
@@ -83,10 +65,7 @@ pub enum ReadError {
     Protocol(#[from] ProtocolError),
     /// A reply beyond what is held in memory: ask for less.
     #[error("reply from redis is longer than {max} bytes")]
-    TooLong {
-        /// The bound.
-        max: usize,
-    },
+    TooLong { max: usize },
     /// The first entry of a reply has more than [`ENTRY_BYTES_MAX`]. The rest of it was left unread.
     #[error("an entry of the stream has more than {ENTRY_BYTES_MAX} bytes")]
     LongEntry(CutEntry),
@@ -97,7 +76,6 @@ pub enum ReadError {
 
 impl ReadError {
     /// What the failure means for the caller.
-    #[must_use]
     pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::NoPrimary { source, .. } => error_kind(source),
@@ -155,7 +133,6 @@ impl RawConnection {
     }
 
     /// Takes a stream that is connected and logged in.
-    #[must_use]
     pub fn over(stream: impl ByteStream + 'static) -> Self {
         Self { stream: Box::new(stream), buffer: Vec::new() }
     }
@@ -172,10 +149,6 @@ impl RawConnection {
     }
 
     /// As [`Self::call`], for as long as it takes; the caller bounds it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::call`].
     pub async fn ask(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<(), ReadError> {
         let end = self.exchange(parts).await?;
         let status = match self.buffer.first() {
@@ -280,7 +253,6 @@ impl RawConnection {
     }
 
     /// What arrived and was not consumed.
-    #[must_use]
     pub fn buffer(&self) -> &[u8] {
         &self.buffer
     }
@@ -292,7 +264,6 @@ impl RawConnection {
     }
 
     /// Bytes that the buffer holds memory for.
-    #[must_use]
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }

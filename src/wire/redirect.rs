@@ -36,7 +36,6 @@ impl Redirect {
     }
 
     /// Where `command` is to be sent, which failed with this error.
-    #[must_use]
     pub fn of(command: &Cmd, error: &RedisError) -> Option<Self> {
         match error.kind() {
             ErrorKind::Server(kind) => Self::read(kind, error.detail())?.if_allowed_for(command),
@@ -45,14 +44,12 @@ impl Redirect {
     }
 
     /// Where a command of a pipeline is to be sent that was answered so.
-    #[must_use]
     pub fn in_pipeline(command: &Cmd, reply: &Value) -> Option<Self> {
         let Value::ServerError(error) = reply else { return None };
         Self::read(error.kind()?, error.details())?.if_allowed_for(command)
     }
 
     /// Where a transaction is to be sent that was given up because its first command was sent away.
-    #[must_use]
     pub fn of_transaction(error: &RedisError) -> Option<Self> {
         let failures = error.clone().into_server_errors()?;
         let (_, first) = failures.first()?;
@@ -68,7 +65,6 @@ impl Redirect {
 }
 
 /// Whether this is the command of that name.
-#[must_use]
 pub fn has_name(command: &Cmd, name: &str) -> bool {
     matches!(command.args_iter().next(), Some(Arg::Simple(first)) if first.eq_ignore_ascii_case(name.as_bytes()))
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 pub use super::redis_url_error::RedisUrlError;
+use crate::types::text::percent_decoded;
 
 /// The port of a server where the URL names none.
 const DEFAULT_PORT: u16 = 6379;
@@ -105,10 +106,6 @@ pub enum ConnectionSecurity {
 }
 
 /// Takes a URL apart.
-///
-/// # Errors
-///
-/// See [`RedisUrlError`].
 pub fn parse(text: &str) -> Result<RedisUrl, RedisUrlError> {
     if let Some(list) = ListUrl::split(text)? {
         return list.parse();
@@ -321,18 +318,7 @@ fn decoded(text: &str) -> Result<String, RedisUrlError> {
 }
 
 fn unescaped(text: &str) -> Result<Vec<u8>, RedisUrlError> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(RedisUrlError::Encoding);
-        let (high, low) = (digit()?, digit()?);
-        out.push(u8::try_from(high * 16 + low).map_err(|_| RedisUrlError::Encoding)?);
-    }
-    Ok(out)
+    percent_decoded(text).ok_or(RedisUrlError::Encoding)
 }
 
 #[cfg(test)]

@@ -1,87 +1,70 @@
 //! What can be wrong with a Redis URL, and what is allowed instead. Never holds any part of the URL.
 
 /// What is wrong with a URL, and what is allowed.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RedisUrlError {
-    /// It can't be read at all.
     #[error(
         "not a URL ({0}); allowed: redis://[user][:password]@host[:port][/database], where a user or password writes \
          characters like / ? # @ : % percent-encoded (%23 for #)"
     )]
     NotAUrl(#[source] url::ParseError),
-    /// It begins with something else.
     #[error(
         "unknown scheme; allowed: embedded, redis://, rediss://, redis+unix://, unix://, redis+sentinel://, \
          rediss+sentinel://, redis+cluster:// and rediss+cluster://"
     )]
     Scheme,
-    /// Nothing to connect to.
     #[error("no host; allowed: redis://host, redis://host:port, redis://[ipv6-address]:port")]
     NoHost,
-    /// A list of hosts in a URL of one server.
     #[error(
         "several hosts; allowed: one host after redis:// and rediss://, a list after redis+sentinel:// and redis+cluster://"
     )]
     SeveralHosts,
-    /// Nothing before, between or after the commas of a list.
     #[error("the list of hosts is empty or has an empty place; allowed: host:port,host2:port2")]
     EmptyHost,
-    /// A host of a list that is none.
     #[error("the list of hosts has one that is neither a name nor an address; allowed: host:port,[ipv6-address]:port")]
     Host,
-    /// A port of a list that is none.
     #[error(
         "the list of hosts has a port that is no number from 1 to 65535; allowed: host:port,host2:port2 (a / in a user \
          or password is written %2F)"
     )]
     ListPort,
-    /// A Sentinel URL that does not say what the Sentinels watch.
     #[error(
         "no service; allowed: redis+sentinel://host:26379,host2:26379/service/0, with the name under which the \
          Sentinels watch the primary"
     )]
     NoService,
-    /// What stands behind the service is no database number.
     #[error(
         "what follows the service is not a database number; allowed: redis+sentinel://host:26379/service/0 (a / in a \
          user or password is written %2F)"
     )]
     SentinelDatabase,
-    /// An unknown parameter of a Sentinel URL.
     #[error(
         "unknown parameter; allowed: sentinel_user and sentinel_pass after the database (a ? in a user or password is \
          written %3F)"
     )]
     SentinelParameter,
-    /// A database in a cluster URL.
     #[error(
         "a cluster has no database but 0; allowed: redis+cluster://host:7000,host2:7001 (a / in a user or password is \
          written %2F)"
     )]
     ClusterDatabase,
-    /// `?` in a cluster URL.
     #[error("a parameter; allowed: none in a cluster URL (a ? in a user or password is written %3F)")]
     ClusterParameter,
-    /// Port 0.
     #[error("port 0; allowed: 1 to 65535")]
     Port,
-    /// What stands behind the host is no database number.
     #[error(
         "what follows the host is not a database number; allowed: redis://host:port/0 (a / in a user or password is written %2F)"
     )]
     Database,
-    /// `?` in a TCP URL, or an unknown parameter in another.
     #[error(
         "unknown parameter; allowed: db, user and pass after redis+unix:///path? (a ? in a user or password is written %3F)"
     )]
     Parameter,
-    /// `#`
     #[error("a part after #; allowed: none (a # in a user or password is written %23)")]
     Fragment,
-    /// Broken percent-encoding.
     #[error("broken percent-encoding; allowed: % followed by two hex digits (a % itself is written %25), giving UTF-8")]
     Encoding,
-    /// A Unix URL without an absolute path.
     #[error("no absolute path of a socket; allowed: redis+unix:///path/to/redis.sock?db=0&user=name&pass=password")]
     Path,
 }

@@ -73,13 +73,11 @@ struct NodeWrite {
 
 impl Router {
     /// A router whose commands without a key go to the server that serves `default_key`.
-    #[must_use]
     pub fn new(topology: Arc<Topology>, default_key: &str) -> Self {
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections: Arc::default() }
     }
 
     /// A router on the same connections whose commands without a key go to the server that serves `default_key`.
-    #[must_use]
     pub fn at(&self, default_key: &str) -> Self {
         let (topology, connections) = (Arc::clone(&self.topology), Arc::clone(&self.connections));
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections }
@@ -164,19 +162,16 @@ impl Router {
 
 impl<'a> Routed<'a> {
     /// A call that takes as long as it takes.
-    #[must_use]
     pub const fn new(router: &'a Router) -> Self {
         Self { router, default_slot: router.default_slot, limit: None }
     }
 
     /// A single command that is given up after `limit`.
-    #[must_use]
     pub const fn within(router: &'a Router, limit: Duration) -> Self {
         Self { router, default_slot: router.default_slot, limit: Some(limit) }
     }
 
     /// A command without a key that goes to the server to which `other` goes.
-    #[must_use]
     pub fn beside(router: &'a Router, other: &Cmd) -> Self {
         Self { router, default_slot: HashSlot::of_command(other).unwrap_or(router.default_slot), limit: None }
     }

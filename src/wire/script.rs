@@ -31,28 +31,24 @@ pub struct ScriptFunction {
 
 impl Script {
     /// Takes the source, usually by `include_str!`.
-    #[must_use]
     pub fn new(source: &'static str) -> Self {
         Self::of(Cow::Borrowed(source))
     }
 
     /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours
     /// is.
-    #[must_use]
     pub fn with_prelude(source: &'static str) -> Self {
         Self::of(Cow::Owned(prelude::prepended(source, "")))
     }
 
     /// The same with functions that `more` defines, for scripts that have those in common. Each of its comments has a
     /// line of its own.
-    #[must_use]
     pub fn with_preludes(source: &'static str, more: &'static str) -> Self {
         Self::of(Cow::Owned(prelude::prepended(source, more)))
     }
 
     /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its
     /// rule.
-    #[must_use]
     pub fn with_functions(source: &'static str, functions: &[ScriptFunction]) -> Self {
         let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
         let mut text = format!("{flags}\n");
@@ -69,7 +65,6 @@ impl Script {
     }
 
     /// Begins a call.
-    #[must_use]
     pub fn call(&self) -> ScriptCall<'_> {
         ScriptCall { script: self, keys: Cmd::new(), arguments: Cmd::new() }
     }
@@ -124,23 +119,17 @@ impl ScriptCall<'_> {
 
 impl Script {
     /// The source, for callers that load it by themselves.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// The hash, for callers that write `EVALSHA` by themselves.
-    #[must_use]
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
 }
 
 /// Runs a prepared `EVALSHA` of `script`, loading the script where the server does not know it.
-///
-/// # Errors
-///
-/// As [`ScriptCall::run`].
 pub async fn run<T: FromRedisValue>(client: &RedisClient, script: &Script, command: &Cmd) -> RedisResult<T> {
     for _ in 0..LOADS_MAX {
         match client.query(command).await {

@@ -18,7 +18,6 @@ pub enum ServerSoftware {
 
 impl ServerSoftware {
     /// The oldest version that will do: `EVALSHA` scripts with flags, group lag, and what else we use.
-    #[must_use]
     pub const fn min_version(self) -> ServerVersion {
         match self {
             Self::Redis => ServerVersion { major: 7, minor: 0, patch: 0 },
@@ -98,25 +97,19 @@ pub struct ServerInfo {
 }
 
 /// Why a server's description could not be had.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// INFO failed.
     #[error("ask redis for INFO")]
     Redis(#[from] RedisError),
-    /// It holds no data.
     #[error("the server is a Sentinel, which holds no data")]
     Sentinel,
-    /// INFO lacks something.
     #[error("INFO of redis has no readable field {field}; needed: Redis {} or Valkey {} or later", ServerSoftware::Redis.min_version(), ServerSoftware::Valkey.min_version())]
-    Missing {
-        /// What is missing.
-        field: &'static str,
-    },
+    Missing { field: &'static str },
 }
 
 impl InspectError {
     /// What to do about it, where it is not the connection.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Sentinel => {
@@ -130,29 +123,19 @@ impl InspectError {
 }
 
 /// Why a server will not do. Waiting does not mend it.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedServer {
-    /// It is too old.
     #[error("{software} {version} is too old; needed: {} or later", .software.min_version())]
-    TooOld {
-        /// The software.
-        software: ServerSoftware,
-        /// Its version.
-        version: ServerVersion,
-    },
-    /// It would throw away counters and flags when memory is full.
+    TooOld { software: ServerSoftware, version: ServerVersion },
     #[error(
         "maxmemory-policy is {policy}, which takes counters and flags away when memory is full; needed: noeviction"
     )]
-    Evicting {
-        /// Its policy.
-        policy: String,
-    },
+    Evicting { policy: String },
 }
 
 impl UnsupportedServer {
     /// How to mend it.
-    #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::TooOld { .. } => "upgrade the server, or point redis.url at one that is new enough",
@@ -176,10 +159,6 @@ pub enum ServerReadiness {
 
 impl ServerInfo {
     /// Whether this server will do at all: new enough, and evicting nothing. A replica is judged like any other.
-    ///
-    /// # Errors
-    ///
-    /// Why not.
     pub fn judge(&self) -> Result<(), UnsupportedServer> {
         if self.version.cmp(&self.software.min_version()) == Ordering::Less {
             return Err(UnsupportedServer::TooOld { software: self.software, version: self.version });
@@ -191,7 +170,6 @@ impl ServerInfo {
     }
 
     /// Whether it can be worked with now.
-    #[must_use]
     pub const fn readiness(&self) -> ServerReadiness {
         match (self.loading, self.role) {
             (true, _) => ServerReadiness::Loading,
@@ -231,10 +209,6 @@ impl ServerInfo {
 }
 
 /// Asks the server what it is. Works while it loads, and for a user who may not read its configuration.
-///
-/// # Errors
-///
-/// INFO failed or lacks something.
 pub async fn inspect(client: &RedisClient) -> Result<ServerInfo, InspectError> {
     // Without sections: servers before 7.0, which are to be named as too old, take only one.
     let info: Vec<u8> = client.query(&redis::cmd("INFO")).await?;

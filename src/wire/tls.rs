@@ -10,26 +10,15 @@ use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 /// Why the connection can't be encrypted.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file with the authorities can't be read.
     #[error("read redis.ca_file {}", .path.display())]
-    CaFile {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file with the authorities holds none.
+    CaFile { path: PathBuf, source: io::Error },
     #[error("redis.ca_file {} holds no certificate or a broken one; allowed: PEM, with one or more certificates", .path.display())]
-    NoCertificate {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// The system knows no authorities.
+    NoCertificate { path: PathBuf },
     #[error("this system has no certificate authorities to trust; install ca-certificates or set redis.ca_file")]
     NoSystemRoots,
-    /// rustls refused the settings.
     #[error("prepare TLS for redis")]
     Rustls(#[source] rustls::Error),
 }
@@ -96,19 +85,16 @@ impl TlsSettings {
     }
 
     /// The configuration of rustls.
-    #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
 
     /// The name or address that the certificate has to bear.
-    #[must_use]
     pub fn server_name(&self) -> ServerName<'static> {
         self.server_name.clone()
     }
 
     /// The authorities as PEM; `None` for the system's.
-    #[must_use]
     pub fn roots_pem(&self) -> Option<&[u8]> {
         self.roots_pem.as_deref()
     }

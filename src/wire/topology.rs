@@ -48,7 +48,6 @@ pub enum TopologySource {
 
 impl Topology {
     /// Nothing is known yet. Connects nowhere.
-    #[must_use]
     pub fn new(source: TopologySource) -> Self {
         Self {
             source,
@@ -93,7 +92,6 @@ impl Topology {
     }
 
     /// What was told last.
-    #[must_use]
     pub fn known(&self) -> Option<Arc<HashSlotMap>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -129,7 +127,6 @@ impl Topology {
     }
 
     /// Whether this server is known to be no primary any more.
-    #[must_use]
     pub fn is_replaced(&self, node: &RedisAddress) -> bool {
         self.known().is_some_and(|map| map.primaries().iter().all(|primary| primary.address != *node))
     }

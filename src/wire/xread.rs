@@ -83,10 +83,6 @@ impl StreamReader {
     }
 
     /// As [`Self::connect`], for an entry that is beyond the server's limit by itself: ask for no more than one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::connect`].
     pub async fn connect_unbounded(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let primary = endpoint.ask_primary_of(stream).await;
         let primary = primary.map_err(|source| ReadError::NoPrimary { key: stream.to_owned(), source })?;
@@ -97,7 +93,6 @@ impl StreamReader {
     }
 
     /// Reads over a stream of bytes that is connected and logged in.
-    #[must_use]
     pub fn over(bytes: impl ByteStream + 'static, stream: &str) -> Self {
         Self::on(RawConnection::over(bytes), stream)
     }
@@ -193,7 +188,6 @@ impl StreamReader {
     }
 
     /// The entries of the last reply that [`Self::receive`] returned, until it is called again.
-    #[must_use]
     pub fn entries(&self) -> Entries<'_> {
         match self.state {
             State::Receiving { .. } => Entries::none(),
@@ -202,19 +196,16 @@ impl StreamReader {
     }
 
     /// The run id of the server process whose entries these are; `None` where the user may not ask for it.
-    #[must_use]
     pub const fn run_id(&self) -> Option<&Arc<str>> {
         self.run_id.as_ref()
     }
 
     /// Why the server does not bound its replies to this reader, where it was to.
-    #[must_use]
     pub const fn unbounded(&self) -> Option<&ReadError> {
         self.unbounded.as_ref()
     }
 
     /// Bytes of memory that the buffer holds.
-    #[must_use]
     pub fn capacity(&self) -> usize {
         self.connection.capacity()
     }

@@ -60,8 +60,8 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     assert_eq!(all("&destination=https%3A%2F%2Fb.test&state=pending").await.len(), 25);
     assert_eq!((all("&state=dead").await.len(), all("&since=2100-01-01T00:00:00Z").await.len()), (0, 0));
     for (query, said) in [
-        ("state=lost", "state: a state must be one of pending"),
-        ("channel=sms", "channel: must be email, webhook or none"),
+        ("state=lost", "state: \"lost\" is not a state: use pending"),
+        ("channel=sms", "channel: \"sms\" is not a channel: use email, webhook or none"),
         ("since=6h", "since: must be a time in RFC 3339"),
         ("alert=x", "alert: an id is alert_"),
         ("after=x", "after: is not the `next` of a list of deliveries"),

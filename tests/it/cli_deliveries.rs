@@ -203,7 +203,7 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert_eq!(listed("--since 30m --state pending").len(), 3);
     assert_eq!(listed("--since 2h --limit 9")[0], bobs[0]);
     let told = run(&outbox.server, "deliveries list --channel sms");
-    assert!(told.code == 2 && told.stderr.contains("must be email, webhook or none"), "{}", told.told());
+    assert!(told.code == 2 && told.stderr.contains("use email, webhook or none"), "{}", told.told());
     let told = run(&outbox.server, "deliveries list --since 90");
     assert!(told.code == 2 && told.stderr.contains("neither a duration"), "{}", told.told());
 }

@@ -38,7 +38,6 @@ pub fn check_public(address: &str) -> Result<(), InvalidContact> {
 
 /// What an operator should know about an address that is legal. Beyond ASCII, a local part asks the server for SMTPUTF8
 /// (RFC 6531).
-#[must_use]
 pub fn warning(address: &str) -> Option<String> {
     judge(address)
         .is_ok_and(|recipient| !recipient.user().is_ascii())

@@ -52,13 +52,11 @@ impl Mailer {
     }
 
     /// What an operator should know about settings that are allowed but unwise, for the log.
-    #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
     /// Host and port of the mail server.
-    #[must_use]
     pub fn location(&self) -> &str {
         &self.location
     }

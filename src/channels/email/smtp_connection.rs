@@ -48,22 +48,17 @@ impl SmtpTls {
 /// Why a command did not get the answer that lets the conversation go on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SmtpError {
-    /// The server said something else.
     #[error("the mail server refused")]
     Refused(Response),
-    /// The connection broke.
     #[error("the connection broke")]
     Network(#[from] io::Error),
-    /// The answer has no end.
     #[error("the mail server's answer is longer than 64 KiB")]
     Endless,
     /// The server sent something before it was asked. Who did is unknown, and so is what answers what from here on.
     #[error("the mail server sent an answer that nobody asked for")]
     Unasked,
-    /// The answer is none.
     #[error("the mail server's answer is not SMTP")]
     Malformed,
-    /// The server lets nobody log in as we could.
     #[error("the mail server offers neither PLAIN nor LOGIN")]
     NoMechanism,
 }

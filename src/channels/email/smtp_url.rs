@@ -9,8 +9,9 @@ use std::net::IpAddr;
 
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::{SMTP_PORT, SUBMISSION_PORT, SUBMISSIONS_PORT};
-use percent_encoding::percent_decode_str;
 use url::Url;
+
+use crate::types::text::percent_decoded;
 
 /// How the conversation is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,14 +131,8 @@ impl SmtpServer {
 
 /// Undoes percent-encoding. Control characters are refused: they could end an SMTP command and begin another.
 fn decode(text: &str) -> Result<String, UrlProblem> {
-    let begins_with_hex =
-        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-    let decoded = percent_decode_str(text).decode_utf8().ok();
-    match decoded.filter(|_| text.split('%').skip(1).all(begins_with_hex)) {
-        None => Err(ENCODING),
-        Some(decoded) if decoded.chars().any(char::is_control) => Err("holds a control character".into()),
-        Some(decoded) => Ok(decoded.into_owned()),
-    }
+    let decoded = percent_decoded(text).and_then(|bytes| String::from_utf8(bytes).ok()).ok_or(ENCODING)?;
+    if decoded.chars().any(char::is_control) { Err("holds a control character".into()) } else { Ok(decoded) }
 }
 
 #[cfg(test)]

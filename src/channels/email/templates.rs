@@ -70,7 +70,6 @@ impl Templates {
     /// # Panics
     ///
     /// When an embedded template is broken, which a test prevents.
-    #[must_use]
     pub fn embedded() -> Self {
         Self::load(None, &Locale::english()).expect("the embedded templates render")
     }
@@ -113,7 +112,6 @@ impl Templates {
     }
 
     /// The locale whose templates a reader of `locale` gets.
-    #[must_use]
     pub fn used_for(&self, locale: Option<&Locale>) -> &Locale {
         self.files.used_for(locale)
     }

@@ -108,7 +108,6 @@ impl<'a> AlertData<'a> {
 /// Writes the body of a webhook about an alert.
 ///
 /// `timestamp` is when the alert was raised, the same on every attempt.
-#[must_use]
 pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
     let data = AlertData::of(alert, purpose);
     let payload = Payload { r#type: type_of(purpose), timestamp: alert.raised_at_ms.to_string(), data };
@@ -116,7 +115,6 @@ pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
 }
 
 /// Writes the body of the question whether a receiver wants alerts about a subject: it has to send `challenge` back.
-#[must_use]
 pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
     let data = ChallengeData::of(subject, challenge);
     let payload = Payload { r#type: VERIFICATION, timestamp: now.to_string(), data };
@@ -124,7 +122,6 @@ pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
 }
 
 /// Writes the body of a notice that a contact of a subject is disabled.
-#[must_use]
 pub fn contact_disabled(notice: &DisabledNotice) -> String {
     let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
     let data = DisabledData {
@@ -140,7 +137,6 @@ pub fn contact_disabled(notice: &DisabledNotice) -> String {
 }
 
 /// Writes the body of the operator's digest of a day.
-#[must_use]
 pub fn digest(digest: &DailyDigest) -> String {
     let dead = digest.dead_first.iter().map(|dead| DeadData {
         delivery: dead.id.as_str(),

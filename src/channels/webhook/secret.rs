@@ -55,7 +55,6 @@ impl SigningSecrets {
     /// The value of `webhook-signature`: `v1,<base64>` for each secret, separated by spaces.
     ///
     /// `timestamp_s` is the time of this attempt, Unix seconds. Repeatable: the same input makes the same text.
-    #[must_use]
     pub fn sign(&self, id: &str, timestamp_s: i64, body: &str) -> String {
         let signed = |webhook: &Webhook| {
             webhook.sign(id, timestamp_s, body.as_bytes()).expect("a str is UTF-8, the one thing that signing asks for")
@@ -98,7 +97,6 @@ pub fn check(secrets: &str) -> Result<(), InvalidContact> {
 }
 
 /// A new secret from the system's random source, for a webhook that is added without one.
-#[must_use]
 pub fn generate() -> Secret {
     let bytes: [u8; GENERATED_BYTES] = rand::random();
     Secret::new(format!("{PREFIX}{}", STANDARD.encode(bytes)))

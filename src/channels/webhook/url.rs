@@ -46,7 +46,6 @@ pub fn check_public(text: &str) -> Result<(), InvalidContact> {
 
 /// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts
 /// at one receiver have one. `None`: the URL is malformed, or its scheme has no hosts.
-#[must_use]
 pub fn origin(url: &str) -> Option<String> {
     match Url::parse(url).ok()?.origin() {
         // The dot of the root names the same host.

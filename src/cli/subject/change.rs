@@ -37,7 +37,6 @@ pub struct ReplacedContactsArgs {
 
 impl ReplacedContactsArgs {
     /// What becomes of stored contacts that are not named.
-    #[must_use]
     pub const fn unnamed(&self) -> UnnamedContacts {
         if self.replace_all_contacts { UnnamedContacts::RemoveAll } else { UnnamedContacts::RemoveOperators }
     }
@@ -59,7 +58,6 @@ pub enum ContactsChange {
 
 impl ContactsChange {
     /// The change that merges these into the stored contacts; naming none leaves them as they are.
-    #[must_use]
     pub fn merge(named: NamedContacts, unnamed: UnnamedContacts) -> Self {
         if named.contacts.is_empty() { Self::Keep } else { Self::Merge(named, unnamed) }
     }
@@ -99,7 +97,6 @@ pub struct MergedChange {
 
 impl SubjectChange {
     /// A change of nothing so far.
-    #[must_use]
     pub const fn of(subject: Subject) -> Self {
         Self {
             subject,
@@ -114,13 +111,11 @@ impl SubjectChange {
     }
 
     /// Whether it depends on the stored contacts.
-    #[must_use]
     pub const fn depends_on_stored(&self) -> bool {
         matches!(self.contacts, ContactsChange::Merge(..))
     }
 
     /// The contacts that it names.
-    #[must_use]
     pub fn named_contacts(&self) -> &[NamedContact] {
         match &self.contacts {
             ContactsChange::Keep | ContactsChange::Clear => &[],
@@ -162,7 +157,6 @@ impl SubjectChange {
     }
 
     /// What an operator should know about limits that are legal.
-    #[must_use]
     pub fn limit_warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (metric, limits) in &self.limits {
@@ -174,7 +168,6 @@ impl SubjectChange {
     }
 
     /// The names of the fields that change, in words for people.
-    #[must_use]
     pub fn field_names(&self) -> Vec<String> {
         let FieldChanges { set, cleared } = self.settings();
         let contacts = (self.contacts != ContactsChange::Keep).then(|| CONTACTS.to_owned());

@@ -49,30 +49,15 @@ pub struct ImportLine {
 }
 
 /// Why the rest of the file can't be read.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ImportReadError {
-    /// Reading failed.
     #[error("read line {line}")]
-    Read {
-        /// The line.
-        line: u64,
-        /// Why.
-        source: io::Error,
-    },
-    /// A line without an end.
+    Read { line: u64, source: io::Error },
     #[error("line {line} is longer than {LINE_BYTES_MAX} bytes, or a quote that opens there is not closed")]
-    Endless {
-        /// The line.
-        line: u64,
-    },
-    /// The header names a column that is none.
+    Endless { line: u64 },
     #[error("line {line}: {why}")]
-    Header {
-        /// The line.
-        line: u64,
-        /// What is wrong.
-        why: String,
-    },
+    Header { line: u64, why: String },
 }
 
 /// How a file is written.

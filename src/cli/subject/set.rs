@@ -204,34 +204,15 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
     let bad = |message: String| hint::usage(message, OPTIONS);
     let cleared = |what| args.clear.contains(&what);
     let mut change = SubjectChange::of(args.subject);
-    if cleared(Clearable::Plan) {
-        change.plan = Setting::Clear;
-    }
-    if let Some(name) = &args.plan {
-        change.plan = Setting::Set(change::plan(config, name).map_err(bad)?);
-    }
-    change.timezone = match args.timezone {
-        Some(zone) => Setting::Set(zone),
-        None if cleared(Clearable::Timezone) => Setting::Clear,
-        None => Setting::Keep,
-    };
-    change.billing_day = match args.billing_day {
-        Some(day) => Setting::Set(day),
-        None if cleared(Clearable::BillingDay) => Setting::Clear,
-        None => Setting::Keep,
-    };
-    change.locale = match args.locale {
-        Some(locale) => Setting::Set(locale),
-        None if cleared(Clearable::Locale) => Setting::Clear,
-        None => Setting::Keep,
-    };
+    let plan = args.plan.map(|name| change::plan(config, &name)).transpose().map_err(bad)?;
+    change.plan = setting(plan, &args.clear, Clearable::Plan);
+    change.timezone = setting(args.timezone, &args.clear, Clearable::Timezone);
+    change.billing_day = setting(args.billing_day, &args.clear, Clearable::BillingDay);
+    change.locale = setting(args.locale, &args.clear, Clearable::Locale);
     change.limits = limits_of(args.limits).map_err(bad)?;
     let thresholds = percent::ascending(args.thresholds).map_err(|error| bad(format!("--threshold: {error}")))?;
-    change.thresholds = match thresholds.is_empty() {
-        false => Setting::Set(thresholds),
-        true if cleared(Clearable::Thresholds) => Setting::Clear,
-        true => Setting::Keep,
-    };
+    let thresholds = Some(thresholds).filter(|thresholds| !thresholds.is_empty());
+    change.thresholds = setting(thresholds, &args.clear, Clearable::Thresholds);
     let named = args.contacts.0.into_contacts().map_err(bad)?;
     if args.replaced.replace_all_contacts && named.contacts.is_empty() {
         return Err(bad(
@@ -247,6 +228,15 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
         return Err(bad(format!("nothing to set for {}", change.subject)));
     }
     Ok(change)
+}
+
+/// What is named is set. Without it, what `--clear` names is cleared, and the rest is kept.
+fn setting<T>(named: Option<T>, clear: &[Clearable], what: Clearable) -> Setting<T> {
+    match named {
+        Some(value) => Setting::Set(value),
+        None if clear.contains(&what) => Setting::Clear,
+        None => Setting::Keep,
+    }
 }
 
 /// The limits of each metric. Each option may add windows to those of its metric.

@@ -5,6 +5,7 @@ use clap::Args;
 use crate::cli::connect;
 use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
+use crate::cli::subject_settings;
 use crate::contacts::Contact;
 use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
@@ -12,7 +13,6 @@ use crate::subjects::record::{SubjectField, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactFilter, Metric, Subject, UnixMs};
-use crate::views::subject;
 use crate::views::{MuteView, SubjectView};
 
 /// Arguments of `subject show`.
@@ -114,16 +114,11 @@ fn reservations(contact: &Contact) -> String {
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
 
 /// Prints the subject.
-///
-/// # Errors
-///
-/// When nothing is set for it; a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
     let redis = connect::redis(&config).await?;
-    let fields = subject::read_fields(redis.client(), redis.keys(), &args.subject).await;
-    let fields = redis.explained(format_args!("read subject {}", args.subject), fields)?;
+    let fields = subject_settings::read_fields(&redis, &args.subject).await?;
     if fields.is_empty() {
         return Err(hint::failed(
             format_args!("nothing is set for subject {}", args.subject),

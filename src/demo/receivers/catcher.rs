@@ -39,7 +39,6 @@ impl<T, P> Catcher<T, P> {
     }
 
     /// Where it listens.
-    #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

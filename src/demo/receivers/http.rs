@@ -40,7 +40,6 @@ pub struct Answer {
 
 impl Answer {
     /// An answer with this status, no headers of its own and no body. Asserts that HTTP has such a status.
-    #[must_use]
     pub fn status(status: u16) -> Self {
         let response = Response::builder().status(status).body(String::new());
         Self { response: response.expect("a status of three digits"), held_by: None }
@@ -104,7 +103,6 @@ impl HttpCatcher {
     }
 
     /// `http://127.0.0.1:<port><path>`.
-    #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }

@@ -36,7 +36,6 @@ impl SmtpCatcher {
     }
 
     /// `smtp://127.0.0.1:<port>`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("smtp://{}", self.address())
     }
@@ -47,7 +46,6 @@ impl SmtpCatcher {
     }
 
     /// How many connections have been made so far.
-    #[must_use]
     pub fn connections(&self) -> u64 {
         locked(&self.program).connections
     }

@@ -203,10 +203,7 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
         )
     }));
     said.extend(facts.first_attempt.map(|first| {
-        let until = |class| {
-            let tried_for = give_up_after(class, facts.give_up_after);
-            first.plus(i64::try_from(tried_for.as_millis()).unwrap_or(i64::MAX))
-        };
+        let until = |class| first.after(give_up_after(class, facts.give_up_after));
         let (refused, failed) = (until(OutcomeClass::Rejected), until(OutcomeClass::Transient));
         match refused == failed {
             true => format!("It is dead when an attempt fails after {failed}."),
@@ -252,8 +249,7 @@ fn end(facts: &DeliveryFacts) -> String {
             let why = why.unwrap_or("no reason is known");
             let until = delivery
                 .ended_at_ms
-                .map(|ended| ended.plus(i64::try_from(ENDED_DELIVERY_TTL.as_millis()).unwrap_or(i64::MAX)));
-            let until = until.map_or_else(String::new, |until| format!(" until {until}"));
+                .map_or_else(String::new, |ended| format!(" until {}", ended.after(ENDED_DELIVERY_TTL)));
             let discarded =
                 delivery.discarded_at.map_or_else(String::new, |at| format!(" An operator discarded it at {at}."));
             format!(

@@ -90,25 +90,15 @@ pub struct Explanation {
 }
 
 /// Why there is no answer.
+#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// Redis failed.
     #[error(transparent)]
     Redis(#[from] RedisError),
-    /// Nothing that is kept has this id.
     #[error("there is no {0}")]
     NotFound(String),
-    /// Several ids begin so.
     #[error("several {what} begin with {text}: {}", .ids.join(", "))]
-    Ambiguous {
-        /// Of what.
-        what: &'static str,
-        /// What was named.
-        text: String,
-        /// Some of them.
-        ids: Vec<String>,
-    },
-    /// What the server's clock shows is in no period.
+    Ambiguous { what: &'static str, text: String, ids: Vec<String> },
     #[error("no period holds {0}, which the server's clock shows")]
     NoPeriod(UnixMs),
 }

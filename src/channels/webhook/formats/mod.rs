@@ -35,36 +35,32 @@ pub struct WebhookBody {
 
 impl WebhookBody {
     /// A body of plain JSON.
-    #[must_use]
     pub const fn json(json: String) -> Self {
         Self { content_type: JSON, json }
+    }
+
+    fn of(format: &MessageFormat, json: String) -> Self {
+        let content_type = if *format == MessageFormat::CloudEvents { CLOUDEVENT_JSON } else { JSON };
+        Self { content_type, json }
     }
 }
 
 /// Writes the body about an alert in a format that is built in; `None` for a template.
-#[must_use]
 pub fn alert(options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> Option<WebhookBody> {
     let json = match options.format {
         MessageFormat::Standard => payload::alert(alert, purpose),
-        MessageFormat::CloudEvents => {
-            let json = cloudevents::alert(alert, purpose);
-            return Some(WebhookBody { content_type: CLOUDEVENT_JSON, json });
-        }
+        MessageFormat::CloudEvents => cloudevents::alert(alert, purpose),
         MessageFormat::Slack => slack::alert(alert, purpose),
         MessageFormat::Discord => discord::alert(alert, purpose),
         MessageFormat::Teams => teams::alert(alert, purpose),
-        MessageFormat::PagerDuty => {
-            let routing_key = options.secret.as_ref().map_or("", Secret::reveal);
-            pagerduty::alert(alert, purpose, routing_key)
-        }
+        MessageFormat::PagerDuty => pagerduty::alert(alert, purpose, routing_key(options)),
         MessageFormat::Template(_) => return None,
     };
-    Some(WebhookBody::json(json))
+    Some(WebhookBody::of(&options.format, json))
 }
 
 /// Writes the question whether a receiver wants alerts about a subject; `None` for a format whose receivers can't send
 /// the challenge back.
-#[must_use]
 pub fn challenge(
     format: &MessageFormat,
     id: &str,
@@ -72,44 +68,40 @@ pub fn challenge(
     challenge: &str,
     now: UnixMs,
 ) -> Option<WebhookBody> {
-    match format {
-        MessageFormat::Standard => Some(WebhookBody::json(payload::challenge(subject, challenge, now))),
-        MessageFormat::CloudEvents => {
-            let json = cloudevents::challenge(id, subject, challenge, now);
-            Some(WebhookBody { content_type: CLOUDEVENT_JSON, json })
-        }
-        _ => None,
-    }
+    let json = match format {
+        MessageFormat::Standard => payload::challenge(subject, challenge, now),
+        MessageFormat::CloudEvents => cloudevents::challenge(id, subject, challenge, now),
+        _ => return None,
+    };
+    Some(WebhookBody::of(format, json))
 }
 
 /// Writes a notice that a contact is disabled.
-#[must_use]
 pub fn contact_disabled(options: &ContactOptions, notice: &DisabledNotice) -> WebhookBody {
     let text = notice_text::contact_disabled(notice);
     written(options, &notice.id, &text, payload::contact_disabled(notice))
 }
 
 /// Writes the operator's digest of a day.
-#[must_use]
 pub fn digest(options: &ContactOptions, digest: &DailyDigest) -> WebhookBody {
     written(options, &digest.id, &notice_text::digest(digest), payload::digest(digest))
 }
 
 /// Writes what is no alert: chats get the text, a template, which knows alerts alone, the standard body.
 fn written(options: &ContactOptions, id: &str, text: &NoticeText, standard: String) -> WebhookBody {
-    WebhookBody::json(match options.format {
+    let json = match options.format {
         MessageFormat::Standard | MessageFormat::Template(_) => standard,
-        MessageFormat::CloudEvents => {
-            return WebhookBody { content_type: CLOUDEVENT_JSON, json: cloudevents::notice(id, &standard) };
-        }
+        MessageFormat::CloudEvents => cloudevents::notice(id, &standard),
         MessageFormat::Slack => slack::notice(text),
         MessageFormat::Discord => discord::notice(text),
         MessageFormat::Teams => teams::notice(text),
-        MessageFormat::PagerDuty => {
-            let routing_key = options.secret.as_ref().map_or("", Secret::reveal);
-            pagerduty::notice(id, text, routing_key)
-        }
-    })
+        MessageFormat::PagerDuty => pagerduty::notice(id, text, routing_key(options)),
+    };
+    WebhookBody::of(&options.format, json)
+}
+
+fn routing_key(options: &ContactOptions) -> &str {
+    options.secret.as_ref().map_or("", Secret::reveal)
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ pub struct CaughtMail {
 
 impl CaughtMail {
     /// The message as text. Ours are ASCII.
-    #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.raw).into_owned()
     }
