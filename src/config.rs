@@ -63,6 +63,10 @@ impl Config {
     }
 
     /// As [`Self::load`], and judges the files that settings name as well: templates, certificates, secrets.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
     pub fn load_with_files(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,

@@ -89,6 +89,10 @@ fn not_json(error: &serde_json::Error) -> Problem {
 }
 
 /// Reads a string that is parsed as `T`.
+///
+/// # Errors
+///
+/// Another type, or what `T` refuses.
 pub fn text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -98,6 +102,10 @@ where
 }
 
 /// [`text`] for a field that may be missing; `null` is refused.
+///
+/// # Errors
+///
+/// As [`text`].
 pub fn optional_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: fmt::Display>,

@@ -54,6 +54,10 @@ impl Readiness {
     }
 
     /// Whether the daemon is ready now.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
     pub async fn check(&self) -> Result<(), NotReady> {
         match self.phase.load(Ordering::Acquire) {
             STARTING => return Err(NotReady::Starting),

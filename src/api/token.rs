@@ -83,6 +83,10 @@ impl Token {
     }
 
     /// The token itself, for a caller of the API that is of the same configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_config`].
     pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
         let (text, origin, setting) = match (&config.token_file, &config.token) {
             (Some(path), _) => {

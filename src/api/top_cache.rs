@@ -27,6 +27,10 @@ struct CachedTop {
 
 impl TopCache {
     /// The ranking, from those that were read lately or by `read`. While one is read, other callers wait.
+    ///
+    /// # Errors
+    ///
+    /// What `read` returns.
     pub async fn get_or_read<E>(
         &self,
         request: &TopRequest,

@@ -21,6 +21,10 @@ pub fn destination(contact: &Contact) -> Destination {
 }
 
 /// Judges a contact by its form: address, secret, headers.
+///
+/// # Errors
+///
+/// [`InvalidContact`] for the first field that is wrong.
 pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
     let Some(definition) = definition(contact.channel()) else { return Ok(()) };
     (definition.check_address)(contact.address())?;

@@ -33,6 +33,10 @@ pub struct Preview {
 
 impl Channels {
     /// Sets every channel up: reads the files that its settings name, checks templates. Connects nowhere.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError`]: exit 78.
     pub fn new(settings: &ChannelSettings<'_>) -> Result<Self, ChannelError> {
         let built = REGISTRY.into_iter().map(|definition| (definition.build)(settings));
         Ok(Self { built: built.collect::<Result<_, _>>()? })
@@ -101,6 +105,10 @@ impl Channels {
 }
 
 /// What every channel would send. Reads templates, contacts nobody.
+///
+/// # Errors
+///
+/// [`ChannelError`] for a template that is wrong.
 pub fn preview(settings: &ChannelSettings<'_>, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ChannelError> {
     let mut previews = Vec::new();
     for definition in REGISTRY {

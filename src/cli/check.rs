@@ -49,6 +49,10 @@ pub struct CheckArgs {
 }
 
 /// Asks, and prints the answer.
+///
+/// # Errors
+///
+/// A refusal; a bad configuration, Redis, or stdout.
 pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;

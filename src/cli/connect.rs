@@ -126,6 +126,10 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
         self.query_on(self.client(), what, command).await
     }
@@ -185,6 +189,10 @@ impl Redis {
     }
 
     /// Adds to the error of a call what was tried, where, and a hint.
+    ///
+    /// # Errors
+    ///
+    /// The same error with more words.
     pub fn explained<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
         let kind = reply.as_ref().err().map(error_kind);

@@ -140,6 +140,10 @@ Examples:
   quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'";
 
 /// Does what the action says.
+///
+/// # Errors
+///
+/// A bad configuration, an id that is not there, a delivery in another state, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args, context).await,

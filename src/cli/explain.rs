@@ -40,6 +40,10 @@ pub struct ExplainArgs {
 }
 
 /// Prints the sentences.
+///
+/// # Errors
+///
+/// An id that is not there or means several; a bad configuration, Redis, or stdout.
 pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> {
     let ExplainArgs { id, subject, format } = args;
     let config = context.config_with_files()?;

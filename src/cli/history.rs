@@ -42,6 +42,10 @@ pub struct HistoryArgs {
 }
 
 /// Prints the days.
+///
+/// # Errors
+///
+/// A first day after the last one, a bad configuration, Redis, or stdout.
 pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> {
     let HistoryArgs { subject, metric, from, to, format } = args;
     let range = DayRange::new(from, to)

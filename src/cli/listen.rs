@@ -63,6 +63,10 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Receives and prints until Ctrl-C.
+///
+/// # Errors
+///
+/// A secret that is none, an address that is in use, a bad configuration, or stdout.
 pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     let verifier = SignatureVerifier::new(&args.secrets, &context.config()?.fallback.contacts)?;
     let smtp = SmtpCatcher::start_on(args.smtp, SmtpSetup::default()).await;

@@ -23,6 +23,10 @@ pub struct ManArgs {
 }
 
 /// Prints the page of `root` or of one of its verbs as roff.
+///
+/// # Errors
+///
+/// When there is no such verb, or stdout is closed.
 pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     root.build();
     let page = manual_page(find(root, &args.verb)?).context("render the manual page")?;

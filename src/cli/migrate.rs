@@ -43,6 +43,10 @@ pub struct MigrateArgs {
 }
 
 /// Copies, compares, and prints what was copied.
+///
+/// # Errors
+///
+/// A URL that is none, Redis, or what keeps the migration from being done.
 pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> {
     let MigrateArgs { from, to, partitions, format } = args;
     let config = context.config()?;

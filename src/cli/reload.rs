@@ -42,6 +42,10 @@ pub struct ReloadArgs {
 }
 
 /// Asks the daemon, and prints what it said.
+///
+/// # Errors
+///
+/// No token, no answer, or a refusal.
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     // The limits and files of the daemon may be others than those read here: it judges.
     let config = context.config()?;

@@ -24,6 +24,10 @@ pub struct RunArgs {
 }
 
 /// Runs the daemon until it is told to end.
+///
+/// # Errors
+///
+/// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
 pub async fn run(args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
     let mut config = context.config_with_files()?;
     config.delivery.send &= !args.no_send;

@@ -73,6 +73,10 @@ struct TestMessageView<'a> {
 }
 
 /// Sends the message and prints how it ended.
+///
+/// # Errors
+///
+/// A bad configuration, no such contact, or an outcome that is not `delivered`.
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let channels = config.channels()?;

@@ -46,6 +46,10 @@ pub struct TopArgs {
 }
 
 /// Prints the ranking.
+///
+/// # Errors
+///
+/// A period of another window, a bad configuration, Redis, or stdout.
 pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;

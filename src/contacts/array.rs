@@ -106,6 +106,10 @@ impl ContactArray {
 
     /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent
     /// refers to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
     pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
         self.elements.iter().map(|element| contact_of(element))
     }

@@ -93,6 +93,10 @@ impl<'a> RawEvent<'a> {
     }
 
     /// Judges everything but the subject, which comes before, and the day, which needs the subject's zone.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule.
     pub fn event(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
         let amount = self.amount()?;
         let metric = match self.metric {
@@ -138,6 +142,10 @@ impl<'a> RawEvent<'a> {
 }
 
 /// Judges a subject, and whether its events belong to the partition of these keys.
+///
+/// # Errors
+///
+/// The first broken rule.
 pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
     let broken = |error: SubjectError| InvalidEvent::new(RefusalReason::BadSubject, error.to_string());
     subject::check(bytes).map_err(broken)?;

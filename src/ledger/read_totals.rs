@@ -108,6 +108,10 @@ pub fn ask_checkpoint(pipeline: &mut Pipeline, keys: &Keys) {
 }
 
 /// The checkpoint that was stored when the commands before [`ask_checkpoint`] had been answered.
+///
+/// # Errors
+///
+/// What Redis said.
 pub fn checkpoint_from(replies: &mut Replies) -> RedisResult<StreamId> {
     let id: Option<String> = next_of(replies)?;
     Ok(StreamId::from_stored(id.as_deref()))

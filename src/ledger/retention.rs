@@ -61,6 +61,10 @@ impl Retention {
 
     /// Counters of these periods are about to be written; it is `now` on the server. Days that are over may be archived
     /// already.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryArchiver::will_be_written`].
     pub async fn will_be_written(
         &mut self,
         client: &RedisClient,

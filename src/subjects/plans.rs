@@ -50,6 +50,10 @@ pub enum PlansError {
 
 impl Plans {
     /// Takes the plans of a checked configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`PlansError`], only for a configuration that was not checked.
     pub fn new(plans: &BTreeMap<String, PlanConfig>, default: &str) -> Result<Self, PlansError> {
         let by_name: BTreeMap<String, Arc<Plan>> =
             plans.iter().map(|(name, plan)| Ok((name.clone(), shared(name, plan)?))).collect::<Result<_, _>>()?;

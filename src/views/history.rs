@@ -63,6 +63,10 @@ pub struct DayRangeError {
 
 impl DayRange {
     /// Takes the first and the last day.
+    ///
+    /// # Errors
+    ///
+    /// The first one is after the last one.
     pub fn new(from: Option<Day>, to: Option<Day>) -> Result<Self, DayRangeError> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Err(DayRangeError { from, to }),

@@ -38,6 +38,10 @@ impl RedisClient {
     }
 
     /// A client of the server at this URL, `redis://127.0.0.1:6379`. Connects nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the URL.
     pub fn open(url: &str) -> RedisResult<Self> {
         Ok(Self::new(Client::open(url)?))
     }

@@ -93,6 +93,10 @@ impl NodeConnection {
 
     /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a
     /// connection. One that is too slow is given up; calls that wait on it go on waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeConnection::query`].
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = match tokio::time::timeout(limit, command.query_async(&mut connection)).await {

@@ -79,6 +79,10 @@ impl EmbeddedServer {
     }
 
     /// As [`Self::ensure`], with another list of folders to find the binary in, separated as in `PATH`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ensure`].
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
         let data_dir = launch::prepare(&config.data_dir)?;

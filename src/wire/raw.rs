@@ -149,6 +149,10 @@ impl RawConnection {
     }
 
     /// As [`Self::call`], for as long as it takes; the caller bounds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::call`].
     pub async fn ask(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<(), ReadError> {
         let end = self.exchange(parts).await?;
         let status = match self.buffer.first() {

@@ -106,6 +106,10 @@ pub enum ConnectionSecurity {
 }
 
 /// Takes a URL apart.
+///
+/// # Errors
+///
+/// See [`RedisUrlError`].
 pub fn parse(text: &str) -> Result<RedisUrl, RedisUrlError> {
     if let Some(list) = ListUrl::split(text)? {
         return list.parse();

@@ -149,6 +149,10 @@ fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length
 }
 
 /// Reads an array's length line.
+///
+/// # Errors
+///
+/// As [`length`].
 #[inline]
 pub fn array(buffer: &[u8], at: usize) -> Result<Option<LengthLine>, ProtocolError> {
     length(buffer, at, LengthKind::Array)

@@ -130,6 +130,10 @@ impl Script {
 }
 
 /// Runs a prepared `EVALSHA` of `script`, loading the script where the server does not know it.
+///
+/// # Errors
+///
+/// As [`ScriptCall::run`].
 pub async fn run<T: FromRedisValue>(client: &RedisClient, script: &Script, command: &Cmd) -> RedisResult<T> {
     for _ in 0..LOADS_MAX {
         match client.query(command).await {

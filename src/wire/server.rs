@@ -159,6 +159,10 @@ pub enum ServerReadiness {
 
 impl ServerInfo {
     /// Whether this server will do at all: new enough, and evicting nothing. A replica is judged like any other.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
     pub fn judge(&self) -> Result<(), UnsupportedServer> {
         if self.version.cmp(&self.software.min_version()) == Ordering::Less {
             return Err(UnsupportedServer::TooOld { software: self.software, version: self.version });
@@ -209,6 +213,10 @@ impl ServerInfo {
 }
 
 /// Asks the server what it is. Works while it loads, and for a user who may not read its configuration.
+///
+/// # Errors
+///
+/// INFO failed or lacks something.
 pub async fn inspect(client: &RedisClient) -> Result<ServerInfo, InspectError> {
     // Without sections: servers before 7.0, which are to be named as too old, take only one.
     let info: Vec<u8> = client.query(&redis::cmd("INFO")).await?;

@@ -83,6 +83,10 @@ impl StreamReader {
     }
 
     /// As [`Self::connect`], for an entry that is beyond the server's limit by itself: ask for no more than one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
     pub async fn connect_unbounded(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let primary = endpoint.ask_primary_of(stream).await;
         let primary = primary.map_err(|source| ReadError::NoPrimary { key: stream.to_owned(), source })?;

@@ -101,6 +101,10 @@ static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
 });
 
 /// Judges a network of `webhook.allowed_networks`: only loopback, private and link-local networks can be opened.
+///
+/// # Errors
+///
+/// What is wrong with it.
 pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
     let inside = |range: &&Range| range.lifted == ForPrivateNetworks && range.net.contains(network);
     match RANGES.iter().find(inside) {
@@ -131,6 +135,10 @@ impl CallRules {
 
     /// Judges all addresses of one host: a single blocked one refuses the host, since a name that points both outside
     /// and inside is either broken or an attack.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Blocked`].
     pub fn judge_all(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
         addresses.into_iter().try_for_each(|address| self.judge(address))
     }

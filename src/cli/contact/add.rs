@@ -104,6 +104,10 @@ struct AddedContact {
 }
 
 /// Adds the contact, and prints the secret that was generated.
+///
+/// # Errors
+///
+/// An id that is taken; a bad configuration or value, Redis, or stdout.
 pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");

@@ -24,6 +24,10 @@ struct EnabledContacts<'a> {
 }
 
 /// Enables the contact.
+///
+/// # Errors
+///
+/// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
     let redis = connect::redis(&context.config()?).await?;

@@ -66,6 +66,10 @@ const fn name_of(origin: ContactOrigin) -> &'static str {
 }
 
 /// Prints the contacts.
+///
+/// # Errors
+///
+/// Contacts that are not an array; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
     let redis = connect::redis(&context.config()?).await?;

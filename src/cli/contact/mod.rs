@@ -44,6 +44,10 @@ pub enum ContactAction {
 }
 
 /// Does what the action says.
+///
+/// # Errors
+///
+/// A contact that is not there, a bad configuration or value, Redis, or stdout.
 pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         ContactAction::List(args) => list::run(args, context).await,

@@ -46,6 +46,10 @@ struct MutedContacts<'a> {
 }
 
 /// Mutes the contact.
+///
+/// # Errors
+///
+/// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     let mute = args.mute.into_mute(&redis).await?;

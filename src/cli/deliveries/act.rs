@@ -44,6 +44,10 @@ struct DryRun {
 }
 
 /// Does it with the deliveries that are meant.
+///
+/// # Errors
+///
+/// Ids beside a filter, or neither; an id with which it can't be done; a bad configuration, Redis, or stdout.
 pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext) -> anyhow::Result<()> {
     let ActionArgs { ids, all, filter, dry_run, format } = args;
     judge(action, &ids, all, &filter)?;

@@ -114,6 +114,10 @@ fn reservations(contact: &Contact) -> String {
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
 
 /// Prints the subject.
+///
+/// # Errors
+///
+/// When nothing is set for it; a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;

@@ -36,6 +36,10 @@ pub enum SubjectWrite {
 }
 
 /// Reads what the changes depend on. Writes nothing.
+///
+/// # Errors
+///
+/// As [`RedisClient::pipe`].
 pub async fn prepare<'a>(
     client: &RedisClient,
     keys: &Keys,
@@ -108,6 +112,10 @@ fn write_fields(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, fields:
 
 /// Reads and writes one change, again where another client was quicker; [`SubjectWrite::Conflict`] only when that never
 /// ends.
+///
+/// # Errors
+///
+/// As [`prepare`] and [`write()`].
 pub async fn write_one(client: &RedisClient, keys: &Keys, change: &SubjectChange) -> RedisResult<SubjectWrite> {
     for _ in 0..TRIES_MAX {
         let outcomes = write(client, keys, prepare(client, keys, [change]).await?).await?;
