@@ -128,7 +128,7 @@ impl CheckService {
             return Err(CheckFailure::Unreachable);
         }
         let profile = self.lookup.profile(client, &request.subject).await.map_err(CheckError::Redis)?;
-        if profile.is_judged() {
+        if profile.has_known_limits() {
             return Ok(script.judge(client, request, &profile).await?);
         }
         let recorded = match self.config.on_error {

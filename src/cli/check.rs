@@ -61,7 +61,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let fields = subject_settings::read_fields(&redis, &subject).await?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
     subject_settings::warn(&subject, &unreadable);
-    if !profile.is_judged() {
+    if !profile.has_known_limits() {
         // The daemon may still have good values, or follows check.on_error; a guess of ours would be taken for its
         // answer.
         return Err(failed(

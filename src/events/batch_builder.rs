@@ -346,7 +346,7 @@ impl BatchBuilder {
 
     /// Whether the batch can be closed: it is known what was raised of each counter that has reached a threshold.
     pub const fn is_ready(&self) -> bool {
-        self.changes.is_known()
+        self.changes.has_all_records()
     }
 
     /// Closes the batch, once it [is ready](Self::is_ready).

@@ -116,13 +116,13 @@ impl BatchChanges {
             is_due |= row.total >= row.next;
         }
         if is_due {
-            self.reach(held, slot, units);
+            self.note_reached(held, slot, units);
         }
         Ok(())
     }
 
     /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
-    fn reach(&mut self, held: &mut HeldState, slot: u32, units: Units) {
+    fn note_reached(&mut self, held: &mut HeldState, slot: u32, units: Units) {
         for at in held.cache.slot(slot).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
@@ -179,7 +179,7 @@ impl BatchChanges {
     }
 
     /// Whether it is known of each counter that has reached a threshold what was raised.
-    pub(super) const fn is_known(&self) -> bool {
+    pub(super) const fn has_all_records(&self) -> bool {
         self.reached.len() == self.records.len()
     }
 

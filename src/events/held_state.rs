@@ -116,7 +116,7 @@ impl HeldState {
     /// The thresholds of a row, by the settings that its subject has now.
     pub fn thresholds(&self, key: RowKey) -> Vec<Threshold> {
         let Some(profile) = &self.cache.slot(key.slot).extra.profile else { return Vec::new() };
-        if !profile.is_judged() {
+        if !profile.has_known_limits() {
             return Vec::new();
         }
         let of = self.totals.metric_period(key.counter);
@@ -131,7 +131,7 @@ impl HeldState {
     }
 
     /// Leaves out what is held by now; puts counters of one hash beside one another, and each once.
-    pub fn arrange(&self, missing: &mut Missing) {
+    pub fn sort_and_dedup(&self, missing: &mut Missing) {
         let Missing { settings, counters, .. } = missing;
         settings.retain(|slot| self.cache.slot(*slot).profile().is_none());
         settings.sort_unstable();
@@ -230,11 +230,11 @@ mod tests {
         let key = RowKey { slot, counter };
         let missing = MissingCounter { key, end: UnixMs(0) };
         let mut twice = Missing { settings: vec![slot; 2], counters: vec![missing; 2], ..Missing::default() };
-        held.arrange(&mut twice);
+        held.sort_and_dedup(&mut twice);
         assert_eq!((twice.settings, twice.counters), (vec![slot], vec![missing]));
         held.totals.insert(key, 5, UnixMs(0), 1);
         let mut read = Missing { counters: vec![missing], ..Missing::default() };
-        held.arrange(&mut read);
+        held.sort_and_dedup(&mut read);
         assert!(read.is_empty());
     }
 

@@ -16,14 +16,14 @@ impl EventWorker {
     /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large
     /// for the server or the network, would otherwise keep what came before them from ever being counted.
     pub(super) async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
-        self.settle(in_flight).await?;
+        self.finish_commit(in_flight).await?;
         loop {
             self.ahead.add_up(&mut self.builder, &mut self.held);
             self.begin_missing(in_flight)?;
             let is_due = self.builder.is_full() || self.ahead.is_empty();
             if is_due && self.may_commit(in_flight) {
                 *in_flight = self.commit().await?;
-                self.settle(in_flight).await?;
+                self.finish_commit(in_flight).await?;
             } else if self.builder.entries() == 0 && self.ahead.is_empty() {
                 return Ok(());
             } else {
@@ -62,6 +62,6 @@ impl EventWorker {
         self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
         self.builder.add_cut(entry, now);
         *in_flight = self.commit().await?;
-        self.settle(in_flight).await
+        self.finish_commit(in_flight).await
     }
 }

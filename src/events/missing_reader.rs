@@ -84,7 +84,7 @@ impl MissingReader {
             return Ok(());
         }
         let mut missing = Missing { records: builder.reached(held), ..ahead.take_missing() };
-        held.arrange(&mut missing);
+        held.sort_and_dedup(&mut missing);
         let first = ahead.first_unready();
         self.reads = if first.is_some() && first == self.first { self.reads + 1 } else { 1 };
         self.first = first;

@@ -96,7 +96,7 @@ impl EventWorker {
             }
             match self.wait(&mut reader, in_flight, stop).await? {
                 Waited::Stopped => {
-                    self.settle(in_flight).await?;
+                    self.finish_commit(in_flight).await?;
                     // Whoever looks at the stream while no daemon runs is to see how far it was read.
                     if self.janitor.tidy_due().is_some() {
                         self.tidy_now().await;
@@ -109,7 +109,7 @@ impl EventWorker {
                     is_behind = received.entries >= self.read_sizer.count() as usize;
                     let Some(last) = received.last else {
                         if self.builder.entries() == 0 && self.ahead.is_empty() {
-                            self.settle(in_flight).await?;
+                            self.finish_commit(in_flight).await?;
                             self.caught_up(after, server).await?;
                         }
                         self.request(&mut reader, after, is_behind).await?;
@@ -147,7 +147,7 @@ impl EventWorker {
         tokio::select! {
             biased;
             () = stop.cancelled() => Ok(Waited::Stopped),
-            done = in_flight.finished() => self.judge(done).await.map(|()| Waited::Committed),
+            done = in_flight.finished() => self.after_commit(done).await.map(|()| Waited::Committed),
             done = self.missing.finished() => self.take(done).map(|()| Waited::ReadMissing),
             received = reader.receive(), if !self.ahead.is_full() => Ok(Waited::Read(received?)),
             () = tokio::time::sleep_until(tidy_at), if tidy_due.is_some() && !in_flight.is_under_way() => {
@@ -202,16 +202,16 @@ impl EventWorker {
     }
 
     /// Waits for the commit that is under way, if there is one.
-    pub(super) async fn settle(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
+    pub(super) async fn finish_commit(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
         if in_flight.is_under_way() {
             let done = in_flight.finished().await;
-            self.judge(done).await?;
+            self.after_commit(done).await?;
         }
         Ok(())
     }
 
-    /// Says what a commit's answer means for the session.
-    async fn judge(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
+    /// Says what a commit's answer means for the session, and does what follows a commit.
+    async fn after_commit(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
         let FinishedCommit { batch, cost, answer, took } = done;
         let answer = answer.map_err(|source| {
             self.batch_sizer.failed();

@@ -123,13 +123,14 @@ impl EventWorker {
     /// gives up: an outage is waited out.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut lease = self.lease.take();
-        self.read(lease.as_mut(), &stop).await;
+        self.run_sessions(lease.as_mut(), &stop).await;
         if let Some(lease) = lease {
             lease.release(&self.client).await;
         }
     }
 
-    async fn read(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
+    /// One session after another, until `stop`.
+    async fn run_sessions(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
             let before = self.report.commits();

@@ -89,7 +89,7 @@ impl CheckScript {
         request: &CheckRequest,
         profile: &Profile,
     ) -> Result<CheckDecision, CheckError> {
-        let (limits, limiter) = match profile.is_judged() {
+        let (limits, limiter) = match profile.has_known_limits() {
             true => (profile.limits_of(&request.metric), profile.limiter(&request.metric)),
             false => (&[][..], None),
         };

@@ -119,7 +119,7 @@ impl PeriodStatus {
 impl CheckDecision {
     /// Nothing was there to judge by.
     pub const fn of_nothing(profile: &Profile) -> Self {
-        let basis = if profile.is_judged() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
+        let basis = if profile.has_known_limits() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
         Self { basis, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 

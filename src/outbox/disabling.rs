@@ -62,7 +62,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
         if let Notification::Alert(alert) = notification {
             let recipients = Recipients::of(alert, &others, self.jump);
-            let source = FanOutSource::Kept { id: &leased.id };
+            let source = FanOutSource::StaysLeased { id: &leased.id };
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
             let call = || fan_out(&self.client, &self.keys, &requests);
             let Some(answers) = self.retry_until_recorded(leased, clock, call).await else { return settlement };

@@ -23,7 +23,7 @@ use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
 use super::settlement_log::count_ended;
-use super::slots::{AttemptPlaces, FreeSlots, Slots};
+use super::slots::{DestinationFollowers, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
 use crate::types::{DeliveryId, DeliveryState, Destination, Keys, UnixMs, nonce};
@@ -178,7 +178,7 @@ impl<N: Notifier> DispatchLoop<N> {
     async fn run(mut self, stop: &CancellationToken, new_deliveries: &Notify) -> Result<(), OutboxError> {
         let mut outage = RedisOutage::new();
         let ended = loop {
-            let next = match self.next(stop).await {
+            let next = match self.settle_and_lease(stop).await {
                 Ok(next) => {
                     outage.worked();
                     next
@@ -211,7 +211,7 @@ impl<N: Notifier> DispatchLoop<N> {
     ///
     /// Both calls leave together, one turn after the other: what ends meanwhile goes out with the next, so that a call
     /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same turn.
-    async fn next(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
+    async fn settle_and_lease(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
         self.attempts.reap_ended();
         if self.worker.pending_outcomes.any() {
             let ping = self.worker.client.query::<()>(&redis::cmd("PING")).await;
@@ -265,7 +265,7 @@ impl<N: Notifier> DispatchLoop<N> {
 
     /// Spawns the attempts: those that follow others at their destination wait for them.
     fn spawn(&mut self, lease: LeaseAnswer, (called, answered): (Instant, Instant), slots: &mut FreeSlots) {
-        let mut places_of: HashMap<Destination, AttemptPlaces> = HashMap::new();
+        let mut places_of: HashMap<Destination, DestinationFollowers> = HashMap::new();
         let mut leased = lease.leased;
         // Those that follow first: an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);

@@ -32,7 +32,7 @@ pub enum FanOutSource<'a> {
         token: &'a str,
     },
     /// A leased delivery that is not consumed: its lease is settled afterwards.
-    Kept {
+    StaysLeased {
         /// Its id.
         id: &'a DeliveryId,
     },
@@ -43,7 +43,7 @@ impl<'a> FanOutSource<'a> {
     pub const fn entry(self) -> Option<&'a str> {
         match self {
             Self::Outbox { entry } => Some(entry),
-            Self::Delivery { .. } | Self::Kept { .. } => None,
+            Self::Delivery { .. } | Self::StaysLeased { .. } => None,
         }
     }
 }
@@ -172,7 +172,7 @@ pub async fn fan_out(
         let (kind, id, token) = match source {
             FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
             FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
-            FanOutSource::Kept { id } => ("kept", id.as_str(), ""),
+            FanOutSource::StaysLeased { id } => ("kept", id.as_str(), ""),
         };
         let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
         let wanted = wanted(alert, recipients);

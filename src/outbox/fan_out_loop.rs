@@ -83,7 +83,7 @@ impl FanOutLoop {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), OutboxError> {
         let mut outage = RedisOutage::new();
         while !stop.is_cancelled() {
-            let wait = match self.empty(&stop).await {
+            let wait = match self.drain(&stop).await {
                 Ok(()) => {
                     outage.worked();
                     IDLE
@@ -107,7 +107,7 @@ impl FanOutLoop {
     /// Goes through the outbox once, from its beginning to its end. From a backlog the newest alerts are taken in
     /// between, so that what is raised now does not wait for all that was raised before. An entry that stays, because
     /// it holds no alert or the server has something against it alone, does not hold up those behind it.
-    async fn empty(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
+    async fn drain(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
         // What an error left.
         self.look_again().await?;
         let mut after = None;

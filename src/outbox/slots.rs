@@ -34,7 +34,7 @@ pub(super) struct FreeSlots {
 #[derive(Debug)]
 pub(super) struct HeldSlot {
     permits: Option<SlotPermits>,
-    places: AttemptPlaces,
+    places: DestinationFollowers,
 }
 
 /// A slot, as the semaphores count it.
@@ -85,14 +85,14 @@ impl FreeSlots {
     }
 
     /// Takes one for an attempt at these places.
-    pub(super) fn take(&mut self, is_healthy: bool, places: &AttemptPlaces) -> HeldSlot {
+    pub(super) fn take(&mut self, is_healthy: bool, places: &DestinationFollowers) -> HeldSlot {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
         HeldSlot::at(places.clone(), SlotPermits { _slot: self.all.pop(), _unhealthy: unhealthy })
     }
 }
 
 impl HeldSlot {
-    pub(super) const fn at(places: AttemptPlaces, permits: SlotPermits) -> Self {
+    pub(super) const fn at(places: DestinationFollowers, permits: SlotPermits) -> Self {
         Self { permits: Some(permits), places }
     }
 
@@ -115,9 +115,9 @@ impl Drop for HeldSlot {
     }
 }
 
-/// The places of one call at one destination. Cheap to clone.
+/// Deliveries of one call that wait for the attempts before them at one destination. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AttemptPlaces {
+pub(super) struct DestinationFollowers {
     followers: Arc<Mutex<VecDeque<Follower>>>,
 }
 
@@ -128,7 +128,7 @@ struct Follower {
     _waiting: OwnedSemaphorePermit,
 }
 
-impl AttemptPlaces {
+impl DestinationFollowers {
     /// Waits for the slot of an attempt that has ended. An error: nothing is to follow.
     pub(super) fn follow(&self, waiting: OwnedSemaphorePermit) -> oneshot::Receiver<HeldSlot> {
         let (slot, follows) = oneshot::channel();

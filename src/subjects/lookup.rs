@@ -200,7 +200,7 @@ mod tests {
         fn end(&self, began: u64, limit: &str) -> Option<u64> {
             let fields = vec![(b"limit:requests".to_vec(), limit.as_bytes().to_vec())];
             let profile = self.lookup.end(&self.alice, began, Ok(fields)).expect("no error");
-            profile.is_judged().then(|| profile.limit(&Metric::default()).expect("a limit").get())
+            profile.has_known_limits().then(|| profile.limit(&Metric::default()).expect("a limit").get())
         }
 
         fn fresh(&self) -> Option<u64> {

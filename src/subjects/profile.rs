@@ -110,7 +110,7 @@ impl Profile {
     }
 
     /// Whether thresholds are judged at all; not while a field is unreadable and has no last good value.
-    pub const fn is_judged(&self) -> bool {
+    pub const fn has_known_limits(&self) -> bool {
         self.judged
     }
 
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!((good.billing_day().get(), Profile::of_unknown(&plans).billing_day().get()), (15, 1));
         for bad in ["0", "32", "1st", ""] {
             let (kept, errors) = Profile::read(&fields(&[("billing_day", bad)]), &plans, Some(&good));
-            assert_eq!((kept.billing_day().get(), kept.is_judged(), errors.len()), (15, true, 1), "{bad:?}");
+            assert_eq!((kept.billing_day().get(), kept.has_known_limits(), errors.len()), (15, true, 1), "{bad:?}");
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn an_unreadable_locale_changes_nothing() {
         let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN")]), &plans(), None);
-        assert_eq!((profile.is_judged(), bad), (true, Vec::new()));
+        assert_eq!((profile.has_known_limits(), bad), (true, Vec::new()));
     }
 
     /// A typo in the zone must not move a customer's day to UTC.
@@ -208,7 +208,7 @@ mod tests {
         let (good, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "pro")]), &plans, None);
         let (kept, bad) = Profile::read(&fields(&[("timezone", "Asia/Tokio"), ("plan", "free")]), &plans, Some(&good));
         assert_eq!(kept.zone(), Tz::Asia__Tokyo);
-        assert_eq!((&**kept.plan(), kept.is_judged()), ("free", true));
+        assert_eq!((&**kept.plan(), kept.has_known_limits()), ("free", true));
         assert_eq!(bad[0].field, "timezone");
     }
 
@@ -217,9 +217,9 @@ mod tests {
     fn a_zone_that_breaks_while_nothing_is_judged_is_kept() {
         let plans = plans();
         let (bad, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "gold")]), &plans, None);
-        assert!(!bad.is_judged());
+        assert!(!bad.has_known_limits());
         let (worse, _) = Profile::read(&fields(&[("timezone", "Mars"), ("plan", "gold")]), &plans, Some(&bad));
-        assert_eq!((worse.zone(), worse.is_judged()), (Tz::Asia__Tokyo, false));
+        assert_eq!((worse.zone(), worse.has_known_limits()), (Tz::Asia__Tokyo, false));
     }
 
     /// Without a last good value the default limit would raise alerts that nobody promised.
@@ -235,7 +235,7 @@ mod tests {
             ("thresholds", "0"),
         ] {
             let (profile, bad) = Profile::read(&fields(&[pair]), &plans(), None);
-            assert!(!profile.is_judged(), "{pair:?}");
+            assert!(!profile.has_known_limits(), "{pair:?}");
             assert_eq!(bad.len(), 1, "{pair:?}");
         }
     }

@@ -185,7 +185,7 @@ impl SimulatedWorker {
     pub async fn read_missing(&mut self, store: &mut impl Store) {
         let Some(session) = &mut self.session else { return };
         let mut missing = Missing { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
-        self.held.arrange(&mut missing);
+        self.held.sort_and_dedup(&mut missing);
         let profile = |slot: &u32| {
             let subject = &self.held.cache.slot(*slot).subject;
             self.profiles.get(subject.as_str()).unwrap_or(&self.unknown).clone()

@@ -309,7 +309,7 @@ impl Explainer {
         let facts = subject::SubjectFacts {
             usage: &usage,
             deliveries: &deliveries,
-            is_judged: profile.is_judged(),
+            is_judged: profile.has_known_limits(),
             thresholds: profile.thresholds(),
             mutes: &mutes,
             contacts: &contacts,
