@@ -138,29 +138,53 @@ impl SentinelService {
 
     /// Waits until the other servers follow this one and have all that it holds now.
     pub async fn replicates(&self, primary: usize) {
-        let offset = |info: &str, field: &str| -> Option<u64> {
-            info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
-        };
-        let of_primary = self.client(primary);
-        let sent = eventually("the primary says how much it has sent", || async {
-            offset(&replication(&of_primary).await?, "master_repl_offset:")
+        let held = eventually("the primary says what it holds", || self.held_by(primary)).await;
+        eventually("the replicas follow and have it all", || self.follow(primary, held)).await;
+    }
+
+    /// Waits until all Sentinels name one server and the others follow it, and have all that it held when it was named
+    /// first. Which it is: a failover may follow another one, back to where it came from.
+    pub async fn settled(&self) -> usize {
+        let sentinels = self.clients_of_sentinels();
+        let named = Mutex::new(None);
+        eventually("the replicas follow the server that the Sentinels name", || async {
+            let primary = self.named_by_all(&sentinels).await?;
+            let before = *named.lock().expect("no look panics");
+            match before {
+                Some((before, held)) if before == primary => self.follow(primary, held).await.map(|()| primary),
+                _ => {
+                    let held = self.held_by(primary).await?;
+                    *named.lock().expect("no look panics") = Some((primary, held));
+                    None
+                }
+            }
         })
-        .await;
+        .await
+    }
+
+    /// How much of its replication stream a primary has written; `None` where it is none.
+    async fn held_by(&self, primary: usize) -> Option<u64> {
+        let info = replication(&self.client(primary)).await?;
+        info.contains("role:master").then(|| offset(&info, "master_repl_offset:"))?
+    }
+
+    /// Whether all others follow this server and have so much.
+    async fn follow(&self, primary: usize, held: u64) -> Option<()> {
         for at in (0..self.servers.len()).filter(|at| *at != primary) {
-            let client = self.client(at);
-            eventually("the replica follows and has it all", || async {
-                let info = replication(&client).await?;
-                let is_up = info.contains("master_link_status:up");
-                (is_up && offset(&info, "slave_repl_offset:")? >= sent).then_some(())
-            })
-            .await;
+            let info = replication(&self.client(at)).await?;
+            let has_it = offset(&info, "slave_repl_offset:")? >= held;
+            (has_it && info.contains("master_link_status:up")).then_some(())?;
         }
+        self.held_by(primary).await.map(drop)
     }
 
     /// Waits until all Sentinels name the same server, and not this one. Which it is.
     pub async fn primary_other_than(&self, former: usize) -> usize {
         let sentinels = self.clients_of_sentinels();
-        eventually("the Sentinels name another server", || self.named_by_all(&sentinels, former)).await
+        eventually("the Sentinels name another server", || async {
+            self.named_by_all(&sentinels).await.filter(|primary| *primary != former)
+        })
+        .await
     }
 
     /// Has the Sentinels replace the primary. Which server has taken its place.
@@ -173,7 +197,7 @@ impl SentinelService {
                 let mut command = redis::cmd("SENTINEL");
                 let _: Result<(), _> = sentinels[0].query(command.arg("FAILOVER").arg(SERVICE)).await;
             }
-            self.named_by_all(&sentinels, primary).await
+            self.named_by_all(&sentinels).await.filter(|successor| *successor != primary)
         })
         .await
     }
@@ -182,14 +206,14 @@ impl SentinelService {
         self.sentinels.iter().map(|sentinel| self.client_of(sentinel)).collect()
     }
 
-    /// The server that all Sentinels name, if it is another one than this.
-    async fn named_by_all(&self, sentinels: &[RedisClient], former: usize) -> Option<usize> {
+    /// The server that all Sentinels name.
+    async fn named_by_all(&self, sentinels: &[RedisClient]) -> Option<usize> {
         let mut named = Vec::new();
         for sentinel in sentinels {
             named.push(named_by(sentinel).await?);
         }
         let is_named = |at: &usize| named.iter().all(|port| *port == self.known_port(*at).to_string());
-        (0..self.servers.len()).find(is_named).filter(|primary| *primary != former)
+        (0..self.servers.len()).find(is_named)
     }
 
     /// Waits until all Sentinels name this server as the primary, and it says so itself.
@@ -297,4 +321,9 @@ async fn named_by(sentinel: &RedisClient) -> Option<String> {
         .await
         .ok()
         .map(|(_, port)| port)
+}
+
+/// An offset that a server tells of its replication.
+fn offset(info: &str, field: &str) -> Option<u64> {
+    info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
 }

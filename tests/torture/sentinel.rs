@@ -37,25 +37,22 @@ pub async fn run(trial: Trial) -> Told {
             deployment.reads_on(ENTRIES, READS_WITHIN).await;
             tails += 1;
         }
-        let successor = if loses_a_tail || random.random_bool(0.5) {
+        if loses_a_tail || random.random_bool(0.5) {
             service.servers[primary].kill();
             // What the connection still held is gone with the primary.
             service.proxies[primary].cut();
             service.proxies[primary].set(Fault::None);
-            let successor = service.primary_other_than(primary).await;
+            service.primary_other_than(primary).await;
             service.servers[primary].restart();
-            successor
         } else if random.random_bool(0.5) {
             let pid = Pid::from_raw(i32::try_from(service.servers[primary].pid()).expect("a process id"));
             kill(pid, Signal::SIGSTOP).expect("it runs");
-            let successor = service.primary_other_than(primary).await;
+            service.primary_other_than(primary).await;
             kill(pid, Signal::SIGCONT).expect("it is stopped");
-            successor
         } else {
-            service.fail_over(primary).await
-        };
-        service.replicates(successor).await;
-        primary = successor;
+            service.fail_over(primary).await;
+        }
+        primary = service.settled().await;
         failovers += 1;
     }
     let told = deployment.compare(load).await;
