@@ -66,7 +66,7 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let (stored, now) = api.verification.list(&subject).await.map_err(problem)?;
+    let (stored, now) = api.verification.list(&subject).await?;
     let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
     Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
 }
@@ -78,7 +78,7 @@ pub(super) async fn add(
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
     let (contact, generated) = body.judge()?;
-    let id = api.verification.add(subject, &contact).await.map_err(problem)?;
+    let id = api.verification.add(subject, &contact).await?;
     let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
     if let Some(secret) = generated {
         added["secret"] = secret.reveal().into();
@@ -97,7 +97,7 @@ pub(super) async fn replace(
     let set = |array: &mut ContactArray| {
         array.set_filter(&contact, &change);
     };
-    let (changed, now) = api.verification.change(&subject, &contact, set).await.map_err(problem)?;
+    let (changed, now) = api.verification.change(&subject, &contact, set).await?;
     Ok(answer(StatusCode::OK, &masked(&changed, now)))
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn enable(
     ContactPath(subject, contact): ContactPath,
 ) -> Result<Response, Problem> {
     let enable = |array: &mut ContactArray| drop(array.enable(&contact));
-    let (enabled, now) = api.verification.change(&subject, &contact, enable).await.map_err(problem)?;
+    let (enabled, now) = api.verification.change(&subject, &contact, enable).await?;
     tracing::info!(%subject, %contact, "contact is enabled");
     Ok(answer(StatusCode::OK, &masked(&enabled, now)))
 }
@@ -121,7 +121,7 @@ pub(super) async fn remove(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    api.verification.remove(&subject, &contact).await.map_err(problem)?;
+    api.verification.remove(&subject, &contact).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn request_verification(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    api.verification.request(subject, &contact).await.map_err(problem)?;
+    api.verification.request(subject, &contact).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn verify(
     if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Problem::bad_request("code: must be six digits"));
     }
-    api.verification.verify(&subject, &contact, code).await.map_err(problem)?;
+    api.verification.verify(&subject, &contact, code).await?;
     Ok(answer(StatusCode::OK, &json!({"id": contact, "verified": true})))
 }
 
@@ -220,31 +220,33 @@ fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExtraHea
     ExtraHeaders::deserialize(deserializer).map(Some)
 }
 
-pub(super) fn problem(error: VerificationError) -> Problem {
-    let detail = error.to_string();
-    match error {
-        VerificationError::NotFound => Problem::new(StatusCode::NOT_FOUND, detail),
-        VerificationError::WrongCode => Problem::new(StatusCode::FORBIDDEN, detail),
-        VerificationError::NotAdded(AddContactError::Exists(contact)) => {
-            let state = match contact.verified {
-                true => "it is verified",
-                false => "it waits for its verification: POST its `verification` to ask again",
-            };
-            let detail = format!("the subject has this contact already, and {state}");
-            Problem::new(StatusCode::CONFLICT, detail).member("contact", contact.id.as_str())
-        }
-        VerificationError::NotAdded(AddContactError::Full)
-        | VerificationError::AlreadyVerified
-        | VerificationError::OperatorsOwn
-        | VerificationError::Unreadable => Problem::new(StatusCode::CONFLICT, detail),
-        VerificationError::TooManyRequests { retry_after } | VerificationError::TooManyOpen { retry_after } => {
-            let seconds = u64::try_from(retry_after.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX);
-            Problem::quota_exceeded(format!("{detail}: see Retry-After")).header(RETRY_AFTER, seconds.into())
-        }
-        VerificationError::Contended => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
-        VerificationError::Redis { kind, source } => {
-            tracing::warn!(error = &*source as &(dyn Error + 'static), "contacts: Redis failed");
-            Problem::of_redis(kind)
+impl From<VerificationError> for Problem {
+    fn from(error: VerificationError) -> Self {
+        let detail = error.to_string();
+        match error {
+            VerificationError::NotFound => Self::new(StatusCode::NOT_FOUND, detail),
+            VerificationError::WrongCode => Self::new(StatusCode::FORBIDDEN, detail),
+            VerificationError::NotAdded(AddContactError::Exists(contact)) => {
+                let state = match contact.verified {
+                    true => "it is verified",
+                    false => "it waits for its verification: POST its `verification` to ask again",
+                };
+                let detail = format!("the subject has this contact already, and {state}");
+                Self::new(StatusCode::CONFLICT, detail).member("contact", contact.id.as_str())
+            }
+            VerificationError::NotAdded(AddContactError::Full)
+            | VerificationError::AlreadyVerified
+            | VerificationError::OperatorsOwn
+            | VerificationError::Unreadable => Self::new(StatusCode::CONFLICT, detail),
+            VerificationError::TooManyRequests { retry_after } | VerificationError::TooManyOpen { retry_after } => {
+                let seconds = u64::try_from(retry_after.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX);
+                Self::quota_exceeded(format!("{detail}: see Retry-After")).header(RETRY_AFTER, seconds.into())
+            }
+            VerificationError::Contended => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+            VerificationError::Redis { kind, source } => {
+                tracing::warn!(error = &*source as &(dyn Error + 'static), "contacts: Redis failed");
+                Self::of_redis(kind)
+            }
         }
     }
 }

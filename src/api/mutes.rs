@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::body::{self, Json};
-use super::contacts::problem;
 use super::path::{self, ContactPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
@@ -81,7 +80,7 @@ pub(super) async fn mute_contact(
     Json(body): Json<MuteBody>,
 ) -> Result<Response, Problem> {
     let mute = body.judge(&api).await?;
-    api.verification.mute(&subject, &contact, Some(&mute)).await.map_err(problem)?;
+    api.verification.mute(&subject, &contact, Some(&mute)).await?;
     Ok(answer(&json!({"subject": subject, "contact": contact, "mute": MuteView::from(mute)})))
 }
 
@@ -90,7 +89,7 @@ pub(super) async fn unmute_contact(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    api.verification.mute(&subject, &contact, None).await.map_err(problem)?;
+    api.verification.mute(&subject, &contact, None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

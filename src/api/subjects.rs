@@ -37,8 +37,7 @@ pub(super) async fn list(
     ListRequest { after, limit }: ListRequest<SubjectCursor>,
 ) -> Result<Response, Problem> {
     let ReadState { partitions, plans, .. } = &api.reads;
-    let Partition { client, keys } = partitions.first();
-    let read = subject_list::read(client, keys, plans, after.unwrap_or_default(), limit);
+    let read = subject_list::read(partitions.first(), plans, after.unwrap_or_default(), limit);
     let SubjectSlice { subjects, next } = within(CALL_TIMEOUT, read).await?;
     Ok(answer(&json!({"subjects": subjects, "next": next.map(|next| next.to_string())})))
 }
@@ -49,9 +48,10 @@ pub(super) async fn show(
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
     let ReadState { partitions, plans, .. } = &api.reads;
-    let Partition { client, keys } = partitions.of(&subject);
-    let read =
-        async { RedisResult::Ok((subject::read_fields(client, keys, &subject).await?, client.server_time().await?)) };
+    let partition = partitions.of(&subject);
+    let read = async {
+        RedisResult::Ok((subject::read_fields(partition, &subject).await?, partition.client.server_time().await?))
+    };
     let (fields, now) = within(CALL_TIMEOUT, read).await?;
     if fields.is_empty() {
         let nothing = format!("nothing is set for subject {subject}: it has the default plan");
@@ -69,10 +69,11 @@ pub(super) async fn replace(
 ) -> Result<Response, Problem> {
     let plans = &api.reads.plans;
     let record = body.judge(plans)?;
-    let Partition { client, keys } = api.partitions.of(&subject);
+    let partition = api.partitions.of(&subject);
+    let Partition { client, keys } = partition;
     let replaced = async {
         replace_settings(client, keys, &subject, &record).await.map_err(not_replaced)?;
-        Ok::<_, Problem>((subject::read_fields(client, keys, &subject).await?, client.server_time().await?))
+        Ok::<_, Problem>((subject::read_fields(partition, &subject).await?, client.server_time().await?))
     };
     let (fields, now) = within(CALL_TIMEOUT, replaced).await?;
     tracing::info!(%subject, "settings are replaced");
@@ -115,12 +116,12 @@ pub(super) async fn usage(
 ) -> Result<Response, Problem> {
     let day = path::parameter("day", day.as_deref())?;
     let ReadState { partitions, plans, late_max, .. } = &api.reads;
-    let Partition { client, keys } = partitions.of(&subject);
+    let partition = partitions.of(&subject);
     let read = async {
-        let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
-        let now = client.server_time().await?;
+        let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
+        let now = partition.client.server_time().await?;
         let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
-        usage::read(client, keys, request).await?.ok_or_else(|| no_period(now))
+        usage::read(partition, request).await?.ok_or_else(|| no_period(now))
     };
     Ok(answer(&within(CALL_TIMEOUT, read).await?))
 }
@@ -144,13 +145,13 @@ pub(super) async fn history(
     let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
     let ReadState { partitions, plans, late_max, history_days, .. } = &api.reads;
-    let Partition { client, keys } = partitions.of(&subject);
+    let partition = partitions.of(&subject);
     let read = async {
-        let settings = SubjectSettings::read(&subject::read_fields(client, keys, &subject).await?, plans);
-        let now = client.server_time().await?;
+        let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
+        let now = partition.client.server_time().await?;
         let (late_max, days) = (*late_max, *history_days);
         let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-        history::read(client, keys, request).await?.ok_or_else(|| no_period(now))
+        history::read(partition, request).await?.ok_or_else(|| no_period(now))
     };
     Ok(answer(&within(CALL_TIMEOUT, read).await?))
 }
@@ -166,11 +167,11 @@ pub(super) async fn alerts(
     SubjectPath(subject): SubjectPath,
     ListRequest { after, limit }: ListRequest<AlertCursor>,
 ) -> Result<Response, Problem> {
-    let Partition { client, keys } = api.reads.partitions.of(&subject);
+    let partition = api.reads.partitions.of(&subject);
     let filter = AlertFilter { subject: Some(subject), since: None };
     let read = async {
-        let periods = alerts::kept_periods(client.server_time().await?);
-        alerts::of_periods(client, keys, &periods, &filter).await
+        let periods = alerts::kept_periods(partition.client.server_time().await?);
+        alerts::of_periods(partition, &periods, &filter).await
     };
     let kept = within(CALL_TIMEOUT, read).await?;
     let (alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);

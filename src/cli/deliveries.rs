@@ -183,7 +183,7 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
     let what = format!("read delivery {id}");
     let partition = redis.explained(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
-    let found = deliveries::show(&partition.client, &partition.keys, configured, &id).await;
+    let found = deliveries::show(partition, configured, &id).await;
     let Some(detail) = redis.explained(&what, found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),

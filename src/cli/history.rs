@@ -11,7 +11,6 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
-use crate::wire::Partition;
 
 /// Arguments of `history`.
 #[derive(Debug, Args)]
@@ -58,8 +57,8 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let what = format!("read history of {subject}");
     let (late_max, days) = (config.stream.late_max, config.history.days);
     let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-    let Partition { client, keys } = redis.partitions().of(&request.subject);
-    let history = redis.explained(what, history::read(client, keys, request).await)?;
+    let partition = redis.partitions().of(&request.subject);
+    let history = redis.explained(what, history::read(partition, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
     if config.history.days == 0 {
         say("note: history.days is 0: only days whose counters are still there are known");

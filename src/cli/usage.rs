@@ -11,7 +11,6 @@ use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded,
 use crate::types::{Day, Subject, UnixMs};
 use crate::views::UsageView;
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
-use crate::wire::Partition;
 
 /// Arguments of `usage`.
 #[derive(Debug, Args)]
@@ -47,9 +46,8 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let Partition { client, keys } = redis.partitions().of(&request.subject);
-    let usage = usage::read(client, keys, request).await;
-    let usage = redis.explained(what, usage)?;
+    let partition = redis.partitions().of(&request.subject);
+    let usage = redis.explained(what, usage::read(partition, request).await)?;
     let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
     output::print(&format, &usage, |output| print(&usage, now, output))
 }

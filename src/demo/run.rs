@@ -106,8 +106,8 @@ pub(super) async fn run(
     let expected = scenario.subjects.iter().flat_map(|simulated| &simulated.alerts);
     let periods: BTreeSet<Period> = expected.map(|expected| expected.period).collect();
     let periods: Vec<Period> = periods.into_iter().collect();
-    for Partition { client, keys } in partitions.iter() {
-        let alerts = query::alerts(client, keys, &periods).await.context("read the alerts")?;
+    for partition in partitions.iter() {
+        let alerts = query::alerts(partition, &periods).await.context("read the alerts")?;
         run.seen.raised.extend(alerts.into_iter().map(|Alert { id, threshold_percent, used, limit, .. }| {
             (id, AlertNumbers { percent: threshold_percent.get(), used, limit })
         }));

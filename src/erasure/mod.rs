@@ -12,11 +12,11 @@ use crate::contacts::array::CONTACTS;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::subjects::Plans;
-use crate::types::{DeliveryId, Keys, Subject, UnixMs};
+use crate::types::{DeliveryId, Subject, UnixMs};
 use crate::verification::forget_requests;
 use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{alerts, subject as subjects};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::wire::{Partition, Partitions};
 
 /// What was removed of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,14 +60,15 @@ pub struct ErasedCounts {
 ///
 /// What Redis or the connection said; a part may be removed.
 pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) -> RedisResult<ErasedSubject> {
-    let Partition { client, keys } = partitions.of(subject);
+    let partition = partitions.of(subject);
+    let Partition { client, keys } = partition;
     let begun = client.server_time().await?;
     let periods = alerts::kept_periods(begun);
-    let fields = subjects::read_fields(client, keys, subject).await?;
+    let fields = subjects::read_fields(partition, subject).await?;
     let contacts = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
     // What can't be read has no codes that anybody could find.
     let contacts = contacts.and_then(|(_, value)| ContactArray::parse(value).ok()).unwrap_or_default();
-    let mut metrics = forget::metrics(client, keys, &periods).await?;
+    let mut metrics = forget::metrics(partition, &periods).await?;
     metrics.extend(plans.limited_by_rates());
     let mut removed = ErasedCounts {
         verification_codes: forget_requests(partitions, subject, &contacts).await?,
@@ -75,33 +76,32 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
         ..ErasedCounts::default()
     };
     let () = client.query(redis::cmd("DEL").arg(keys.subject(subject))).await?;
-    let counts: ForgottenCounts = forget::counts(client, keys, subject, &periods).await?;
+    let counts: ForgottenCounts = forget::counts(partition, subject, &periods).await?;
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
-    removed.limiters = forget::limiters(client, keys, subject, &metrics).await?;
-    removed.undelivered_alerts = forget_alerts(client, keys, subject).await?;
+    removed.limiters = forget::limiters(partition, subject, &metrics).await?;
+    removed.undelivered_alerts = forget_alerts(partition, subject).await?;
     // Those that were made while the others were looked for come in the second pass.
     for since in [None, Some(begun)] {
-        let ForgottenDeliveries { removed: gone, pending } = deliveries_since(client, keys, subject, since).await?;
+        let ForgottenDeliveries { removed: gone, pending } = deliveries_since(partition, subject, since).await?;
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
-    forget_failures(client, keys, subject).await?;
-    removed.history = forget::history(client, keys, subject).await?;
+    forget_failures(partition, subject).await?;
+    removed.history = forget::history(partition, subject).await?;
     // An event in the wrong partition was refused there.
-    for Partition { client, keys } in partitions.iter() {
-        removed.refused += forget::refused(client, keys, subject).await?;
+    for partition in partitions.iter() {
+        removed.refused += forget::refused(partition, subject).await?;
     }
     Ok(ErasedSubject { subject: subject.clone(), removed })
 }
 
 async fn deliveries_since(
-    client: &RedisClient,
-    keys: &Keys,
+    partition: &Partition,
     subject: &Subject,
     since: Option<UnixMs>,
 ) -> RedisResult<ForgottenDeliveries> {
     let filter = DeliveryFilter { subject: Some(subject.clone()), since, ..DeliveryFilter::default() };
-    let found = deliveries::list_all(client, keys, &filter, usize::MAX).await?;
+    let found = deliveries::list_all(partition, &filter, usize::MAX).await?;
     let ids: Vec<DeliveryId> = found.into_iter().map(|delivery| delivery.id).collect();
-    forget_deliveries(client, keys, subject, &ids).await
+    forget_deliveries(partition, subject, &ids).await
 }

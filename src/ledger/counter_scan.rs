@@ -4,8 +4,8 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::query::run;
-use crate::types::{Keys, Subject};
-use crate::wire::RedisClient;
+use crate::types::Subject;
+use crate::wire::Partition;
 
 /// So many hashes are looked at with one call.
 const HASHES_AT_ONCE: usize = 16;
@@ -46,7 +46,7 @@ impl CounterScan {
     }
 
     /// The next counters; `None` at the end. A subject may come twice while its hash changes.
-    pub async fn next(&mut self, client: &RedisClient, keys: &Keys) -> RedisResult<Option<Vec<SubjectCount>>> {
+    pub async fn next(&mut self, Partition { client, keys }: &Partition) -> RedisResult<Option<Vec<SubjectCount>>> {
         if self.unfinished.is_empty() {
             return Ok(None);
         }

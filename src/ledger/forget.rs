@@ -13,8 +13,8 @@ use super::past_days::archived_metrics;
 use super::query::{metrics_of, run};
 use crate::throttle::{Algorithm, bounded};
 use crate::types::text::glob_literal;
-use crate::types::{Keys, Metric, Period, Subject, keys};
-use crate::wire::{RedisClient, Script};
+use crate::types::{Metric, Period, Subject, keys};
+use crate::wire::{Partition, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
 
@@ -41,8 +41,7 @@ pub struct ForgottenCounts {
 ///
 /// What Redis or the connection said; a part may be removed.
 pub async fn counts(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     subject: &Subject,
     periods: &[Period],
 ) -> RedisResult<ForgottenCounts> {
@@ -73,7 +72,7 @@ pub async fn counts(
 
 /// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the
 /// janitor makes history of counters.
-pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
+pub async fn history(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let bucket = keys::bucket(subject.as_str());
     let mut pipeline = redis::pipe();
     for metric in archived_metrics(client, keys).await? {
@@ -83,15 +82,14 @@ pub async fn history(client: &RedisClient, keys: &Keys, subject: &Subject) -> Re
 }
 
 /// Every metric that the subject may have used lately: those of these periods, and those that have a history.
-pub async fn metrics(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<BTreeSet<Metric>> {
+pub async fn metrics(Partition { client, keys }: &Partition, periods: &[Period]) -> RedisResult<BTreeSet<Metric>> {
     let counted = metrics_of(client, keys, periods).await?.into_iter().map(|of| of.metric);
     Ok(counted.chain(archived_metrics(client, keys).await?).collect())
 }
 
 /// Removes what the limiters of the check API hold of the subject, whichever of them. Repeatable.
 pub async fn limiters(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     subject: &Subject,
     metrics: &BTreeSet<Metric>,
 ) -> RedisResult<u64> {
@@ -109,7 +107,7 @@ pub async fn limiters(
 /// # Errors
 ///
 /// What Redis or the connection said; a part may be removed.
-pub async fn refused(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
+pub async fn refused(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
         // Three fields of our own stand before the event's.
         let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");

@@ -8,7 +8,7 @@ use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 use super::batch::MetricPeriod;
 use crate::types::text::glob_literal;
 use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, keys};
-use crate::wire::RedisClient;
+use crate::wire::{Partition, RedisClient};
 
 /// Records of one hash that the server looks at in one go.
 const SCAN_COUNT: usize = 1000;
@@ -27,8 +27,7 @@ pub struct PeriodUsage {
 /// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`. In
 /// order.
 pub async fn usage(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     subject: &Subject,
     periods: &[Period],
     also: &BTreeSet<MetricPeriod>,
@@ -53,8 +52,7 @@ pub async fn usage(
 
 /// Reads the alerts of a subject in these periods, in no order.
 pub async fn alerts_of(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     subject: &Subject,
     periods: &[Period],
 ) -> RedisResult<Vec<Alert>> {
@@ -64,7 +62,7 @@ pub async fn alerts_of(
 }
 
 /// Reads every alert of these periods, oldest first. Work is bounded by what they raised.
-pub async fn alerts(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<Alert>> {
+pub async fn alerts(Partition { client, keys }: &Partition, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
     for of in metrics_of(client, keys, periods).await? {
         let mut hashes = redis::pipe();

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use redis::RedisResult;
 
 use super::schedule;
-use crate::types::{Alert, DeliveryId, Keys, Subject};
-use crate::wire::{RedisClient, Script};
+use crate::types::{Alert, DeliveryId, Subject};
+use crate::wire::{Partition, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("forget.lua")));
 
@@ -29,7 +29,7 @@ pub struct ForgottenDeliveries {
 /// # Errors
 ///
 /// What Redis or the connection said; a part may be removed.
-pub async fn forget_alerts(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<u64> {
+pub async fn forget_alerts(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
         let alert = values.get(1).and_then(|json| serde_json::from_slice::<Alert>(json).ok());
         alert.is_some_and(|alert| alert.subject == *subject)
@@ -43,8 +43,7 @@ pub async fn forget_alerts(client: &RedisClient, keys: &Keys, subject: &Subject)
 ///
 /// What Redis or the connection said; a part may be removed.
 pub async fn forget_deliveries(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     subject: &Subject,
     ids: &[DeliveryId],
 ) -> RedisResult<ForgottenDeliveries> {
@@ -62,6 +61,6 @@ pub async fn forget_deliveries(
 }
 
 /// Removes what is noted of the subject's contacts that fail. Repeatable.
-pub async fn forget_failures(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<()> {
+pub async fn forget_failures(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<()> {
     client.query(redis::cmd("UNLINK").arg(format!("{}{subject}", keys.failing_prefix()))).await
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::Rfc3339;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
-use crate::types::{Alert, AlertId, Day, Keys, Metric, Percent, Period, Subject, UnixMs, Window};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::types::{Alert, AlertId, Day, Metric, Percent, Period, Subject, UnixMs, Window};
+use crate::wire::{Partition, Partitions};
 
 /// An alert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -95,14 +95,13 @@ fn periods(now: UnixMs, back: u64) -> Vec<Period> {
 /// Reads the alerts of these periods that pass the filter, in the order of time. One event may reach several thresholds
 /// in one moment: then the lower one comes first. Work is bounded by what was raised in these periods.
 pub async fn of_periods(
-    client: &RedisClient,
-    keys: &Keys,
+    partition: &Partition,
     periods: &[Period],
     filter: &AlertFilter,
 ) -> RedisResult<Vec<AlertView>> {
     let alerts = match &filter.subject {
-        Some(subject) => query::alerts_of(client, keys, subject, periods).await?,
-        None => query::alerts(client, keys, periods).await?,
+        Some(subject) => query::alerts_of(partition, subject, periods).await?,
+        None => query::alerts(partition, periods).await?,
     };
     let passed = alerts.into_iter().filter(|alert| filter.since.is_none_or(|since| since <= alert.raised_at_ms));
     Ok(in_order(passed.map(AlertView::from).collect()))
@@ -115,12 +114,11 @@ pub async fn of_partitions(
     filter: &AlertFilter,
 ) -> RedisResult<Vec<AlertView>> {
     if let Some(subject) = &filter.subject {
-        let Partition { client, keys } = partitions.of(subject);
-        return of_periods(client, keys, periods, filter).await;
+        return of_periods(partitions.of(subject), periods, filter).await;
     }
     let mut listed = Vec::new();
-    for Partition { client, keys } in partitions.iter() {
-        listed.extend(of_periods(client, keys, periods, filter).await?);
+    for partition in partitions.iter() {
+        listed.extend(of_periods(partition, periods, filter).await?);
     }
     Ok(in_order(listed))
 }

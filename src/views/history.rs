@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::SubjectSettings;
 use crate::ledger::past_days;
 use crate::ledger::retention::KEPT_DAYS_MAX;
-use crate::types::{Day, DaySpan, Keys, Metric, Subject, UnixMs};
-use crate::wire::RedisClient;
+use crate::types::{Day, DaySpan, Metric, Subject, UnixMs};
+use crate::wire::Partition;
 
 /// The history of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -95,7 +95,7 @@ pub struct HistoryRequest {
 }
 
 /// Reads the history. `None` where `now` is in no day.
-pub async fn read(client: &RedisClient, keys: &Keys, request: HistoryRequest) -> RedisResult<Option<HistoryView>> {
+pub async fn read(Partition { client, keys }: &Partition, request: HistoryRequest) -> RedisResult<Option<HistoryView>> {
     let HistoryRequest { subject, settings, metric, range, now, late_max, days } = request;
     let zone = settings.zone;
     let (Some(today), Some(utc)) = (DaySpan::containing(zone, now), Day::in_utc(now)) else { return Ok(None) };

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::Rfc3339;
 use crate::types::text::lossless;
-use crate::types::{Keys, StreamId, UnixMs};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::types::{StreamId, UnixMs};
+use crate::wire::{Partition, Partitions};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
@@ -57,7 +57,7 @@ impl RefusedCursor {
 
     /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always
     /// sends the fields too, so this reads in slices like the listing itself.
-    pub async fn newest(client: &RedisClient, keys: &Keys, count: u64) -> RedisResult<Option<Self>> {
+    pub async fn newest(Partition { client, keys }: &Partition, count: u64) -> RedisResult<Option<Self>> {
         let mut to = "+".to_owned();
         let mut oldest = None;
         let mut wanted = count;
@@ -80,7 +80,7 @@ impl RefusedCursor {
 }
 
 /// Reads the next [`REFUSED_READ_MAX`] events.
-pub async fn list(client: &RedisClient, keys: &Keys, from: &RefusedCursor) -> RedisResult<RefusedSlice> {
+pub async fn list(Partition { client, keys }: &Partition, from: &RefusedCursor) -> RedisResult<RefusedSlice> {
     let mut command = redis::cmd("XRANGE");
     command.arg(keys.refused()).arg(&from.0).arg("+").arg("COUNT").arg(REFUSED_READ_MAX);
     let entries: Vec<RawEntry> = client.query(&command).await?;
@@ -122,8 +122,7 @@ impl<'a> MergedRefusedEvents<'a> {
     pub async fn newest(partitions: &'a Partitions, count: u64) -> RedisResult<Self> {
         let mut newest = Self::all(partitions);
         for list in &mut newest.lists {
-            let Partition { client, keys } = list.partition;
-            list.next = RefusedCursor::newest(client, keys, count).await?;
+            list.next = RefusedCursor::newest(list.partition, count).await?;
         }
         Ok(newest)
     }
@@ -134,7 +133,7 @@ impl<'a> MergedRefusedEvents<'a> {
             while events.is_empty()
                 && let Some(from) = next.take()
             {
-                let slice = list(&partition.client, &partition.keys, &from).await?;
+                let slice = list(partition, &from).await?;
                 events.extend(slice.events);
                 *next = slice.next;
             }

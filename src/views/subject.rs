@@ -12,13 +12,13 @@ use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::lossless;
-use crate::types::{BillingDay, Keys, Limits, Locale, Metric, Percent, Subject, UnixMs};
-use crate::wire::RedisClient;
+use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, UnixMs};
+use crate::wire::Partition;
 
 use super::MuteView;
 
 /// Reads the hash of a subject; no fields where nothing is set.
-pub async fn read_fields(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
+pub async fn read_fields(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
     client.query(redis::cmd("HGETALL").arg(keys.subject(subject))).await
 }
 

@@ -17,7 +17,7 @@ use super::SubjectView;
 use crate::subjects::Plans;
 use crate::subjects::record::SubjectField;
 use crate::types::{Keys, Subject};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
+use crate::wire::{ErrorKind, Partition, RedisClient, error_kind};
 
 /// Keys that one SCAN looks at, at least and at most. It may find as many subjects more than there is room for on the
 /// page, which then stand in the cursor: a few, so that the cursor fits into a URL.
@@ -63,8 +63,7 @@ pub struct SubjectCursorError;
 /// Reads at most `limit` subjects from the cursor on. A key that names no legal subject is left out: no event can have
 /// it.
 pub async fn read(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     plans: &Plans,
     after: SubjectCursor,
     limit: usize,

@@ -114,9 +114,9 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     let home = partitions.first();
     let read_at_ms = home.client.server_time().await?;
     let mut ranking = Ranking::new(limit.min(TOP_MAX));
-    for Partition { client, keys } in partitions.iter() {
+    for partition in partitions.iter() {
         let mut scan = CounterScan::new(of.clone());
-        while let Some(counts) = scan.next(client, keys).await? {
+        while let Some(counts) = scan.next(partition).await? {
             match by {
                 RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
                 RankingOrder::Percent => ranking.offer_by_percent(home, plans, of, &counts).await?,

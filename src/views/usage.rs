@@ -13,9 +13,9 @@ use crate::ledger::retention;
 use crate::subjects::FieldError;
 use crate::types::alert::used_percent;
 use crate::types::{
-    Alert, AlertId, Day, DaySpan, Keys, Limits, Metric, Percent, Period, PeriodSpan, Subject, UnixMs, Window,
+    Alert, AlertId, Day, DaySpan, Limits, Metric, Percent, Period, PeriodSpan, Subject, UnixMs, Window,
 };
-use crate::wire::RedisClient;
+use crate::wire::Partition;
 
 /// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -109,7 +109,7 @@ pub struct UsageRequest {
 }
 
 /// Reads the usage. `None` where `now` or the day is in no period.
-pub async fn read(client: &RedisClient, keys: &Keys, request: UsageRequest) -> RedisResult<Option<UsageView>> {
+pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<Option<UsageView>> {
     let UsageRequest { subject, settings, day, now, late_max } = request;
     let Some(periods) = periods(&settings, day, now) else { return Ok(None) };
     let limited = settings.limits.iter().flat_map(|(metric, limits)| {
@@ -118,7 +118,7 @@ pub async fn read(client: &RedisClient, keys: &Keys, request: UsageRequest) -> R
     });
     let limited: BTreeSet<MetricPeriod> = limited.collect();
     let asked: Vec<Period> = periods.values().map(|span| span.period).collect();
-    let usages = query::usage(client, keys, &subject, &asked, &limited).await?;
+    let usages = query::usage(partition, &subject, &asked, &limited).await?;
     let judge = JudgedAt { limits: &settings.limits, now, late_max };
     let mut metrics: Vec<MetricUsageView> = Vec::new();
     for usage in usages {

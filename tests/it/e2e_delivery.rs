@@ -83,7 +83,7 @@ impl DeliverySetting {
     /// Waits until this delivery has this state, and reads it with its attempts.
     async fn ended(&self, id: &DeliveryId, state: &str) -> DeliveryDetailView {
         eventually(state, || async { (self.outbox.state(id).await == state).then_some(()) }).await;
-        show(&self.outbox.client, &self.outbox.keys, &[], id).await.expect("redis answers").expect("it is there")
+        show(&self.outbox.partition(), &[], id).await.expect("redis answers").expect("it is there")
     }
 }
 

@@ -25,7 +25,8 @@ async fn a_counter_that_was_removed_begins_at_zero() {
     let today: Period = partition.today().await.into();
     assert_eq!(partition.count("alice", "requests", today).await, Some(4000));
     let periods = kept_periods(partition.now().await);
-    let forgotten = forget::counts(&partition.client, &partition.keys, &alice, &periods).await.expect("redis answers");
+    let reached = quotabell::wire::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
+    let forgotten = forget::counts(&reached, &alice, &periods).await.expect("redis answers");
     assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 1, 1));
     add("5").await;
     assert_eq!(partition.count("alice", "requests", today).await, Some(5));

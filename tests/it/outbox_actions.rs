@@ -102,13 +102,13 @@ async fn a_discarded_delivery_is_counted_no_more_and_stays_readable() {
     assert_eq!(answers(&outbox, DeliveryAction::Discard, &dead[..1]).await, [ActionAnswer::Done]);
     assert_eq!((outbox.totals().await.dead_kept, outbox.totals().await.dead), (1, 2));
     let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
-    let listed = list_all(&outbox.client, &outbox.keys, &filter, usize::MAX).await.expect("readable");
+    let listed = list_all(&outbox.partition(), &filter, usize::MAX).await.expect("readable");
     assert_eq!(listed.iter().map(|view| &view.id).collect::<Vec<_>>(), [&dead[1]]);
-    let shown = show(&outbox.client, &outbox.keys, &[], &dead[0]).await.expect("readable").expect("there");
+    let shown = show(&outbox.partition(), &[], &dead[0]).await.expect("readable").expect("there");
     assert!(shown.delivery.state == DeliveryState::Dead && shown.delivery.discarded_at.is_some(), "{shown:?}");
     // It can be sent again all the same.
     assert_eq!(answers(&outbox, DeliveryAction::Retry, &dead[..1]).await, [ActionAnswer::Done]);
-    let shown = show(&outbox.client, &outbox.keys, &[], &dead[0]).await.expect("readable").expect("there");
+    let shown = show(&outbox.partition(), &[], &dead[0]).await.expect("readable").expect("there");
     assert_eq!((shown.delivery.state, shown.delivery.discarded_at), (DeliveryState::Pending, None));
 }
 

@@ -139,7 +139,7 @@ impl ContactReceivers {
 
     /// Status and outcome of each attempt, and the state of the delivery.
     async fn log(&self, id: &DeliveryId) -> (String, Vec<(Option<u16>, String)>) {
-        let detail = show(&self.outbox.client, &self.outbox.keys, &[], id).await.expect("readable").expect("there");
+        let detail = show(&self.outbox.partition(), &[], id).await.expect("readable").expect("there");
         let attempts = detail.attempt_log.into_iter().map(|attempt| (attempt.status, attempt.outcome)).collect();
         (detail.delivery.state.to_string(), attempts)
     }

@@ -94,7 +94,7 @@ async fn every_end_is_recorded_once() {
 
         let totals = outbox.assert_balanced().await;
         assert_eq!((totals.made, totals.pending, totals.oldest_pending), (1, 0, None), "{end:?}");
-        let detail = show(&outbox.client, &outbox.keys, &[], &leased.id).await.expect("readable").expect("there");
+        let detail = show(&outbox.partition(), &[], &leased.id).await.expect("readable").expect("there");
         assert_eq!((detail.delivery.state, detail.delivery.next_due), (end.state(), None));
         let attempts = u32::from(end.outcome().is_some());
         assert_eq!((detail.delivery.attempts, detail.attempt_log.len() as u32), (attempts, attempts), "{end:?}");
@@ -118,7 +118,7 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     outbox.let_time_pass(&leased.id).await;
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!((second.attempts, second.first_attempt), (2, leased.first_attempt));
-    let detail = show(&outbox.client, &outbox.keys, &[], &leased.id).await.expect("readable").expect("there");
+    let detail = show(&outbox.partition(), &[], &leased.id).await.expect("readable").expect("there");
     assert_eq!(detail.delivery.last_error.as_deref(), Some("receiver answered 503"));
     let [attempt] = detail.attempt_log.as_slice() else { panic!("one attempt: {detail:?}") };
     assert_eq!((attempt.at_ms.0, attempt.outcome.as_str(), attempt.status), (now.0, "transient", Some(503)));
@@ -357,7 +357,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     );
     let again = outbox.lease_one("more", LONG).await;
     settled(&outbox, &again, &Settlement::Delivered(outcome(OutcomeClass::Delivered))).await;
-    let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("readable").expect("there");
+    let detail = show(&outbox.partition(), &[], &id).await.expect("readable").expect("there");
     assert_eq!((detail.delivery.attempts, detail.attempt_log.len()), (4, 4), "the attempts before are still there");
     outbox.assert_balanced().await;
 }

@@ -166,7 +166,7 @@ async fn a_request_has_one_delivery_however_often_it_is_made() {
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.made, totals.delivered, totals.pending), (1, 1, 0));
 
-    let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("it can be read").expect("it is there");
+    let detail = show(&outbox.partition(), &[], &id).await.expect("it can be read").expect("it is there");
     let view = detail.delivery;
     assert_eq!((view.r#type, view.alert_id, view.contact_id), (NotificationKind::Verification, None, contact.id));
     assert!(detail.verification.is_some());

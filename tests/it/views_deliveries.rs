@@ -18,7 +18,7 @@ async fn listed(outbox: &Outbox, filter: &DeliveryFilter) -> Vec<DeliveryView> {
     let mut all = Vec::new();
     let mut from = None;
     loop {
-        let slice = list(&outbox.client, &outbox.keys, filter, from, 300).await.expect("readable");
+        let slice = list(&outbox.partition(), filter, from, 300).await.expect("readable");
         all.extend(slice.deliveries);
         from = slice.next;
         if from.is_none() {
@@ -96,11 +96,11 @@ async fn show_lists_the_attempts_in_order() {
         settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
     }
     let id = delivery(&alert, &email("a"));
-    let detail = show(&outbox.client, &outbox.keys, &[], &id).await.expect("readable").expect("there");
+    let detail = show(&outbox.partition(), &[], &id).await.expect("readable").expect("there");
     let took: Vec<u64> = detail.attempt_log.iter().map(|attempt| attempt.duration_ms).collect();
     assert_eq!(took, (0..12).collect::<Vec<_>>());
     assert_eq!(detail.delivery.attempts, 12);
-    assert!(show(&outbox.client, &outbox.keys, &[], &DeliveryId::from_stored("x")).await.expect("readable").is_none());
+    assert!(show(&outbox.partition(), &[], &DeliveryId::from_stored("x")).await.expect("readable").is_none());
 }
 
 /// The oldest pending delivery is what an operator is woken by.

@@ -375,8 +375,8 @@ impl Scene {
             for contact in &self.contacts[alert.subject.as_str()] {
                 let id = DeliveryId::of(&alert.id, &ContactId::from_stored(&contact.id));
                 expected.insert(self.outbox.keys.delivery(&id));
-                let (client, keys) = (&self.outbox.client, &self.outbox.keys);
-                let detail = quotabell::views::deliveries::show(client, keys, &[], &id).await.expect("redis answers");
+                let detail = quotabell::views::deliveries::show(&self.outbox.partition(), &[], &id).await;
+                let detail = detail.expect("redis answers");
                 let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
                 let logged = detail.attempt_log.len() as u64;
                 let attempts = u64::from(detail.delivery.attempts);

@@ -14,7 +14,7 @@ use quotabell::types::{
     Alert, AlertId, AlertKey, Channel, DeliveryId, Destination, Instance, Keys, Outcome, OutcomeClass, Percent, Period,
     Secret, Subject, UnixMs,
 };
-use quotabell::wire::RedisClient;
+use quotabell::wire::{Partition, RedisClient};
 use redis::{FromRedisValue, ToRedisArgs};
 
 use super::eventually::WAIT_MAX;
@@ -99,6 +99,10 @@ impl Outbox {
     pub fn on(server: RedisServer) -> Self {
         let client = Arc::new(server.client());
         Self { server, client, keys: Keys::new("usage") }
+    }
+
+    pub fn partition(&self) -> Partition {
+        Partition { client: Arc::clone(&self.client), keys: self.keys.clone() }
     }
 
     /// Runs a command: a name and its arguments.

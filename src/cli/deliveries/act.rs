@@ -116,11 +116,10 @@ impl Run<'_> {
             if of_subject.is_some_and(|number| number != partition.number()) {
                 continue;
             }
-            let Partition { client, keys } = partition;
             let mut scan = DeliveryScan::default();
             loop {
-                let slice = scan.next(client, keys, filter).await;
-                match self.redis.explained(format_args!("list deliveries of {}", keys.stream()), slice)? {
+                let slice = scan.next(partition, filter).await;
+                match self.redis.explained(format_args!("list deliveries of {}", partition.keys.stream()), slice)? {
                     Some(ids) => self.take(partition, &ids).await?,
                     None => break,
                 }

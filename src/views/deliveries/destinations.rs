@@ -4,9 +4,9 @@ use redis::{Pipeline, RedisResult};
 use serde::Serialize;
 
 use crate::types::text_form::text_enum;
-use crate::types::{Destination, Keys, UnixMs};
+use crate::types::{Destination, UnixMs};
 use crate::views::Rfc3339;
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::wire::{Partition, Partitions};
 
 /// Destinations read in one call.
 const READ_MAX: usize = 500;
@@ -47,14 +47,15 @@ text_enum! {
 /// Every destination with pending deliveries, those for which most wait first.
 pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<DestinationView>> {
     let mut listed = Vec::new();
-    for Partition { client, keys } in partitions.iter() {
+    for partition in partitions.iter() {
+        let Partition { client, keys } = partition;
         let mut names: Vec<String> = Vec::new();
         for index in [keys.destinations(), keys.destinations_unhealthy()] {
             names.extend(client.query::<Vec<String>>(redis::cmd("ZRANGE").arg(index).arg(0).arg(-1)).await?);
         }
         let names: Vec<Destination> = names.iter().map(|name| Destination::from_stored(name)).collect();
         for names in names.chunks(READ_MAX) {
-            listed.extend(read_destinations(client, keys, names).await?);
+            listed.extend(read_destinations(partition, names).await?);
         }
     }
     listed.sort_by(|a, b| (b.waiting, &a.destination, a.partition).cmp(&(a.waiting, &b.destination, b.partition)));
@@ -63,8 +64,7 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
 
 /// Reads these destinations of a partition, in their order.
 pub async fn read_destinations(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     names: &[Destination],
 ) -> RedisResult<Vec<DestinationView>> {
     let now = client.server_time().await?;

@@ -18,12 +18,11 @@ pub async fn list_partitions(
     limit: usize,
 ) -> RedisResult<Vec<DeliveryView>> {
     if let Some(subject) = &filter.subject {
-        let Partition { client, keys } = partitions.of(subject);
-        return list_all(client, keys, filter, limit).await;
+        return list_all(partitions.of(subject), filter, limit).await;
     }
     let mut listed = Vec::new();
-    for Partition { client, keys } in partitions.iter() {
-        listed.extend(list_all(client, keys, filter, limit).await?);
+    for partition in partitions.iter() {
+        listed.extend(list_all(partition, filter, limit).await?);
     }
     // As each list, which keeps its own order: dead ones by the time of death.
     let is_dead = filter.state == Some(DeliveryState::Dead);
@@ -65,11 +64,11 @@ pub async fn list_from(
     let mut cursor = after.unwrap_or(DeliveriesCursor { partition: 0, slice: None });
     let mut listed = Vec::new();
     for _ in 0..SLICES_MAX {
-        let Some(Partition { client, keys }) = searched.get(cursor.partition) else { return Ok((listed, None)) };
+        let Some(partition) = searched.get(cursor.partition) else { return Ok((listed, None)) };
         if listed.len() >= limit {
             break;
         }
-        let DeliverySlice { deliveries, next } = list(client, keys, filter, cursor.slice, limit - listed.len()).await?;
+        let DeliverySlice { deliveries, next } = list(partition, filter, cursor.slice, limit - listed.len()).await?;
         listed.extend(deliveries);
         cursor = match next {
             Some(next) => DeliveriesCursor { slice: Some(next), ..cursor },
@@ -111,8 +110,8 @@ pub async fn find_ids_in_partitions(
     prefixes: &[DeliveryIdPrefix],
 ) -> RedisResult<Vec<DeliveryIdMatches>> {
     let mut found: Vec<Vec<DeliveryId>> = vec![Vec::new(); prefixes.len()];
-    for Partition { client, keys } in partitions.iter() {
-        for (found, matches) in found.iter_mut().zip(find_ids(client, keys, prefixes).await?) {
+    for partition in partitions.iter() {
+        for (found, matches) in found.iter_mut().zip(find_ids(partition, prefixes).await?) {
             match matches {
                 DeliveryIdMatches::None => {}
                 DeliveryIdMatches::One(id) => found.push(id),

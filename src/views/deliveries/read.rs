@@ -12,7 +12,7 @@ use crate::types::{
     UnixMs, VerificationRequest,
 };
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
-use crate::wire::RedisClient;
+use crate::wire::{Partition, RedisClient};
 
 /// Deliveries read in one call.
 pub const DELIVERIES_READ_MAX: usize = 500;
@@ -58,8 +58,7 @@ pub struct DeliverySlice {
 /// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin
 /// with no cursor, go on with the slice's own.
 pub async fn list(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     filter: &DeliveryFilter,
     from: Option<DeliveryCursor>,
     limit: usize,
@@ -107,8 +106,7 @@ impl DeliveryScan {
     /// What Redis or the connection said; the next call reads the same slice.
     pub async fn next(
         &mut self,
-        client: &RedisClient,
-        keys: &Keys,
+        Partition { client, keys }: &Partition,
         filter: &DeliveryFilter,
     ) -> RedisResult<Option<Vec<DeliveryId>>> {
         if self.is_over {
@@ -149,18 +147,13 @@ async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> R
 
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
 /// are found.
-pub async fn list_all(
-    client: &RedisClient,
-    keys: &Keys,
-    filter: &DeliveryFilter,
-    limit: usize,
-) -> RedisResult<Vec<DeliveryView>> {
+pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usize) -> RedisResult<Vec<DeliveryView>> {
     let mut deliveries: Vec<DeliveryView> = Vec::new();
     // What is replayed while this reads stands in the list of dead ones at another place than before.
     let mut seen = BTreeSet::new();
     let mut from = None;
     loop {
-        let slice = list(client, keys, filter, from, usize::MAX).await?;
+        let slice = list(partition, filter, from, usize::MAX).await?;
         deliveries.extend(slice.deliveries.into_iter().filter(|view| seen.insert(view.id.clone())));
         from = slice.next;
         if from.is_none() || deliveries.len() >= limit {
@@ -175,8 +168,7 @@ pub async fn list_all(
 /// Reads one delivery with its attempts, and its contact as it is now, also where it is one of those that are
 /// configured; `None` when there is no such delivery (any more).
 pub async fn show(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     configured: &[Contact],
     id: &DeliveryId,
 ) -> RedisResult<Option<DeliveryDetailView>> {
@@ -206,8 +198,7 @@ pub async fn show(
 /// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read
 /// once, slice by slice: the lists are in the order of time.
 pub async fn find_ids(
-    client: &RedisClient,
-    keys: &Keys,
+    Partition { client, keys }: &Partition,
     prefixes: &[DeliveryIdPrefix],
 ) -> RedisResult<Vec<DeliveryIdMatches>> {
     let mut found: Vec<BTreeSet<DeliveryId>> =

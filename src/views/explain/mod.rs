@@ -181,8 +181,8 @@ impl Explainer {
         id: &DeliveryId,
         audience: Audience,
     ) -> RedisResult<Option<(Vec<String>, DeliveryDetailView)>> {
-        let Partition { client, keys } = deliveries::partition_of(&self.partitions, id).await?;
-        let Some(facts) = self.facts(client, keys, id).await? else { return Ok(None) };
+        let partition = deliveries::partition_of(&self.partitions, id).await?;
+        let Some(facts) = self.facts(partition, id).await? else { return Ok(None) };
         let sentences = delivery::sentences(&facts, audience);
         let detail = match audience {
             Audience::Operator => facts.detail,
@@ -191,15 +191,11 @@ impl Explainer {
         Ok(Some((sentences, detail)))
     }
 
-    async fn facts(
-        &self,
-        client: &RedisClient,
-        keys: &Keys,
-        id: &DeliveryId,
-    ) -> RedisResult<Option<delivery::DeliveryFacts>> {
+    async fn facts(&self, partition: &Partition, id: &DeliveryId) -> RedisResult<Option<delivery::DeliveryFacts>> {
+        let Partition { client, keys } = partition;
         let operator = self.resolver(keys).operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
         let configured: Vec<Contact> = self.fallback.iter().cloned().chain(operator).collect();
-        let Some(detail) = deliveries::show(client, keys, &configured, id).await? else { return Ok(None) };
+        let Some(detail) = deliveries::show(partition, &configured, id).await? else { return Ok(None) };
         let now = client.server_time().await?;
         let mut command = redis::cmd("HMGET");
         command.arg(keys.delivery(id)).arg("alert").arg("first_attempt_at_ms").arg("cancelled_by");
@@ -209,7 +205,7 @@ impl Explainer {
         let destination = &detail.delivery.destination;
         let leased = format!("{}{destination}", keys.leased_prefix());
         let lease_end: Option<i64> = client.query(redis::cmd("ZSCORE").arg(leased).arg(id.as_str())).await?;
-        let destinations = read_destinations(client, keys, std::slice::from_ref(destination)).await?;
+        let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
         let recipients = match &alert {
             Some(alert) => {
                 let resolver = self.resolver(keys);
@@ -238,14 +234,15 @@ impl Explainer {
     }
 
     async fn alert(&self, raised: AlertView, audience: Audience) -> Result<Explanation, ExplainError> {
-        let Partition { client, keys } = self.partitions.of(&raised.subject);
+        let partition = self.partitions.of(&raised.subject);
+        let Partition { client, keys } = partition;
         let id = raised.id.to_string();
         let prefix = id.parse::<AlertIdPrefix>().ok();
         let filter =
             DeliveryFilter { alert: prefix, subject: Some(raised.subject.clone()), ..DeliveryFilter::default() };
-        let listed: Vec<DeliveryView> = deliveries::list_all(client, keys, &filter, usize::MAX).await?;
+        let listed: Vec<DeliveryView> = deliveries::list_all(partition, &filter, usize::MAX).await?;
         let periods = [raised.period];
-        let kept = query::alerts_of(client, keys, &raised.subject, &periods).await?;
+        let kept = query::alerts_of(partition, &raised.subject, &periods).await?;
         let whole = kept.into_iter().find(|alert| alert.id == raised.id);
         let mut explanation: Vec<String> =
             whole.iter().flat_map(|alert| delivery::crossing(alert, keys.stream())).collect();
@@ -293,8 +290,9 @@ impl Explainer {
     }
 
     async fn subject(&self, subject: Subject) -> Result<Explanation, ExplainError> {
-        let Partition { client, keys } = self.partitions.of(&subject);
-        let fields = super::subject::read_fields(client, keys, &subject).await?;
+        let partition = self.partitions.of(&subject);
+        let Partition { client, keys } = partition;
+        let fields = super::subject::read_fields(partition, &subject).await?;
         let now = client.server_time().await?;
         let (profile, _) = Profile::read(&fields, &self.plans, None);
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
@@ -302,10 +300,10 @@ impl Explainer {
         let resolver = self.resolver(keys);
         let contacts = resolver.contacts_of(client, &subject).await.map_err(|error| error.source)?;
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
-        let usage = usage::read(client, keys, request).await?.ok_or(ExplainError::NoPeriod(now))?;
+        let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let lag = query::lag(client, keys).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
-        let deliveries = deliveries::list_all(client, keys, &filter, usize::MAX).await?;
+        let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
         let facts = subject::SubjectFacts {
             usage: &usage,
             deliveries: &deliveries,
