@@ -243,7 +243,10 @@ pub(super) fn problem(error: VerificationError) -> Problem {
         }
         VerificationError::Contended => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
         VerificationError::Redis { source, .. } => {
-            tracing::warn!(error = &*source as &(dyn Error + 'static), "contacts: Redis failed");
+            tracing::warn!(
+                error = &*source as &(dyn Error + 'static),
+                "Redis failed while contacts were read or written"
+            );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         }
     }

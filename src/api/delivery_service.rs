@@ -53,7 +53,8 @@ impl DeliveryService {
             let results = act(&partition.client, &partition.keys, action, std::slice::from_ref(id)).await?;
             let result = results.into_iter().next().expect("an answer for each id");
             self.new_deliveries.of(partition.number()).notify_one();
-            tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "asked for over HTTP");
+            let (action, result_word) = (action.as_str(), result.word(action));
+            tracing::info!(delivery = %id, action, result = result_word, "an action was asked for over HTTP");
             Ok::<_, Problem>(result)
         };
         within(CALL_TIMEOUT, done).await
