@@ -170,6 +170,6 @@ impl Daemon {
 
 fn notify_supervisor(state: sd_notify::NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the supervisor could not be told");
+        tracing::debug!(%error, "the service manager could not be notified");
     }
 }

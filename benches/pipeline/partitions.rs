@@ -77,7 +77,7 @@ impl<'a> Deployment<'a> {
         let partitions = PartitionNumber::all(count).map(|number| {
             let keys = Keys::of_partition(STREAM, number);
             let config = RedisConfig {
-                url: url.clone(),
+                url: url.as_str().into(),
                 url_file: None,
                 data_dir: "unused".into(),
                 embedded_port: 1,

@@ -244,7 +244,10 @@ impl From<VerificationError> for Problem {
             }
             VerificationError::Contended => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
             VerificationError::Redis { kind, source } => {
-                tracing::warn!(error = &*source as &(dyn Error + 'static), "contacts: Redis failed");
+                tracing::warn!(
+                    error = &*source as &(dyn Error + 'static),
+                    "Redis failed while contacts were read or written"
+                );
                 Self::of_redis(kind)
             }
         }

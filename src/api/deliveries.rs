@@ -103,7 +103,7 @@ pub(super) async fn act(
         Ok::<_, Problem>(results.into_iter().next().expect("an answer for each id"))
     };
     let result = within(CALL_TIMEOUT, done).await?;
-    tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "asked for over HTTP");
+    tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an action was asked for over HTTP");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
         ActionAnswer::Done => {

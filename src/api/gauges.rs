@@ -36,7 +36,7 @@ impl Gauges {
         let mut readings: JoinSet<()> = self.partitions.iter().cloned().map(read).collect();
         let all = async { while readings.join_next().await.is_some() {} };
         if tokio::time::timeout(TIMEOUT, all).await.is_err() {
-            tracing::debug!("metrics: Redis did not answer in time");
+            tracing::debug!("Redis did not answer in time: gauges keep their last values");
         }
     }
 }

@@ -127,14 +127,14 @@ impl Problem {
 
 impl From<RedisError> for Problem {
     fn from(error: RedisError) -> Self {
-        tracing::warn!(%error, "a route: Redis failed");
+        tracing::warn!(%error, "Redis failed while a request was answered");
         Self::of_redis(error_kind(&error))
     }
 }
 
 impl From<OutboxError> for Problem {
     fn from(error: OutboxError) -> Self {
-        tracing::warn!(error = &error as &dyn Error, "a route: Redis failed");
+        tracing::warn!(error = &error as &dyn Error, "Redis failed while a request was answered");
         Self::of_redis(error.error_kind())
     }
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::embedded::{EmbeddedStart, StopOutcome};
-use crate::wire::endpoint::EMBEDDED;
 use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
 /// A server that lived this long did not die of its start.
@@ -20,8 +19,7 @@ pub(super) struct EmbeddedSupervisor<'a> {
 impl<'a> EmbeddedSupervisor<'a> {
     /// Starts or adopts the server, and says so.
     pub(super) async fn begin(config: &'a RedisConfig) -> Result<Self, EmbeddedError> {
-        let wanted = config.url_file.is_none() && config.url == EMBEDDED;
-        let server = if wanted { Some(ensure(config).await?) } else { None };
+        let server = if config.is_embedded() { Some(ensure(config).await?) } else { None };
         Ok(Self { config, server })
     }
 

@@ -146,6 +146,8 @@ pub struct SecretDefinition {
     pub flag_help: &'static str,
     /// What one looks like.
     pub text: &'static str,
+    /// What those that sign begin with: text that holds it is not shown, wherever it stands.
+    pub prefix: &'static str,
     /// Makes one for a contact of this format that was named without; `None` where a format needs none, or one that the
     /// receiver gives.
     pub generate: fn(&MessageFormat) -> Option<Secret>,

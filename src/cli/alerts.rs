@@ -15,9 +15,9 @@ use crate::views::short_id;
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Oldest first, those of hours, days, weeks and months alike, also those that a higher limit followed. Zones ahead of UTC \
-    begin their day earlier: without --period its alerts are listed too. Alerts are kept as long as the counts of their period: 48 h \
-    after it is over everywhere.
+    after_help = "Lists alerts of every window, the oldest first. One that was raised again under a higher limit is listed each time. \
+    Without --period, those of today and yesterday in any time zone are listed. Alerts are kept as long as the counts of their period: \
+    48 h after it has ended in every time zone.
 
 Examples:
   quotabell alerts

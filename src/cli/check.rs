@@ -29,7 +29,7 @@ Examples:
   quotabell check alice --json | jq '.limits[] | {window, remaining}'"
 )]
 pub struct CheckArgs {
-    /// Who
+    /// The subject
     pub subject: Subject,
     /// Of what: [a-z0-9_.-]{1,64} [default: requests]
     #[arg(long)]
@@ -37,7 +37,7 @@ pub struct CheckArgs {
     /// How much, 1 to 9007199254740991 [default: 1]
     #[arg(long)]
     pub units: Option<Units>,
-    /// Append the usage event too, if it may
+    /// Append the usage event too, if the subject may use it
     #[arg(long)]
     pub record: bool,
     /// The event's id, up to 128 bytes: the same one is not counted twice [default: one is made]

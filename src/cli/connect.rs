@@ -14,7 +14,7 @@ use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
-use crate::wire::endpoint::{Deployment, EMBEDDED};
+use crate::wire::endpoint::Deployment;
 use crate::wire::{
     DeploymentError, ErrorKind, Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint, error_kind,
 };
@@ -62,7 +62,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
     let endpoint = config.endpoint()?;
     let keys = config.keys();
     let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
-    let embedded = config.redis.url_file.is_none() && config.redis.url.trim() == EMBEDDED;
+    let embedded = config.redis.is_embedded();
     let Partition { client, keys } = partitions.first();
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
@@ -90,8 +90,8 @@ fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
 /// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to
 /// be.
 fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
-    let written = config.url.trim();
-    if config.url_file.is_some() || written == EMBEDDED {
+    let written = config.url.reveal().trim();
+    if config.url_file.is_some() || config.is_embedded() {
         return endpoint.to_string();
     }
     match (endpoint.port(), endpoint.deployment()) {
@@ -236,10 +236,10 @@ mod tests {
             ("redis+sentinel://u:p@s1,s2:1/m", "redis+sentinel://s1:26379,s2:1/m/0"),
             ("rediss+cluster://:p@h.test,[::1]:7000", "rediss+cluster://h.test:6379,[::1]:7000"),
             ("redis+unix:///run/r.sock?pass=x", "redis+unix:///run/r.sock?pass=***"),
-            (EMBEDDED, "redis://127.0.0.1:6399/0"),
+            ("embedded", "redis://127.0.0.1:6399/0"),
         ] {
             let mut config = Config::defaults().expect("the defaults are good");
-            config.redis.url = url.to_owned();
+            config.redis.url = url.into();
             assert_eq!(shown(&config.endpoint().expect("a good URL"), &config.redis), expected, "{url}");
         }
     }

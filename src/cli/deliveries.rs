@@ -49,7 +49,7 @@ pub enum DeliveriesAction {
     /// List the destinations with pending deliveries, and their circuits
     #[command(after_help = DESTINATIONS_HELP)]
     Destinations(FormatArgs),
-    /// Stop all sending of all daemons, while usage is counted on
+    /// Stop all sending by all daemons; usage is still counted
     Pause(pause::DeliveriesPauseArgs),
     /// Go on sending after a pause
     #[command(after_help = pause::RESUME_HELP)]

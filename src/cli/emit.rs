@@ -40,7 +40,7 @@ Examples:
   quotabell emit --subject alice --count 5000 --rate 500"
 )]
 pub struct EmitArgs {
-    /// Who used something: 1 to 256 bytes
+    /// The subject that used something: 1 to 256 bytes
     #[arg(long)]
     pub subject: Subject,
     /// How much each event uses, 1 to 9007199254740991 [default: 1]

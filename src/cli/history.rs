@@ -24,7 +24,7 @@ Examples:
   quotabell history alice --json | jq '.metrics[] | {metric, sum: [.days[].used] | add}'"
 )]
 pub struct HistoryArgs {
-    /// Who
+    /// The subject
     pub subject: Subject,
     /// Only this metric [default: all]
     #[arg(long)]

@@ -84,7 +84,7 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
 }
 
 fn endpoint(config: &Config, url: &str, option: &str) -> anyhow::Result<RedisEndpoint> {
-    let section = RedisConfig { url: url.to_owned(), url_file: None, ..config.redis.clone() };
+    let section = RedisConfig { url: url.into(), url_file: None, ..config.redis.clone() };
     RedisEndpoint::from_config(&section).map_err(|error| {
         usage(
             format_args!("{option}: {:#}", anyhow::Error::from(error)),

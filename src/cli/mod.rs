@@ -58,8 +58,8 @@ pub mod usage;
 Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
 )]
 pub struct Cli {
-    /// The configuration file (TOML), laid over the defaults; serves every verb, before or after it. Without it the one
-    /// of QUOTABELL_CONFIG, else /etc/quotabell/quotabell.toml where that exists
+    /// The configuration file (TOML), laid over the defaults. Every verb takes it. Without it, the file that
+    /// QUOTABELL_CONFIG names is read, else /etc/quotabell/quotabell.toml where that exists
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -83,9 +83,9 @@ pub enum Verb {
     Emit(emit::EmitArgs),
     /// Set, show, list, remove, mute and import subjects
     Subject(subject::SubjectArgs),
-    /// List, add, remove, mute and unmute the contacts of a subject
+    /// List, add, remove, mute, unmute and enable the contacts of a subject
     Contact(contact::ContactArgs),
-    /// Show a subject's counts of the day, its limits and alerts
+    /// Show what a subject has used of its limits, and its alerts
     Usage(usage::UsageArgs),
     /// Show what a subject used on each day
     History(history::HistoryArgs),

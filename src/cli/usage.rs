@@ -15,10 +15,10 @@ use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 /// Arguments of `usage`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A subject that nobody has set has the default plan and 0. Hours are of UTC; days, weeks and months of the subject's time \
-    zone. With --day: that day, and the week and the month in which it lies. Counts live for 48 h after their period is over \
-    everywhere; of one before that, nothing is known. The limit of a period that is over is the one of its newest alert, or else \
-    today's.
+    after_help = "A subject for which nothing is set has the default plan. Hours are of UTC; days, weeks and months of the subject's time \
+    zone. With --day: that day, and the week and the month in which it lies. Counts are kept for 48 h after their \
+    period has ended in every time zone; what was used before that is unknown. The limit of a period that is over is the one that \
+    its newest alert recorded, or else today's.
 
 Examples:
   quotabell usage alice
@@ -26,7 +26,7 @@ Examples:
   quotabell usage alice --json | jq '.metrics[] | {metric, percent: .windows[0].used_percent}'"
 )]
 pub struct UsageArgs {
-    /// Who
+    /// The subject
     pub subject: Subject,
     /// Another day than today, YYYY-MM-DD
     #[arg(long)]

@@ -110,7 +110,7 @@ fn owned(path: &[&str]) -> Vec<String> {
 }
 
 fn redis(config: &Config, violations: &mut Violations) {
-    let url = config.redis.url.as_str();
+    let url = config.redis.url.reveal();
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     // The URL itself is not shown: it may hold a password.
     let problem = match scheme {

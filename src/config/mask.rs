@@ -1,15 +1,12 @@
-//! Settings as they may be shown: secrets and passwords as `***`.
+//! Settings as they may be shown: secrets and passwords as `***`. Those that have a type of their own mask themselves.
 
 use super::settings::Config;
 use crate::contacts::masked_contact;
-use crate::types::text::masked_url;
 
 impl Config {
-    /// These settings without their secrets, to be shown.
+    /// These settings without the secrets and passwords of their contacts, to be shown.
     pub fn masked(&self) -> Self {
         let mut shown = self.clone();
-        shown.redis.url = masked_url(&self.redis.url);
-        shown.email.smtp_url = masked_url(&self.email.smtp_url);
         shown.fallback.contacts = self.fallback.contacts.iter().map(masked_contact).collect();
         for one in &mut shown.operator.contacts {
             one.contact = masked_contact(&one.contact);

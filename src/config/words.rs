@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Error, Expected, Unexpected};
 
 use super::tree::NotJson;
+use crate::channels::REGISTRY;
 
 /// What is wrong with a value. Its key and its place are known to whoever walks the tree.
 #[derive(Debug)]
@@ -78,13 +79,18 @@ impl fmt::Display for Found<'_> {
             Unexpected::Float(number) => write!(f, "the number {number:?}"),
             // These may hold a password: one that stands in the wrong place is still one.
             Unexpected::Str(text) if text.contains("://") => f.write_str("a URL"),
-            Unexpected::Str(text) if text.contains("whsec_") => f.write_str("a secret"),
+            Unexpected::Str(text) if holds_secret(text) => f.write_str("a secret"),
             Unexpected::Str(text) => write!(f, "the text {text:?}"),
             Unexpected::Seq => f.write_str("a list"),
             Unexpected::Map => f.write_str("a table"),
             other => other.fmt(f),
         }
     }
+}
+
+/// Whether a text holds a secret of any channel.
+fn holds_secret(text: &str) -> bool {
+    REGISTRY.iter().filter_map(|definition| definition.secret.as_ref()).any(|secret| text.contains(secret.prefix))
 }
 
 /// A number of any integer type.

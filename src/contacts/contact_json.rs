@@ -116,8 +116,15 @@ pub enum ContactError {
     #[error(transparent)]
     Format(#[from] InvalidFormat),
     /// `format` or `headers` is of another type. Shows no value.
-    #[error("{0} of a webhook contact must be {1}")]
-    Type(&'static str, &'static str),
+    #[error("{field} of a {channel} contact must be {allowed}")]
+    Type {
+        /// The channel.
+        channel: &'static str,
+        /// The field.
+        field: &'static str,
+        /// What it takes.
+        allowed: &'static str,
+    },
 }
 
 /// The channels through which something is sent, for error texts.
@@ -139,7 +146,7 @@ impl TryFrom<ContactJson> for Contact {
         let address = needed(if field == URL { json.url } else { json.address }, field)?;
         let mut options = ContactOptions::default();
         if Endpoint::has_options(channel) {
-            let (format, headers) = (format_of(json.format)?, headers_of(json.headers)?);
+            let (format, headers) = (format_of(channel, json.format)?, headers_of(channel, json.headers)?);
             let secret = match format.secret_use() {
                 SecretUse::MaySign => json.secret.filter(|text| !text.is_empty()),
                 SecretUse::Signs | SecretUse::RoutingKey => Some(needed(json.secret, "secret")?),
@@ -161,19 +168,20 @@ impl TryFrom<ContactJson> for Contact {
     }
 }
 
-/// Only of a webhook: what another contact bears under this name is a note of the platform's.
-fn format_of(json: Option<Value>) -> Result<MessageFormat, ContactError> {
+/// Only of a channel with formats: what another contact bears under this name is a note of the platform's.
+fn format_of(channel: Channel, json: Option<Value>) -> Result<MessageFormat, ContactError> {
     match json {
         None | Some(Value::Null) => Ok(MessageFormat::default()),
         Some(Value::String(text)) => Ok(text.parse()?),
-        Some(_) => Err(ContactError::Type("format", "a string")),
+        Some(_) => Err(ContactError::Type { channel: channel.as_str(), field: "format", allowed: "a string" }),
     }
 }
 
-fn headers_of(json: Option<Value>) -> Result<ExtraHeaders, ContactError> {
+fn headers_of(channel: Channel, json: Option<Value>) -> Result<ExtraHeaders, ContactError> {
     let json = json.filter(|json| !json.is_null());
     let headers = json.map_or_else(|| Ok(ExtraHeaders::default()), |json| ExtraHeaders::deserialize(&json));
-    headers.map_err(|_| ContactError::Type("headers", "an object of strings"))
+    let allowed = "an object of strings";
+    headers.map_err(|_| ContactError::Type { channel: channel.as_str(), field: "headers", allowed })
 }
 
 impl From<Contact> for ContactJson {

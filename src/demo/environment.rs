@@ -78,7 +78,7 @@ async fn start_redis(data_dir: PathBuf) -> anyhow::Result<EmbeddedServer> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("look for a free port")?;
         let embedded_port = listener.local_addr().context("look for a free port")?.port();
         drop(listener);
-        let url = "embedded".to_owned();
+        let url = "embedded".into();
         let config = RedisConfig { url, url_file: None, data_dir: data_dir.clone(), embedded_port, ca_file: None };
         match EmbeddedServer::ensure(&config).await {
             Err(EmbeddedError::Foreign { .. } | EmbeddedError::Ended { .. }) if tried < PORTS_MAX => {}

@@ -140,7 +140,7 @@ impl PartitionLease {
     pub(super) async fn release(&self, client: &RedisClient) {
         let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(client, &self.key)).await;
         if !matches!(released, Ok(Ok(()))) {
-            tracing::debug!(key = self.key, "the lease was not let go: it runs out");
+            tracing::debug!(key = self.key, "the lease could not be released: it ends by itself");
         }
     }
 

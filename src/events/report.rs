@@ -130,7 +130,7 @@ impl WorkerReport {
 
     /// The same batch had to be read again too often for a lost race.
     pub fn makes_no_progress(&self, reason: &SessionError) {
-        tracing::warn!(partition = %self.partition, %reason, "counting does not get ahead");
+        tracing::warn!(partition = %self.partition, %reason, "counting makes no progress");
     }
 
     /// A commit was answered.

@@ -118,7 +118,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         match failing_since(&self.client, &self.keys, subject, &contact.id, (now, kept)).await {
             Ok(since) => since.filter(|since| now.since(*since) >= kept).map(|_| DisableReason::Failing),
             Err(error) => {
-                tracing::debug!(%subject, error = chain(&error), "nobody knows since when a contact fails; looked at again");
+                let error = chain(&error);
+                tracing::debug!(%subject, error, "could not read since when a contact fails: tried again at the next failure");
                 None
             }
         }

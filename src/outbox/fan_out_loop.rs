@@ -243,7 +243,7 @@ pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &NoContactL
         }
     }
     if result.source == SourceEnd::Consumed && result.wanted == 0 {
-        tracing::info!(%subject, alert = %id, "recorded alone: none of the contacts hears it");
+        tracing::info!(%subject, alert = %id, "the alert is recorded and sent to nobody: none of the contacts hears it");
     }
     for reopened in &result.reopened {
         let (delivery, channel) = (&reopened.id, reopened.channel.as_str());

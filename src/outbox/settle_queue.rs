@@ -109,7 +109,7 @@ fn log_circuits(settled: &SettledLeases) {
     if *circuits_opened > 0 {
         tracing::warn!(
             circuits = circuits_opened,
-            "circuit open: a destination has failed time after time, its deliveries wait while it is tried now and then"
+            "circuit open: attempts at a destination failed several times in a row; its deliveries wait, and one is tried at growing intervals"
         );
     }
     if *circuits_closed > 0 {

@@ -72,7 +72,7 @@ pub use percent::Percent;
 pub use period::{Period, PeriodSpan};
 pub use rate::Rate;
 pub use refusal::RefusalReason;
-pub use secret::Secret;
+pub use secret::{Secret, SecretUrl};
 pub use stream_id::StreamId;
 pub use subject::Subject;
 pub use text_form::UnknownWord;

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize, Serializer};
 use subtle::ConstantTimeEq;
 
+use super::text::masked_url;
+
 /// Whether two secrets, or digests of secrets, are equal, compared in constant time.
 pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
@@ -42,5 +44,49 @@ impl fmt::Debug for Secret {
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// A URL that may hold a password. Prints and serialises with `***` in its place; [`SecretUrl::reveal`] is the one way
+/// to read it.
+#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(transparent)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// The URL itself, for the place that uses it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is no text at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<String> for SecretUrl {
+    fn from(url: String) -> Self {
+        Self(url)
+    }
+}
+
+impl From<&str> for SecretUrl {
+    fn from(url: &str) -> Self {
+        Self(url.to_owned())
+    }
+}
+
+impl Serialize for SecretUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&masked_url(&self.0))
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&masked_url(&self.0))
     }
 }

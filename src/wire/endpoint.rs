@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::RedisClient;
 use super::cluster::ClusterNodes;
-use super::config::RedisConfig;
+use super::config::{EMBEDDED, RedisConfig};
 use super::deployment_error::DeploymentError;
 use super::hash_slots::HashSlot;
 use super::node::RedisNode;
@@ -24,9 +24,6 @@ use super::sentinel::Sentinels;
 use super::tls::{TlsError, TlsSettings};
 pub use super::topology::TOPOLOGY_REFRESH_INTERVAL;
 use super::topology::{Topology, TopologySource};
-
-/// The word in place of a URL for the server that the daemon starts by itself.
-pub const EMBEDDED: &str = "embedded";
 
 /// Redis as the configuration names it. What is known of the primaries is shared by all clones.
 #[derive(Debug, Clone)]
@@ -156,7 +153,7 @@ impl RedisEndpoint {
     pub fn from_config(config: &RedisConfig) -> Result<Self, EndpointError> {
         let (from, text) = match &config.url_file {
             Some(path) => (UrlSource::File(path.clone()), first_line(path)?),
-            None => (UrlSource::Setting, config.url.trim().to_owned()),
+            None => (UrlSource::Setting, config.url.reveal().trim().to_owned()),
         };
         if text.is_empty() {
             return Err(EndpointError::Empty { from });
@@ -356,7 +353,7 @@ mod tests {
     use super::*;
 
     fn config(url: &str) -> RedisConfig {
-        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 6399, ca_file: None }
+        RedisConfig { url: url.into(), url_file: None, data_dir: "data".into(), embedded_port: 6399, ca_file: None }
     }
 
     fn problem(config: &RedisConfig) -> String {

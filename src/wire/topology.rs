@@ -142,7 +142,7 @@ impl Topology {
             match self.ask(None).await {
                 Ok(_) if is_silent => {
                     is_silent = false;
-                    tracing::info!("who is primary is told again");
+                    tracing::info!("it is known again which server is primary");
                 }
                 Ok(_) => {}
                 Err(error) if !is_silent => {

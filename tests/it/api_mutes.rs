@@ -48,11 +48,11 @@ async fn alerts_of_what_is_muted_end_muted_and_say_why() {
     delete(&metric).await;
 
     let contact = format!("/v1/subjects/bob/contacts/{}/mute", email("bob").id);
-    let end = json!({"until": "2100-01-01T00:00:00Z", "reason": "new receiver"});
+    let end = json!({"until": "2100-01-01T00:00:00Z", "reason": "new office"});
     assert_eq!(put(&contact, end).await.status, 200);
     let shown = &api.list("bob").await[0];
-    assert_eq!((&shown["muted"], &shown["muted_reason"]), (&json!(true), &json!("new receiver")));
-    let why = "the contact is muted until 2100-01-01T00:00:00.000Z: new receiver";
+    assert_eq!((&shown["muted"], &shown["muted_reason"]), (&json!(true), &json!("new office")));
+    let why = "the contact is muted until 2100-01-01T00:00:00.000Z: new office";
     assert_eq!(told(&api, &next()).await, muted(why.to_owned()));
     delete(&contact).await;
     assert_eq!(told(&api, &next()).await, delivered);

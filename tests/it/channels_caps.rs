@@ -51,7 +51,7 @@ fn sender(client: Arc<RedisClient>, caps: Caps) -> Sending {
         ..defaults.webhook
     };
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
-    let email = EmailConfig { smtp_url: caps.smtp_url, per_minute, ..defaults.email };
+    let email = EmailConfig { smtp_url: caps.smtp_url.into(), per_minute, ..defaults.email };
     let dns = DnsConfig::default();
     let settings = ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &dns]);
     Sending::new(client, &settings, defaults.retry).expect("legal settings")

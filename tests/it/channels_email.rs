@@ -27,7 +27,7 @@ pub(super) const MAIL: Mail<'static> = Mail {
 
 pub(super) fn config(url: &str) -> EmailConfig {
     EmailConfig {
-        smtp_url: url.to_owned(),
+        smtp_url: url.into(),
         smtp_url_file: None,
         from: "quotabell <alerts@example.com>".to_owned(),
         timeout: Duration::from_secs(20),

@@ -162,7 +162,7 @@ fn a_test_message_says_so() {
 #[test]
 fn preview_shows_mail_and_webhook() {
     let email = EmailConfig {
-        smtp_url: "smtp://localhost".to_owned(),
+        smtp_url: "smtp://localhost".into(),
         smtp_url_file: None,
         from: "a@b.test".to_owned(),
         timeout: std::time::Duration::from_secs(1),

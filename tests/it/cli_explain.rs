@@ -50,7 +50,7 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
         ("delivered", ended(&outbox, "delivered", Settlement::Delivered(outcome(OutcomeClass::Delivered))).await),
         ("dead", ended(&outbox, "dead", Settlement::Dead(refused())).await),
         ("discarded", ended(&outbox, "discarded", Settlement::Dead(refused())).await),
-        ("muted", ended(&outbox, "muted", Settlement::Muted("the contact is muted: new receiver".to_owned())).await),
+        ("muted", ended(&outbox, "muted", Settlement::Muted("the contact is muted: new office".to_owned())).await),
         ("expired", ended(&outbox, "expired", Settlement::Expired).await),
         ("retried later", {
             let retry = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));

@@ -19,8 +19,8 @@ fn redis(server: &RedisServer, line: &str) -> redis::Value {
 fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     let server = RedisServer::start();
     run(&server, "subject set alice --email a@b.test").expect_done();
-    let told = run(&server, "contact mute alice a@b.test --until 2100-01-01T00:00:00Z --reason receiver");
-    assert_eq!(told.told(), "contact c_ab39b01901a28f91 is muted until 2100-01-01T00:00:00.000Z: receiver\nexit 0");
+    let told = run(&server, "contact mute alice a@b.test --until 2100-01-01T00:00:00Z --reason office");
+    assert_eq!(told.told(), "contact c_ab39b01901a28f91 is muted until 2100-01-01T00:00:00.000Z: office\nexit 0");
     let told = run(&server, "subject mute alice --metric tokens --until 2100-02-01T01:00:00+01:00");
     assert_eq!(told.told(), "alice: metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z\nexit 0");
     let json = run(&server, "subject mute alice --reason moving --json").expect_json();
@@ -35,19 +35,19 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     limits       -
     thresholds   -
     locale       -
-    contact      c_ab39b01901a28f91 email a@b.test (muted until 2100-01-01T00:00:00.000Z: receiver)
+    contact      c_ab39b01901a28f91 email a@b.test (muted until 2100-01-01T00:00:00.000Z: office)
     mute         the subject is muted: moving
     mute         metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z
     exit 0
     ");
     insta::assert_snapshot!(run(&server, "subject list").told(), @"
     SUBJECT  PLAN  TIMEZONE  LIMITS  THRESHOLDS  CONTACTS
-    alice    free  -         -       -           a@b.test (muted until 2100-01-01T00:00:00.000Z: receiver); the subject is muted: moving; metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z
+    alice    free  -         -       -           a@b.test (muted until 2100-01-01T00:00:00.000Z: office); the subject is muted: moving; metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z
     exit 0
     ");
     insta::assert_snapshot!(run(&server, "contact list alice").told(), @"
     ID                  CHANNEL  ADDRESS   STATE                                         ALERTS  ADDED BY
-    c_ab39b01901a28f91  email    a@b.test  muted until 2100-01-01T00:00:00.000Z: receiver  all     operator
+    c_ab39b01901a28f91  email    a@b.test  muted until 2100-01-01T00:00:00.000Z: office  all     operator
     exit 0
     ");
 

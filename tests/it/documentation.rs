@@ -451,7 +451,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     let mut asked_by_mail = String::new();
     for contact in [
         json!({"channel": "webhook", "url": asked.url("/hook")}),
-        json!({"channel": "email", "address": "receiver@b.test"}),
+        json!({"channel": "email", "address": "office@b.test"}),
     ] {
         let answer = api.post("/v1/subjects/frank/contacts", &contact).await;
         assert_eq!(answer.status, 202, "{}", answer.text);

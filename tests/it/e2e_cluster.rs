@@ -26,7 +26,7 @@ const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
 fn client(url: &str) -> RedisClient {
     let config =
-        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
+        RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
     RedisEndpoint::from_config(&config).expect("a good URL").client("usage").expect("a client")
 }
 

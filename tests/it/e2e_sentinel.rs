@@ -21,7 +21,7 @@ const LIMIT: u64 = 60;
 
 fn endpoint(url: &str) -> RedisEndpoint {
     let config =
-        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
+        RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
     RedisEndpoint::from_config(&config).expect("a good URL")
 }
 

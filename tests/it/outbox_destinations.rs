@@ -48,7 +48,7 @@ impl Running {
     fn start(outbox: &Outbox, concurrency: u32, smtp_url: &str) -> Self {
         let defaults = Config::defaults().expect("valid");
         let timeout = Duration::from_secs(600);
-        let email = EmailConfig { smtp_url: smtp_url.to_owned(), timeout, ..defaults.email };
+        let email = EmailConfig { smtp_url: smtp_url.into(), timeout, ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, timeout, ..defaults.webhook };
         let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &defaults.dns]);
         let sending = Sending::new(Arc::clone(&outbox.client), &settings, defaults.retry).expect("legal settings");

@@ -85,7 +85,7 @@ impl ContactReceivers {
     fn start_on(&self, client: Arc<RedisClient>, Configured { fallback, operator, jump }: Configured) -> Running {
         let (keys, jump) = (self.outbox.keys.clone(), jump.unwrap_or(JumpPolicy::Each));
         let defaults = Config::defaults().expect("valid");
-        let email = EmailConfig { smtp_url: self.mailbox.url(), ..defaults.email };
+        let email = EmailConfig { smtp_url: self.mailbox.url().into(), ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
         let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &defaults.dns]);
         let retry = RetryConfig { first: Duration::from_millis(1), factor: 1.0, ..defaults.retry };

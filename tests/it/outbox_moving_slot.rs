@@ -22,7 +22,7 @@ impl MovingOutbox {
     async fn start() -> Self {
         let cluster = RedisCluster::start().await;
         let config = RedisConfig {
-            url: cluster.url(""),
+            url: cluster.url("").into(),
             url_file: None,
             data_dir: "unused".into(),
             embedded_port: 1,

@@ -32,7 +32,7 @@ fn webhook_config() -> WebhookConfig {
 
 fn email_config(smtp_url: &str) -> EmailConfig {
     EmailConfig {
-        smtp_url: smtp_url.to_owned(),
+        smtp_url: smtp_url.into(),
         smtp_url_file: None,
         from: "quotabell <alerts@example.com>".to_owned(),
         timeout: Duration::from_secs(30),

@@ -111,7 +111,7 @@ struct Running {
 impl Running {
     fn start(outbox: &Outbox, smtp_url: &str, consents: &Arc<Consents>) -> Self {
         let defaults = Config::defaults().expect("valid");
-        let email = EmailConfig { smtp_url: smtp_url.to_owned(), ..defaults.email };
+        let email = EmailConfig { smtp_url: smtp_url.into(), ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
         let dns = DnsConfig::default();
         let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &dns]);

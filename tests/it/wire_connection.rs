@@ -18,7 +18,7 @@ use redis::RedisError;
 use tokio::io::AsyncReadExt as _;
 
 fn config(url: &str) -> RedisConfig {
-    RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None }
+    RedisConfig { url: url.into(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None }
 }
 
 fn target(url: &str) -> RedisEndpoint {

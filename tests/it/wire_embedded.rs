@@ -29,7 +29,7 @@ impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let config = RedisConfig {
-            url: "embedded".to_owned(),
+            url: "embedded".into(),
             url_file: None,
             data_dir: folder.path().join("with a space").join("data"),
             embedded_port: free_port(),

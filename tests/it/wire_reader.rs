@@ -16,7 +16,7 @@ type Owned = Vec<(String, Vec<(String, String)>)>;
 
 fn target(url: &str) -> RedisEndpoint {
     let config =
-        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None };
+        RedisConfig { url: url.into(), url_file: None, data_dir: "data".into(), embedded_port: 1, ca_file: None };
     RedisEndpoint::from_config(&config).expect("a valid URL")
 }
 

@@ -62,7 +62,7 @@ async fn answer_all(mut connection: TcpStream, mut told: watch::Receiver<Said>) 
 fn endpoint(sentinels: &[&SaidBySentinel]) -> RedisEndpoint {
     let hosts: Vec<String> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
     let config = RedisConfig {
-        url: format!("redis+sentinel://{}/mymaster", hosts.join(",")),
+        url: format!("redis+sentinel://{}/mymaster", hosts.join(",")).into(),
         url_file: None,
         data_dir: "unused".into(),
         embedded_port: 1,

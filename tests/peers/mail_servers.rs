@@ -125,7 +125,7 @@ async fn alerts_arrive_through(program: Program) {
         key_file: folder.path().join("dkim.pem"),
     };
     let email = EmailConfig {
-        smtp_url: server.url(PASSWORD),
+        smtp_url: server.url(PASSWORD).into(),
         from: "Cảnh báo <alerts@example.com>".to_owned(),
         ca_file: Some(certificates.authority_file()),
         dkim: Some(dkim),
@@ -136,7 +136,7 @@ async fn alerts_arrive_through(program: Program) {
         let (outcome, _) = send(&channels(&email), "alice", "en").await;
         (outcome.class, outcome.error.unwrap_or_default())
     };
-    let (class, error) = failed(EmailConfig { smtp_url: server.url("old"), ..email.clone() }).await;
+    let (class, error) = failed(EmailConfig { smtp_url: server.url("old").into(), ..email.clone() }).await;
     assert!(class == OutcomeClass::Transient && error.starts_with("SMTP 535 5.7.8 to AUTH"), "{program:?}: {error}");
     let untrusted = failed(EmailConfig { ca_file: None, ..email.clone() }).await;
     assert_eq!(untrusted, (OutcomeClass::Transient, "TLS: certificate not trusted".to_owned()), "{program:?}");

@@ -117,7 +117,7 @@ async fn signed_mails_are_verified_by_dkimpy() {
     let dkim = DkimSettings { domain: "example.com".to_owned(), selector: "q1".to_owned(), key_file };
     let defaults = Config::defaults().expect("valid").email;
     let config = EmailConfig {
-        smtp_url: server.url(),
+        smtp_url: server.url().into(),
         from: "Ngọc <alerts@example.com>".to_owned(),
         dkim: Some(dkim),
         ..defaults

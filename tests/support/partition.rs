@@ -74,7 +74,8 @@ impl Partition {
         let user = settings.user.map(|user| format!("{user}@")).unwrap_or_default();
         let url = self.server.url().replace("redis://", &format!("redis://{user}"));
         let client = Arc::new(RedisClient::new(redis::Client::open(url.as_str()).expect("a valid URL")));
-        let config = RedisConfig { url, url_file: None, data_dir: "unused".into(), embedded_port: 0, ca_file: None };
+        let config =
+            RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 0, ca_file: None };
         let endpoint = RedisEndpoint::from_config(&config).expect("an endpoint");
         let limits = [("requests", 5000), ("tokens", 100)];
         let limits =

@@ -25,13 +25,8 @@ pub struct Streams {
 impl Streams {
     /// So many partitions on the deployment of this URL.
     pub async fn on(url: &str, count: u32) -> Self {
-        let config = RedisConfig {
-            url: url.to_owned(),
-            url_file: None,
-            data_dir: "unused".into(),
-            embedded_port: 1,
-            ca_file: None,
-        };
+        let config =
+            RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
         let endpoint = RedisEndpoint::from_config(&config).expect("a good URL");
         let keys = Keys::of_partition("usage", PartitionNumber::first(count));
         let client: RedisClient = endpoint.client(keys.stream()).expect("a client");

@@ -6,8 +6,18 @@ use crate::source::{Exception, Keep, Source, excepted, expect_none, rust_below, 
 const FILES_MAX: usize = 3;
 
 /// Names of channels as code writes them.
-const NAMES: [&str; 8] =
-    ["Email", "Webhook", "EmailConfig", "WebhookConfig", "\"email\"", "\"webhook\"", "email::", "webhook::"];
+const NAMES: [&str; 10] = [
+    "Email",
+    "Webhook",
+    "EmailConfig",
+    "WebhookConfig",
+    "\"email\"",
+    "\"webhook\"",
+    "email::",
+    "webhook::",
+    ".email.",
+    ".webhook.",
+];
 
 /// What may name channels without being counted.
 const NOT_COUNTED: [Exception; 5] = [
@@ -32,7 +42,7 @@ fn names_a_channel(file: &Source) -> bool {
         code.match_indices(name).any(|(at, _)| {
             let (before, after) = (code[..at].chars().next_back(), code[at + name.len()..].chars().next());
             // A string and a path end by themselves.
-            let ends_by_itself = name.ends_with(['"', ':']);
+            let ends_by_itself = name.ends_with(['"', ':', '.']);
             !(name.starts_with(char::is_alphabetic) && in_word(before) || !ends_by_itself && in_word(after))
         })
     })
@@ -59,6 +69,7 @@ fn files_that_name_a_channel_are_found() {
         "let a: WebhookConfig = b;",
         "if name == \"webhook\" {}",
         "use a::email::X;",
+        "config.email.smtp_url = masked;",
     ] {
         assert_eq!(of("src/cli/x.rs", text), 1, "{text}");
         assert_eq!(of("src/channels/registry.rs", text) + of("src/channels/email/x.rs", text), 0, "{text}");

@@ -215,7 +215,7 @@ impl Deployment {
 /// A client as the daemon has one for this stream.
 pub fn client(url: &str, stream: &str) -> RedisClient {
     let config =
-        RedisConfig { url: url.to_owned(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
+        RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
     RedisEndpoint::from_config(&config).expect("a good URL").client(stream).expect("a client")
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{Locale, Units, duration};
+use crate::types::{Locale, SecretUrl, Units, duration};
 
 /// How e-mail is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,8 +13,8 @@ use crate::types::{Locale, Units, duration};
 pub struct EmailConfig {
     /// `smtp://host:port`, `smtps://user:pass@host:465`, `smtp://host:587?tls=required`. A secret, since it may hold a
     /// password. Empty where a file is named later than any URL.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub smtp_url: String,
+    #[serde(default, skip_serializing_if = "SecretUrl::is_empty")]
+    pub smtp_url: SecretUrl,
     /// A file whose first line is the URL; wins over `smtp_url`, of which the configuration leaves none beside it.
     pub smtp_url_file: Option<PathBuf>,
     /// The From header, `Name <local@domain>`.

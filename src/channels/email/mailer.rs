@@ -113,7 +113,7 @@ fn malformed() -> Outcome {
 
 fn server_of(config: &EmailConfig) -> Result<SmtpServer, ChannelError> {
     let (setting, url) = match &config.smtp_url_file {
-        None => ("email.smtp_url", config.smtp_url.clone()),
+        None => ("email.smtp_url", config.smtp_url.reveal().to_owned()),
         Some(path) => {
             let setting = "email.smtp_url_file";
             let failed = |source| ChannelError::of_setting(setting, format_args!("read {path:?}")).caused_by(source);

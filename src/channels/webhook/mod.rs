@@ -55,6 +55,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         flag: "webhook-secret",
         flag_help: "The webhook's secret: whsec_ and base64 of 24 to 64 bytes; for pagerduty its routing key",
         text: "whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)",
+        prefix: secret::PREFIX,
         generate: |format| (format.secret_use() == SecretUse::Signs).then(secret::generate),
     }),
     formats: Some(FormatDefinition {

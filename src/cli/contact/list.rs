@@ -25,7 +25,7 @@ Examples:
   quotabell contact list alice --json | jq -r 'select(.muted) | .id'"
 )]
 pub struct ContactListArgs {
-    /// Who
+    /// The subject
     pub subject: Subject,
     /// How to print.
     #[command(flatten)]

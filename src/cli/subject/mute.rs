@@ -55,7 +55,7 @@ pub struct SubjectUnmuteArgs {
 /// A subject, or one metric of it.
 #[derive(Debug, Args)]
 pub struct MutedPartArgs {
-    /// Who
+    /// The subject
     pub subject: Subject,
     /// Only the alerts of this metric
     #[arg(long)]

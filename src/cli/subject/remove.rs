@@ -24,7 +24,7 @@ Examples:
   quotabell subject remove --everything alice"
 )]
 pub struct SubjectRemoveArgs {
-    /// Who
+    /// The subjects
     #[arg(required = true, value_name = "SUBJECT")]
     pub subjects: Vec<Subject>,
     /// Also remove everything that was counted and sent

@@ -41,7 +41,7 @@ Examples:
   quotabell subject set alice --email a@b.test --email-threshold all --email cto@b.test --email-threshold 100
   quotabell subject set alice --clear contacts")]
 pub struct SubjectSetArgs {
-    /// Who: 1 to 256 bytes
+    /// The subject: 1 to 256 bytes
     pub subject: Subject,
     /// A plan of the configuration
     #[arg(long)]

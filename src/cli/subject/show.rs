@@ -27,7 +27,7 @@ Examples:
   quotabell subject show alice --json | jq .limits"
 )]
 pub struct SubjectShowArgs {
-    /// Who
+    /// The subject
     pub subject: Subject,
     /// How to print.
     #[command(flatten)]
