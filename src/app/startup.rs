@@ -121,8 +121,8 @@ impl RedisStartup<'_> {
         let mut instance = Instance::random().as_str().to_owned();
         for Partition { client, keys } in self.partitions.iter() {
             let checkpoint = keys.checkpoint();
-            let mut draw = redis::cmd("HSETNX");
-            match client.query::<bool>(draw.arg(&checkpoint).arg("instance").arg(&instance)).await {
+            let mut claim = redis::cmd("HSETNX");
+            match client.query::<bool>(claim.arg(&checkpoint).arg("instance").arg(&instance)).await {
                 Ok(true) => {}
                 Ok(false) if keys.partition().get() == 0 => {
                     instance = client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;

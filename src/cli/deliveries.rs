@@ -9,7 +9,7 @@ use super::context::CliContext;
 use crate::contacts::Contact;
 use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, Table, print_list, say};
+use crate::terminal::output::{self, FormatArgs, print_list, say};
 use crate::views::{DeliveryIdPrefix, deliveries};
 
 pub mod act;
@@ -198,8 +198,9 @@ async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<
     let listed = deliveries::list_destinations(redis.partitions()).await;
     let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
-    let table = Table::new(&rows::DESTINATION_HEADING);
-    print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, now))
+    let count = redis.partitions().count();
+    let table = rows::destination_table(count);
+    print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, count, now))
 }
 
 /// Says that nothing leaves, where that is so.

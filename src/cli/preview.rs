@@ -28,9 +28,8 @@ Examples:
   quotabell preview verify-text"
 )]
 pub struct PreviewArgs {
-    /// Which part of an alert: subject, text, html or webhook; with verify- before the first three, of the mail that
-    /// asks to confirm an address, and with disabled- before the first two, of the one that tells of a disabled contact
-    #[arg(value_parser = parts(), hide_possible_values = true, required_unless_present = "format")]
+    /// Which text, of those that the channels have. The help names them all.
+    #[arg(value_parser = parts(), help = parts_help(), hide_possible_values = true, required_unless_present = "format")]
     pub part: Option<String>,
     /// The webhook's body in this format: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
     #[arg(long)]
@@ -53,6 +52,18 @@ pub struct PreviewArgs {
     /// The day of the month on which the sample's months begin
     #[arg(long, value_name = "DAY", default_value = "1")]
     pub billing_day: BillingDay,
+}
+
+/// Every text, with what it is.
+fn parts_help() -> String {
+    let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
+    let texts: Vec<String> = parts.map(|part| format!("{} ({})", part.name, lower_first(part.about))).collect();
+    format!("Which text: {}", texts.join("; "))
+}
+
+fn lower_first(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
 /// What can be rendered: every text of every channel.

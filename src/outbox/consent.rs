@@ -21,9 +21,12 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>>;
 
-    /// Draws a new code and link for one attempt and stores their digests, before anything is sent. Called only when
-    /// nothing holds the message back any more. What was drawn for the attempt before may become worthless.
-    fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>>;
+    /// Generates a new code and link for one attempt and stores their digests, before anything is sent. Called only
+    /// when nothing holds the message back any more. Those of the attempt before may become invalid.
+    fn generate<'a>(
+        &'a self,
+        request: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>>;
 
     /// The receiver has answered a challenge rightly: stores its consent, unless the request has become void.
     /// Repeatable.

@@ -123,7 +123,7 @@ impl ChannelNotifier {
         let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let method = definition(contact.channel()).expect("every contact has a channel of the registry").consent;
         let proof = match method {
-            ConsentMethod::CodeAndLink => ConsentProof::CodeAndLink(self.consents.draw(asked).await?),
+            ConsentMethod::CodeAndLink => ConsentProof::CodeAndLink(self.consents.generate(asked).await?),
             ConsentMethod::Challenge => ConsentProof::Challenge(Secret::new(nonce())),
         };
         let id = format!("{}_{}", asked.id, request.attempts);

@@ -13,8 +13,8 @@ pub const CODE_DIGITS: usize = 6;
 /// A million.
 const CODES: u32 = 10_u32.pow(CODE_DIGITS as u32);
 
-/// Draws a code, each as likely as any other.
-pub(super) fn draw() -> String {
+/// Generates a code, each as likely as any other.
+pub(super) fn generate() -> String {
     format!("{:0CODE_DIGITS$}", rand::random_range(0..CODES))
 }
 
@@ -46,11 +46,11 @@ mod tests {
     /// A code that begins with zeros has six digits as well, and none is likelier.
     #[test]
     fn codes_are_six_digits_of_any_kind() {
-        let drawn: Vec<String> = (0..5000).map(|_| draw()).collect();
-        assert!(drawn.iter().all(|one| one.len() == 6 && one.bytes().all(|byte| byte.is_ascii_digit())));
+        let generated: Vec<String> = (0..5000).map(|_| generate()).collect();
+        assert!(generated.iter().all(|one| one.len() == 6 && one.bytes().all(|byte| byte.is_ascii_digit())));
         for position in 0..6 {
             for digit in b'0'..=b'9' {
-                let count = drawn.iter().filter(|one| one.as_bytes()[position] == digit).count();
+                let count = generated.iter().filter(|one| one.as_bytes()[position] == digit).count();
                 // 500 expected, 21 the standard deviation.
                 assert!((350..650).contains(&count), "digit {digit} at {position}: {count}");
             }

@@ -11,8 +11,8 @@ use crate::types::text::hex;
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
 
-/// Draws a token.
-pub(super) fn draw() -> String {
+/// Generates a token.
+pub(super) fn generate() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>())
 }
 

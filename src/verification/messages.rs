@@ -32,9 +32,12 @@ impl ConsentRequests for VerificationService {
         })
     }
 
-    fn draw<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+    fn generate<'a>(
+        &'a self,
+        request: &'a VerificationRequest,
+    ) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         Box::pin(async move {
-            let code = code::draw();
+            let code = code::generate();
             let holder = code::holder(&request.subject, &request.consent);
             let stored = self
                 .store(&self.first_partition().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code))
@@ -42,7 +45,7 @@ impl ConsentRequests for VerificationService {
             stored.map_err(|error| failed("store the code", error))?;
             let mut link = None;
             if let Some(public_url) = &self.public_url {
-                let token = confirm_link::draw();
+                let token = confirm_link::generate();
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
                 let stored = self.store(&confirm_link::key(&self.first_partition().keys, &token), &request).await;
                 stored.map_err(|error| failed("store the confirm link", error))?;

@@ -93,17 +93,23 @@ fn an_empty_list_is_told_to_a_terminal() {
 async fn lists_fit_a_terminal_of_80_columns() {
     let long = "x".repeat(200);
     let (outbox, dead) = with_dead(&[&long, "bob"]).await;
-    outbox.fan_out_new(&alert(&subject("carol"), 80), &[webhook("a")]).await;
+    outbox.fan_out_new(&alert(&subject("carol"), 80), &[webhook("a"), webhook(&"x".repeat(60))]).await;
+    let disabled = json!({"reason": "failing", "detail": "HTTP 500", "at": "2026-11-21T08:37:00.123Z"});
+    let contact =
+        json!({"channel": "webhook", "url": format!("https://x.test/{long}"), "secret": SECRET, "disabled": disabled});
+    outbox.set_contacts(&subject(&long), &json!([contact]).to_string()).await;
     let day = Day::in_utc(server_time(&outbox.client).await).expect("a day");
     let facts = alert(&subject(&long), 80);
     record(&outbox.client, &in_period(Alert { used: 1_234_567, limit: 1_234_567, ..facts }, day)).await;
-    for verb in ["deliveries list", "alerts"] {
+    let contacts = format!("contact list {long}");
+    let verbs = ["deliveries list", "deliveries destinations", "alerts", "subject list", contacts.as_str()];
+    for verb in verbs {
         let on_terminal = || quotabell(verb.split(' ')).redis(&outbox.server.url());
         let shown = on_terminal().env("NO_COLOR", "1").print_on_terminal();
         assert!(shown.lines().count() > 1, "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         assert!(shown.contains('…') && !shown.contains('\x1b'), "{shown:?}");
-        assert!(run(&outbox.server, verb).expect_done().contains(&long), "{verb}");
+        assert!(run(&outbox.server, verb).expect_done().contains(&"x".repeat(60)), "{verb}");
     }
     let shown = quotabell(["deliveries", "list"]).redis(&outbox.server.url()).print_on_terminal();
     assert!(shown.contains("\x1b[31mdead\x1b[0m") && shown.contains("\x1b[33mpending\x1b[0m"), "{shown:?}");

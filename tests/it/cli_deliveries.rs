@@ -165,9 +165,9 @@ async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {
     let state = format!("{}email", outbox.keys.destination_prefix());
     let () = outbox.run("HSET", &[state.as_str(), "probe_at_ms", "1000", "failures", "7"]).await;
     insta::assert_snapshot!(run(&outbox.server, "deliveries destinations").told(), @"
-    DESTINATION     PARTITION  WAITING  IN FLIGHT  BOUND  FAILURES  CIRCUIT  NEXT PROBE
-    email           0          1        0          8      7         open     now
-    https://a.test  0          0        2          16     0         closed   -
+    DESTINATION     WAITING  IN FLIGHT  BOUND  FAILURES  CIRCUIT  NEXT PROBE
+    email           1        0          8      7         open     now
+    https://a.test  0        2          16     0         closed   -
     exit 0
     ");
     let listed = run(&outbox.server, "deliveries destinations --json").expect_json();

@@ -64,7 +64,7 @@ impl ConsentRequests for Consents {
         Box::pin(std::future::ready(Ok(self.contact.clone())))
     }
 
-    fn draw<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+    fn generate<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         let number = self.drawn.fetch_add(1, Ordering::SeqCst) + 1;
         let code = format!("{number:06}");
         let secrets = CodeAndLink { code: Secret::new(code), link: None, lifetime: Duration::from_secs(600) };

@@ -23,7 +23,7 @@ impl ConsentRequests for NoConsentRequests {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    fn draw<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
+    fn generate<'a>(&'a self, _: &'a VerificationRequest) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         unreachable!("a void request has no attempts")
     }
 

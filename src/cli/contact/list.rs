@@ -57,6 +57,8 @@ impl ListedContact {
 }
 
 const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ALERTS", "ADDED BY"];
+/// `subject show` has all of an address.
+const MAY_SHRINK: &[usize] = &[2, 3, 4];
 
 const fn name_of(origin: ContactOrigin) -> &'static str {
     match origin {
@@ -82,5 +84,5 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));
     }
     let nothing = "no contacts: the fallback contacts of the configuration get the alerts";
-    print_list(&args.format, &listed, Table::new(&HEADING), nothing, ListedContact::row)
+    print_list(&args.format, &listed, Table::new(&HEADING).may_shrink(MAY_SHRINK), nothing, ListedContact::row)
 }

@@ -18,9 +18,11 @@ const LIST_HEADING: [&str; 8] = ["ID", "AGE", "SUBJECT", "CHANNEL", "STATE", "AT
 const SUBJECT_COLUMN: usize = 2;
 const STATE_COLUMN: usize = 4;
 const ERROR_COLUMN: usize = 7;
-/// The columns of [`destination_row`].
-pub(super) const DESTINATION_HEADING: [&str; 8] =
+/// The columns of [`destination_row`]; that of the partition stands there where there are several.
+const DESTINATION_HEADING: [&str; 8] =
     ["DESTINATION", "PARTITION", "WAITING", "IN FLIGHT", "BOUND", "FAILURES", "CIRCUIT", "NEXT PROBE"];
+const DESTINATION_COLUMN: usize = 0;
+const PARTITION_COLUMN: usize = 1;
 /// The columns of [`ActionView::row`].
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The columns of the attempt log.
@@ -170,9 +172,18 @@ impl<'a> ActionView<'a> {
     }
 }
 
-/// A destination in a list, when it is `now`.
-pub(super) fn destination_row(destination: &DestinationView, now: UnixMs) -> Vec<String> {
-    vec![
+/// The columns of a list of destinations, in so many partitions.
+pub(super) fn destination_table(partitions: u32) -> Table {
+    let mut heading = DESTINATION_HEADING.to_vec();
+    if partitions == 1 {
+        heading.remove(PARTITION_COLUMN);
+    }
+    Table::new(&heading).may_shrink(&[DESTINATION_COLUMN])
+}
+
+/// A destination in a list, in so many partitions, when it is `now`.
+pub(super) fn destination_row(destination: &DestinationView, partitions: u32, now: UnixMs) -> Vec<String> {
+    let mut row = vec![
         destination.destination.to_string(),
         destination.partition.to_string(),
         destination.waiting.to_string(),
@@ -181,7 +192,11 @@ pub(super) fn destination_row(destination: &DestinationView, now: UnixMs) -> Vec
         or_dash(destination.failures),
         destination.circuit.as_str().to_owned(),
         or_dash(destination.next_probe_ms.map(|probe| until(probe, now))),
-    ]
+    ];
+    if partitions == 1 {
+        row.remove(PARTITION_COLUMN);
+    }
+    row
 }
 
 fn until(due: UnixMs, now: UnixMs) -> String {

@@ -3,7 +3,7 @@
 use clap::Args;
 use redis::RedisResult;
 
-use super::show::HEADING;
+use super::show::{HEADING, MAY_SHRINK};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::subjects::Plans;
@@ -47,7 +47,7 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
     let mut keys = keys.as_slice();
     let mut printed = 0;
     let mut output = Output::stdout();
-    let mut table = Table::new(&HEADING);
+    let mut table = Table::new(&HEADING).may_shrink(MAY_SHRINK);
     while left > 0 && !keys.is_empty() {
         let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
         let shown = read(&redis, chunk, &plans).await?;

@@ -112,6 +112,8 @@ fn reservations(contact: &Contact) -> String {
 
 /// The columns of [`SubjectView::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
+/// All of them: `subject show` cuts nothing.
+pub(super) const MAY_SHRINK: &[usize] = &[0, 1, 2, 3, 4, 5];
 
 /// Prints the subject.
 ///
