@@ -7,8 +7,9 @@ use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 use super::client::RedisClient;
 use super::prelude;
 
-/// How often a script is loaded for one call: twice where the server is replaced in between.
-const LOADS_MAX: u32 = 2;
+/// How often a script is loaded for one call: the server may be replaced, or forget its scripts, in between. More than
+/// once is rare, and a busy machine gives it more time to.
+const LOADS_MAX: u32 = 5;
 /// As many digits as a number of keys has at most.
 const COUNT_BYTES: usize = 20;
 
@@ -94,7 +95,7 @@ impl ScriptCall<'_> {
         self
     }
 
-    /// Runs the script. Where the server does not know it (a restart, SCRIPT FLUSH), loads it and runs it once more.
+    /// Runs the script. Where the server does not know it (a restart, SCRIPT FLUSH), loads it and runs it again.
     ///
     /// # Errors
     ///
