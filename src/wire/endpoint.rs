@@ -158,7 +158,7 @@ impl RedisEndpoint {
         if text.is_empty() {
             return Err(EndpointError::Empty { from });
         }
-        if text == EMBEDDED {
+        if config.is_embedded() {
             return Ok(Self::local(config.embedded_port));
         }
         let url = redis_url::parse(&text).map_err(|problem| EndpointError::Url { from: from.clone(), problem })?;
@@ -395,6 +395,9 @@ mod tests {
         std::fs::write(&path, "redis://:hunter2/@cache").expect("a file");
         let said = problem(&config);
         assert!(said.contains(&path.display().to_string()) && !said.contains("hunter2"), "{said}");
+        // The embedded server is started for the setting alone.
+        std::fs::write(&path, EMBEDDED).expect("a file");
+        assert!(problem(&config).contains("not a URL"), "{}", problem(&config));
     }
 
     /// A file of authorities that is not used would be taken for encryption.
