@@ -104,8 +104,7 @@ impl<'a> Deployment<'a> {
         let before_us = self.server_us()?;
         let children_us = machine::children_cpu_us()?;
         // They read before they are ready, so the first commit is looked for meanwhile.
-        let (started, begun) = tokio::join!(self.start(daemons), self.read_at_least(1));
-        let (started, (read_before, begun)) = (started?, begun?);
+        let (started, (read_before, begun)) = tokio::try_join!(self.start(daemons), self.read_at_least(1))?;
         let (read, done) = self.read_at_least(load.len() as u64).await?;
         let server_us = self.server_us()? - before_us;
         drop(started);

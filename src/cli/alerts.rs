@@ -16,7 +16,7 @@ use crate::views::short_id;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Lists alerts of every window, the oldest first. One that was raised again under a higher limit is listed each time. \
-    Without --period, those of today and yesterday in any time zone are listed. Alerts are kept as long as the counts of their period: \
+    Without --period and --since, those of today and yesterday in any time zone are listed. Alerts are kept as long as the counts of their period: \
     48 h after it has ended in every time zone.
 
 Examples:

@@ -118,7 +118,7 @@ fn redis(config: &Config, violations: &mut Violations) {
         None => "is neither \"embedded\" nor a URL".to_owned(),
     };
     let known = config.redis.url_file.is_some()
-        || url == "embedded"
+        || config.redis.is_embedded()
         || scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()));
     violations.unless(known, &["redis", "url"], problem);
     violations.unless(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0");

@@ -294,14 +294,15 @@ impl<N: Notifier> DeliveryWorker<N> {
                 .increment(1);
         }
         let answer = self.retry_until_recorded(leased, clock, || self.settle(leased, &settlement)).await;
-        // An unreadable one gives its lease back, and says so when it is attempted.
-        let Ok(notification) = &leased.notification else { return };
+        // Of an unreadable one only the lease is given back; what is wrong is said when it is attempted.
+        let notification = leased.notification.as_ref().ok();
         let now = match answer {
             Some(SettleAnswer::Done(now)) => now,
             Some(SettleAnswer::Repeated) => clock.now(),
             Some(SettleAnswer::Stale) => {
                 let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
-                let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
+                let alert = notification.and_then(Notification::alert_id).map(display);
+                let request = notification.and_then(Notification::request_id).map(display);
                 tracing::warn!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
@@ -312,6 +313,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             None => return,
         };
+        let Some(notification) = notification else { return };
         log_settlement(leased, notification, &settlement, now);
         if let Notification::Verification(request) = notification {
             self.consents.settled(request, &settlement);

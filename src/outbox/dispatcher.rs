@@ -57,7 +57,7 @@ pub struct DispatcherParts<N> {
     pub slots: Slots,
     /// What bounds the attempts at one destination, over all processes.
     pub config: DeliveryConfig,
-    /// How long a delivery is tried; it ends within this time behind an open circuit too.
+    /// How long a delivery is tried; behind an open circuit too, without the time in which nobody sent.
     pub give_up_after: Duration,
     /// Notified when deliveries were made or woken, so that they need not wait for the next look.
     pub new_deliveries: Arc<Notify>,

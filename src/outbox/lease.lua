@@ -73,14 +73,12 @@ local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[7])))
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
 -- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It
--- began with the first attempt, or where none was made, when the delivery came due. An attempt that is late by more
--- than PROBE_LATE, in ms, was due while nobody sent: it is made first, because what an outage of ours cost is not the
--- receiver's.
+-- began with the first attempt, or where none was made, when the delivery came due. The time in which nobody was there
+-- to send does not count.
 local GIVEN_UP_MAX = 100
-local PROBE_LATE = 60000
 local overdue, given_up = {}, {}
 local function give_up(d)
-  local latest = now - tonumber(ARGV[10])
+  local latest = now - tonumber(ARGV[10]) - d.away - lateness(d, now)
   local members = redis.call('ZRANGEBYSCORE', d.due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, GIVEN_UP_MAX)
   for at = 1, #members, 2 do
     local id = members[at]
@@ -110,7 +108,7 @@ local function take(names, slots_left)
     local room = math.min(share, slots_left, d.bound - in_flight(d, now))
     if d.probe_at then
       if d.probe_at > now then room = 0 end
-      failed = d.probe_at > now - PROBE_LATE and give_up(d)
+      failed = give_up(d)
       if failed then return failed end
     end
     local following = 0

@@ -77,13 +77,21 @@ local destinations = {}
 
 -- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it:
 -- in a cluster one may be elsewhere, which has to be found out before the first write.
+-- How long nobody made the attempt that was due through an open circuit, in ms: no daemon sent, or all were busy. What
+-- is late by less than this is no outage of ours.
+local PROBE_LATE = 60000
+local function lateness(d, now)
+  local late = now - d.probe_at
+  return late > PROBE_LATE and late or 0
+end
+
 local function destination_of(name)
   local known = destinations[name]
   if known then return known, known.failed end
   local d = {name = name, due = ARGV[1] .. name, leased = ARGV[2] .. name, key = ARGV[3] .. name}
   destinations[name] = d
   local state, count, failed
-  state, d.failed = read('HMGET', d.key, 'bound', 'failures', 'probe_at_ms', 'probes')
+  state, d.failed = read('HMGET', d.key, 'bound', 'failures', 'probe_at_ms', 'probes', 'away_ms')
   count, failed = read('ZCARD', d.due)
   d.failed = d.failed or failed
   count, failed = read('ZCARD', d.leased)
@@ -96,8 +104,10 @@ local function destination_of(name)
     d.bound = math.max(1, math.min(tonumber(state[1] or '1') or 1, tonumber(ARGV[5])))
     -- None is known: it was never tried.
     d.failures = tonumber(state[2] or '')
-    -- While its circuit is open: when the next attempt may be made, and how many have failed since it opened.
+    -- While its circuit is open: when the next attempt may be made, how many have failed since it opened, and how long
+    -- nobody was there to make them.
     d.probe_at, d.probes = tonumber(state[3] or ''), tonumber(state[4] or '') or 0
+    d.away = tonumber(state[5] or '') or 0
     if d.probe_at then d.bound = 1 end
   end
   return d
@@ -183,10 +193,10 @@ local function learn(d, was_answered, now, probe_first, probe_max)
   if d.failures < OPEN_AFTER then return end
   if not d.probe_at then
     d.has_opened, d.has_closed = not d.has_closed, false
-    d.probe_at, d.probes = now + probe_first, 0
+    d.probe_at, d.probes, d.away = now + probe_first, 0, 0
   elseif d.probe_at <= now then
     -- Only what began before the circuit opened ends before the next attempt may begin, and tells nothing new.
-    d.probes = d.probes + 1
+    d.probes, d.away = d.probes + 1, d.away + lateness(d, now)
     d.probe_at = now + math.min(probe_max, probe_first * 2 ^ math.min(d.probes, 20))
   end
   d.bound = 1
@@ -199,9 +209,9 @@ local function store_states()
     if d.has_changed then
       redis.call('HSET', d.key, 'bound', whole(d.bound), 'failures', whole(d.failures))
       if d.probe_at then
-        redis.call('HSET', d.key, 'probe_at_ms', whole(d.probe_at), 'probes', whole(d.probes))
+        redis.call('HSET', d.key, 'probe_at_ms', whole(d.probe_at), 'probes', whole(d.probes), 'away_ms', whole(d.away))
       else
-        redis.call('HDEL', d.key, 'probe_at_ms', 'probes')
+        redis.call('HDEL', d.key, 'probe_at_ms', 'probes', 'away_ms')
       end
       redis.call('EXPIRE', d.key, STATE_TTL_S)
     end

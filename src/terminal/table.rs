@@ -9,6 +9,8 @@ use crate::types::text::printable;
 const GAP: usize = 2;
 /// A column is not cut below this, so that a name stays recognisable.
 const CUT_WIDTH_MIN: usize = 8;
+/// A name in the first column that is no wider than this, as a UUID, gives way last: the other verbs need all of it.
+const NAME_WIDTH: usize = 36;
 /// What stands at the end of text that was cut.
 const CUT: char = '…';
 
@@ -143,7 +145,8 @@ impl Table {
         while widths.iter().sum::<usize>() > room {
             let least = |column: usize| CUT_WIDTH_MIN.max(self.heading[column].chars().count());
             let shrinkable = self.may_shrink.iter().copied().filter(|column| widths[*column] > least(*column));
-            let Some(widest) = shrinkable.max_by_key(|column| widths[*column]) else { break };
+            let is_name = |column: usize| column == 0 && widths[column] <= NAME_WIDTH;
+            let Some(widest) = shrinkable.max_by_key(|column| (!is_name(*column), widths[*column])) else { break };
             widths[widest] -= 1;
         }
         widths

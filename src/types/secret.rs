@@ -47,8 +47,8 @@ impl fmt::Display for Secret {
     }
 }
 
-/// A URL that may hold a password. Prints and serialises with `***` in its place; [`SecretUrl::reveal`] is the one way
-/// to read it.
+/// A URL that may hold a password. Prints and serialises with `***` in its place, so what was serialised can't be read
+/// back; [`SecretUrl::reveal`] is the one way to read it.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct SecretUrl(String);

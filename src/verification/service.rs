@@ -270,7 +270,6 @@ pub(super) fn unverified(array: &ContactArray, contact: &ContactId) -> Result<St
     if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }
 }
 
-/// What a caller can do about a failure of Redis.
 impl From<RedisError> for VerificationError {
     fn from(error: RedisError) -> Self {
         match error_kind(&error) {

@@ -7,8 +7,8 @@ use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 use super::client::RedisClient;
 use super::prelude;
 
-/// How often a script is loaded for one call: the server may be replaced, or forget its scripts, in between. More than
-/// once is rare, and a busy machine gives it more time to.
+/// How often a script is loaded for one call: between loading and calling it, the server may be replaced or be told to
+/// forget its scripts.
 const LOADS_MAX: u32 = 5;
 /// As many digits as a number of keys has at most.
 const COUNT_BYTES: usize = 20;

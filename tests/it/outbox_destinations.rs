@@ -268,6 +268,21 @@ async fn unhealthy_destinations_get_no_more_than_is_left_for_them() {
     assert!(leased.iter().any(|one| one.id == delivery(&known, &webhook("known"))), "{leased:?}");
 }
 
+/// One that failed once after many successes may still have several attempts at once: more than are left for those that
+/// failed.
+#[tokio::test]
+async fn an_unhealthy_destination_gets_no_more_than_is_left_for_all_of_them() {
+    let outbox = Outbox::start();
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let () = outbox.run("HSET", &[state.as_str(), "bound", "8", "failures", "1"]).await;
+    for n in 0..6 {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+    }
+    let request = LeaseRequest { unhealthy_max: 3, ..all_due("t1", LONG) };
+    let answer = lease(&outbox.client, &outbox.keys, request).await.expect("the lease works");
+    assert_eq!(answer.leased.len(), 3);
+}
+
 /// What was made last must not wait for a whole backlog, and the oldest of the backlog must get on.
 #[tokio::test]
 async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
@@ -483,25 +498,35 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     assert_eq!((totals.dead, totals.dead_kept, totals.pending), (2, 2, 2));
 }
 
-/// While no daemon ran, nobody saw whether the receiver failed: an outage of ours must end no delivery.
+/// While no daemon ran, nobody saw whether the receiver failed: an outage of ours must end no delivery, also where the
+/// first attempt after it fails.
 #[tokio::test]
-async fn after_an_outage_an_attempt_is_made_before_deliveries_are_given_up() {
+async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     let outbox = Outbox::start();
-    let alerts: Vec<_> = (0..2).map(|n| alert(&subject(&format!("s{n}")), 80)).collect();
-    for alert in &alerts {
-        outbox.fan_out_new(alert, &[webhook("a")]).await;
-        let id = delivery(alert, &webhook("a"));
-        let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "first_attempt_at_ms", "1000"]).await;
+    let now = outbox.totals().await.now;
+    let hours = |hours: f64| now.plus(-(hours * 3_600_000.0) as i64);
+    // They are tried for an hour; of their time, two hours were an outage.
+    let ids: Vec<DeliveryId> =
+        (0..3).map(|n| delivery(&alert(&subject(&format!("s{n}")), 80), &webhook("a"))).collect();
+    for (n, began) in [hours(4.0), hours(2.5), hours(2.5)].into_iter().enumerate() {
+        outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
+        let began = began.0.to_string();
+        let () = outbox.run("HSET", &[outbox.keys.delivery(&ids[n]).as_str(), "first_attempt_at_ms", &began]).await;
     }
-    open_circuit(&outbox, outbox.totals().await.now.plus(-300_000)).await;
+    open_circuit(&outbox, hours(2.0)).await;
     let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
+    let given_up: Vec<&DeliveryId> = answer.given_up.iter().map(|one| &one.id).collect();
+    assert_eq!((given_up, answer.leased.len()), (vec![&ids[0]], 0), "it had waited for two hours before");
+    outbox.look_at("https://a.test").await;
+    let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
     assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1));
     let LeasedDelivery { id, token, .. } = &answer.leased[0];
-    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
-    settle(&outbox.client, &outbox.keys, id, token, &delivered).await.expect("settles");
-    let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
-    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the receiver is back");
+    let failed = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
+    settle(&outbox.client, &outbox.keys, id, token, &failed).await.expect("settles");
+    open_circuit(&outbox, now).await;
+    let answer = lease(&outbox.client, &outbox.keys, request("t3")).await.expect("the lease works");
+    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the other one");
 }
 
 /// Opens the circuit of `https://a.test`, with its next attempt at this time, and lets the next lease look at it.

@@ -20,6 +20,8 @@ use super::stream_model::{Counter, Reached, StreamModel};
 const KEYS_AT_ONCE: usize = 1_000;
 /// How often a question is asked again.
 const TRIES_MAX: u32 = 10;
+/// Deliveries that end while they are read are read again, this often at most.
+const READINGS_MAX: u32 = 1_000;
 
 /// What differs, in words; empty where all is well.
 #[derive(Debug, Default)]
@@ -339,7 +341,10 @@ impl Checker<'_> {
     /// Gives the keys of those that are pending.
     async fn deliveries(&mut self, alerts: &[Alert]) -> BTreeSet<String> {
         let mut deliveries = self.stored_deliveries().await;
+        let mut readings = 0;
         let schedule = loop {
+            readings += 1;
+            assert!(readings < READINGS_MAX, "deliveries of {} change all the time", self.keys.stream());
             let schedule = self.schedule().await;
             let before = std::mem::replace(&mut deliveries, self.stored_deliveries().await);
             // Those of an hour that is long over end as soon as they are made, also meanwhile.
