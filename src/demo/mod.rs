@@ -39,7 +39,7 @@ const TRAFFIC_FAST: Duration = Duration::from_secs(4);
 #[derive(Debug, Args)]
 #[command(
     after_help = "Needs no configuration and reads none. Starts a Redis, a catcher for mail and webhooks and the daemon, all on \
-    free ports and in a temporary folder; sends some 35,000 usage events for eight subjects, kills the daemon in the middle of \
+    free ports and in a temporary folder; sends some 42,000 usage events for ten subjects, kills the daemon in the middle of \
     them, shows the alerts as they arrive, and ends with a table of what was expected and what was seen. Exit 1 when a count, an \
     alert, a delivery or a refusal is missing, doubled or wrong.
 
@@ -91,8 +91,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     stopped?;
     screen.show(&checks)?;
     if args.format.format() == Format::Table {
-        screen.line("\nNext: `make run` starts the daemon with a Redis on 127.0.0.1:6399; then try")?;
-        screen.line("redis-cli -p 6399 XADD usage '*' subject alice units 4000    (more in README.md)")?;
+        screen.line("\nNext: the quick start in README.md: an alert of your own in a minute")?;
     }
     Ok(())
 }
