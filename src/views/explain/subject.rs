@@ -86,6 +86,10 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         ));
         said.push(told(&alert.id, facts.deliveries));
     }
+    if !facts.is_judged {
+        // By which limit the next event is judged, only the daemon knows.
+        return said;
+    }
     let next = thresholds_of(limit, facts.thresholds).into_iter().find(|threshold| threshold.units > used);
     said.push(match next {
         Some(threshold) => format!(
