@@ -195,7 +195,7 @@ impl BatchChanges {
         }
     }
 
-    /// Puts counters and alerts into a batch, once [`Self::is_known`].
+    /// Puts counters and alerts into a batch, once [`Self::has_all_records`].
     pub(super) fn close(&mut self, held: &mut HeldState, batch: &mut Batch, evidence: Evidence) {
         let positions = self.arrange(held, batch, evidence.now);
         let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));

@@ -71,7 +71,7 @@ impl SettingsLookup {
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said. Settings that can't be read are no error: see [`Profile::is_judged`].
+    /// What Redis or the connection said. Settings that can't be read are no error: see [`Profile::has_known_limits`].
     pub async fn profile(&self, client: &RedisClient, subject: &Subject) -> RedisResult<Arc<Profile>> {
         let began = match self.begin(subject) {
             Begun::Fresh(profile) => return Ok(profile),
