@@ -206,6 +206,16 @@ mod tests {
         assert!(narrow[1].contains("sssssss…"), "{narrow:#?}");
     }
 
+    /// A subject that was cut can't be handed to another verb: it stays whole as long as other columns can give way.
+    #[test]
+    fn a_name_in_the_first_column_gives_way_last() {
+        let id = "7b0c6f4e-2c39-4d1e-9f0a-5a3f1b2c4d6e";
+        let rows = [row(&[id, &"s".repeat(20), "active", &"e".repeat(20)])];
+        let mut table = Table::new(&["SUBJECT", "LIMITS", "STATE", "CONTACTS"]).may_shrink(&[0, 1, 3]);
+        let lines = table.lines(&rows, Some(64), Styling::Plain);
+        assert!(lines[1].starts_with(id) && lines[1].chars().count() <= 64, "{lines:#?}");
+    }
+
     /// Colours take no room, and text that could steer a terminal is escaped before its width is taken.
     #[test]
     fn colours_and_escapes_keep_the_columns_aligned() {

@@ -307,7 +307,7 @@ impl Explainer {
         let facts = subject::SubjectFacts {
             usage: &usage,
             deliveries: &deliveries,
-            is_judged: profile.has_known_limits(),
+            has_known_limits: profile.has_known_limits(),
             thresholds: profile.thresholds(),
             mutes: &mutes,
             contacts: &contacts,

@@ -16,8 +16,8 @@ pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
     /// Those that are kept.
     pub(super) deliveries: &'a [DeliveryView],
-    /// Whether thresholds are judged at all.
-    pub(super) is_judged: bool,
+    /// Whether its limits are known; where they can't be read, a daemon may judge by the last good ones.
+    pub(super) has_known_limits: bool,
     pub(super) thresholds: &'a [Percent],
     pub(super) mutes: &'a SubjectMutes,
     pub(super) contacts: &'a ResolvedContacts,
@@ -44,7 +44,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
         said.push(format!("{} entries of its stream are not counted yet.", facts.lag));
     }
     said.extend(unreadable.iter().map(|error| format!("Its {error}.")));
-    if !facts.is_judged {
+    if !facts.has_known_limits {
         said.push(
             "Until that is mended, alerts follow the last good values, and where the daemon has none, nothing is alerted."
                 .to_owned(),
@@ -86,7 +86,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         ));
         said.push(told(&alert.id, facts.deliveries));
     }
-    if !facts.is_judged {
+    if !facts.has_known_limits {
         // By which limit the next event is judged, only the daemon knows.
         return said;
     }
