@@ -36,6 +36,10 @@ mod size;
 use anyhow::Context as _;
 use size::{Asked, Size};
 
+/// The daemon's allocator: its worker and its reader are measured in this binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(at) = arguments.iter().position(|argument| argument == contenders::FLAG) {
