@@ -182,7 +182,8 @@ pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Turns what the parser of arguments says into our form: `better`, or else its tip, becomes the hint, at the end. Pure.
+/// Turns what the parser of arguments says into our form: `better`, or else its tip, becomes the hint, at the end.
+/// Pure.
 pub fn report_usage(rendered: &str, better: Option<&str>) -> ExitReport {
     const TIP: &str = "tip: ";
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");

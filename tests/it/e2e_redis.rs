@@ -138,8 +138,8 @@ async fn a_wrong_password_ends_the_start() {
     }
 }
 
-/// A port that is off by one reaches another server: whoever reads that an answer is not understood looks for a fault of
-/// ours.
+/// A port that is off by one reaches another server: whoever reads that an answer is not understood looks for a fault
+/// of ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_no_redis_is_named() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
