@@ -29,7 +29,7 @@ mod workers;
 use embedded_supervisor::EmbeddedSupervisor;
 use parts::Parts;
 use plan_reload::ReadConfig;
-use signals::Signals;
+use signals::{SAME_SIGNAL, Signals};
 use startup::{RedisStartup, StartupError};
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
 use workers::Workers;
@@ -37,7 +37,7 @@ use workers::Workers;
 /// How often the recorder of metrics removes old samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The daemon was told twice to end.
+/// The daemon was told to end, and told again later.
 #[derive(Debug, thiserror::Error)]
 #[error("ended by a second signal before the drain was over")]
 pub struct EndedEarly;
@@ -153,11 +153,11 @@ impl Daemon {
     ) -> Result<(), EndedEarly> {
         api.readiness.set_draining();
         notify_supervisor(sd_notify::NotifyState::Stopping);
-        tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal ends at once");
+        tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal, {SAME_SIGNAL:?} later, ends at once");
         stop.cancel();
         tokio::select! {
             () = drain(&mut self.tasks, &self.serving, config.shutdown.drain) => {}
-            () = signals.stop() => {
+            () = signals.stop_again() => {
                 tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
                 return Err(EndedEarly);
             }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use quotabell::cli::{Cli, RuntimeKind};
+use quotabell::cli::{Cli, RuntimeKind, hint_on_subject};
 use quotabell::terminal::hint::{self, Exit, ExitReport};
 
 /// A delivery is some hundred small pieces of memory, taken in one thread and given back in another, which the C
@@ -48,6 +48,9 @@ fn report_usage(error: &clap::Error) -> ExitReport {
             let _ = error.print();
             ExitReport { exit: Exit::Done, text: String::new() }
         }
-        _ => hint::report_usage(&error.render().to_string()),
+        _ => {
+            let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
+            hint::report_usage(&error.render().to_string(), hint_on_subject(error, &words).as_deref())
+        }
     }
 }

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
@@ -39,9 +39,11 @@ pub(super) struct NewContactBody {
     secret: Option<String>,
     #[serde(default, deserialize_with = "body::optional_text")]
     format: Option<MessageFormat>,
-    #[serde(default, deserialize_with = "headers")]
+    #[serde(default, deserialize_with = "body::headers")]
     headers: Option<ExtraHeaders>,
+    #[serde(default, deserialize_with = "body::thresholds")]
     thresholds: Option<Vec<Percent>>,
+    #[serde(default, deserialize_with = "body::metrics")]
     metrics: Option<Vec<Metric>>,
 }
 
@@ -49,7 +51,9 @@ pub(super) struct NewContactBody {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub(super) struct ContactFilterBody {
+    #[serde(default, deserialize_with = "body::thresholds")]
     thresholds: Option<Vec<Percent>>,
+    #[serde(default, deserialize_with = "body::metrics")]
     metrics: Option<Vec<Metric>>,
 }
 
@@ -213,11 +217,6 @@ fn unconfirmable(format: &MessageFormat) -> String {
     let allowed = allowed.map(|format| format!("{:?}", format.to_string())).collect::<Vec<_>>().join(" and ");
     let operator = "the operator adds others with `quotabell contact add`";
     format!("\"{format}\" can't send the challenge back that confirms a contact, allowed are {allowed}; {operator}")
-}
-
-/// Reads headers; `null` is refused.
-fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExtraHeaders>, D::Error> {
-    ExtraHeaders::deserialize(deserializer).map(Some)
 }
 
 impl From<VerificationError> for Problem {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::body;
 use super::problem::Problem;
 use crate::subjects::record::parse_timezone;
 use crate::subjects::{Plans, SubjectRecord};
@@ -17,8 +18,9 @@ pub(super) struct SubjectBody {
     plan: Option<String>,
     timezone: Option<String>,
     billing_day: Option<BillingDay>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "body::limits")]
     limits: BTreeMap<Metric, Limits>,
+    #[serde(default, deserialize_with = "body::thresholds")]
     thresholds: Option<Vec<Percent>>,
     locale: Option<Locale>,
 }

@@ -1,6 +1,12 @@
 //! SIGTERM and SIGINT, which end the daemon, and SIGHUP, which does not.
 
+use std::time::{Duration, Instant};
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long after the first signal another one is taken for the same. `timeout` of the shell signals its child and then
+/// the whole group, and a terminal's Ctrl-C reaches both a wrapper and the daemon that the wrapper signals.
+pub(super) const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// The signal to read the plans again. From now on it does not end the process.
 pub(super) fn hangup() -> std::io::Result<Signal> {
@@ -12,12 +18,15 @@ pub(super) fn hangup() -> std::io::Result<Signal> {
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// When the first of them came.
+    first: Option<Instant>,
 }
 
 impl Signals {
     /// Listens from now on; the default (to die at once) is off.
     pub(super) fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, first: None })
     }
 
     /// Waits for the next of them.
@@ -25,6 +34,23 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+        }
+        self.first.get_or_insert_with(Instant::now);
+    }
+
+    /// Waits for one that was sent on its own account, later than [`SAME_SIGNAL`] after the first.
+    pub(super) async fn stop_again(&mut self) {
+        let mut told = false;
+        loop {
+            let first = self.first;
+            self.stop().await;
+            if first.is_none_or(|first| first.elapsed() >= SAME_SIGNAL) {
+                return;
+            }
+            if !told {
+                tracing::info!("another signal within {SAME_SIGNAL:?} is taken for the same: the drain goes on");
+                told = true;
+            }
         }
     }
 }

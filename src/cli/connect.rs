@@ -37,8 +37,14 @@ pub struct Redis {
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
 /// [`StartupError`](crate::app::startup::StartupError): what is stored has another number of partitions.
+/// [`DeploymentError::NotRedis`]: a server that answers so often hangs up before it has read a longer call.
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
     let (redis, stored) = open(config).await?;
+    if let Err(error) = &stored
+        && matches!(DeploymentError::of(error), Some(DeploymentError::NotRedis { .. }))
+    {
+        redis.explained("read the checkpoint", Err(error.clone()))?;
+    }
     // A user who may not look, as a producer's, is not held up.
     if stored.is_ok_and(|stored| stored != Some(redis.partitions.count()))
         && let Ok(stored) = stored_partitions(&redis.partitions).await

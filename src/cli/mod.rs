@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::context::CliContext;
@@ -166,3 +167,30 @@ impl Cli {
         }
     }
 }
+
+/// What to write instead of a command line whose subject stands by itself where `--subject` names it, or the other way
+/// round: verbs about one subject take it by itself, lists that it only narrows take the option.
+pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
+    let mut verb = &Cli::command();
+    let mut path = vec![verb.get_name()];
+    for word in words {
+        if let Some(below) = verb.find_subcommand(word) {
+            verb = below;
+            path.push(below.get_name());
+        }
+    }
+    let is_option = |word: &str| word == SUBJECT_OPTION || word.starts_with("--subject=");
+    let is_subject = |one: &clap::Arg| one.get_id() == "subject" || one.get_id() == "subjects";
+    let takes = |positional| verb.get_arguments().any(|one| is_subject(one) && one.is_positional() == positional);
+    match is_option(found) {
+        true if takes(true) => Some(format!("the subject stands by itself: {} SUBJECT", path.join(" "))),
+        false if takes(false) && !found.starts_with('-') && !words.iter().any(|word| is_option(word)) => {
+            Some(format!("to name a subject, write {SUBJECT_OPTION} {found}"))
+        }
+        _ => None,
+    }
+}
+
+/// The option by which lists take a subject.
+const SUBJECT_OPTION: &str = "--subject";

@@ -73,7 +73,7 @@ struct ClosedBatch {
 
 /// What happened to an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddOutcome {
+pub enum AddResult {
     /// It is in the batch: counted, a duplicate, or refused.
     Added,
     /// Something has to be read first ([`BatchBuilder::needs`]); then it is to be added again.
@@ -195,7 +195,7 @@ impl BatchBuilder {
         held: &mut HeldState,
         mut entries: impl Iterator<Item = ReadEntry<F>>,
         server: UnixMs,
-    ) -> (usize, AddOutcome)
+    ) -> (usize, AddResult)
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
@@ -203,12 +203,12 @@ impl BatchBuilder {
         loop {
             some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(FoundEntry::of));
             if some.is_empty() {
-                return (added, AddOutcome::Added);
+                return (added, AddResult::Added);
             }
             look_up(held, &mut some);
             for found in &some {
                 match self.add_one(held, found, server) {
-                    AddOutcome::Added => added += 1,
+                    AddResult::Added => added += 1,
                     other => return (added, other),
                 }
             }
@@ -216,20 +216,20 @@ impl BatchBuilder {
         }
     }
 
-    fn add_one<'a, F>(&mut self, held: &mut HeldState, found: &FoundEntry<'a, F>, server: UnixMs) -> AddOutcome
+    fn add_one<'a, F>(&mut self, held: &mut HeldState, found: &FoundEntry<'a, F>, server: UnixMs) -> AddResult
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         if self.is_full() {
-            return AddOutcome::Full;
+            return AddResult::Full;
         }
         match self.add_event(held, found, server) {
-            Ok(AddOutcome::Added) => {}
+            Ok(AddResult::Added) => {}
             Ok(other) => return other,
             Err(broken) => self.refuse(&found.entry, broken),
         }
         self.added(found.entry.id, server);
-        AddOutcome::Added
+        AddResult::Added
     }
 
     /// Adds an entry that was not read to its end at `server`, because it is too long, as refused.
@@ -255,18 +255,18 @@ impl BatchBuilder {
         held: &mut HeldState,
         FoundEntry { entry, raw, slot }: &FoundEntry<'_, F>,
         server: UnixMs,
-    ) -> Result<AddOutcome, InvalidEvent> {
+    ) -> Result<AddResult, InvalidEvent> {
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let Some(slot) = *slot else {
             // What is held was judged when it was added.
             check_subject(&self.keys, bytes)?;
-            return Ok(AddOutcome::Missing);
+            return Ok(AddResult::Missing);
         };
         let arrival = arrival_of(entry.id, server);
         let event = raw.event(arrival)?;
         held.cache.slot_mut(slot).used = self.number;
         if self.rows.find(held, slot, &event, arrival, None)? == RowsFound::NotAll {
-            return Ok(AddOutcome::Missing);
+            return Ok(AddResult::Missing);
         }
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.slot(slot).extra.metric);
@@ -275,7 +275,7 @@ impl BatchBuilder {
         let window = window_of(arrival);
         if id.is_some_and(|id| held.event_ids.contains(window, id)) {
             self.batch.duplicates += 1;
-            return Ok(AddOutcome::Added);
+            return Ok(AddResult::Added);
         }
         self.changes.count(held, slot, event.amount)?;
         if let Some(id) = id {
@@ -283,7 +283,7 @@ impl BatchBuilder {
             self.remember(held.event_ids.window(), id);
         }
         self.batch.counted += 1;
-        Ok(AddOutcome::Added)
+        Ok(AddResult::Added)
     }
 
     fn remember(&mut self, window: u64, id: EventIdDigest) {

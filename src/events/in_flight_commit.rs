@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis::RedisResult;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::ledger::{Batch, CommitOutcome, Committer};
+use crate::ledger::{Batch, CommitAnswer, Committer};
 use crate::wire::RedisClient;
 
 /// A commit that has an answer.
@@ -17,7 +17,7 @@ pub(super) struct FinishedCommit {
     /// What it was to cost the server ([`BatchBounds::cost`](super::batch_builder::BatchBounds::cost)).
     pub(super) cost: usize,
     /// What became of it.
-    pub(super) answer: RedisResult<CommitOutcome>,
+    pub(super) answer: RedisResult<CommitAnswer>,
     /// Its round trip.
     pub(super) took: Duration,
 }

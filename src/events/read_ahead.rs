@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::types::{StreamId, UnixMs};
 
-use super::batch_builder::{AddOutcome, BatchBuilder, ReadEntry};
+use super::batch_builder::{AddResult, BatchBuilder, ReadEntry};
 use super::held_state::{HeldState, Missing};
 
 /// So many readings wait at most. Then the server waits until some of them are added.
@@ -83,14 +83,14 @@ impl ReadAhead {
     {
         let (added, outcome) = match self.is_empty() {
             true => builder.add(held, entries.clone(), server),
-            false => (0, AddOutcome::Full),
+            false => (0, AddResult::Full),
         };
-        if outcome == AddOutcome::Added {
+        if outcome == AddResult::Added {
             return;
         }
         let mut reading = WaitingReading { server, ..WaitingReading::default() };
         entries.skip(added).for_each(|entry| reading.push(&entry));
-        if outcome == AddOutcome::Missing || self.had_missing {
+        if outcome == AddResult::Missing || self.had_missing {
             self.had_missing = reading.look_through(builder, held, &mut self.missing);
         }
         if !reading.entries.is_empty() {
@@ -104,9 +104,9 @@ impl ReadAhead {
             let (added, outcome) = builder.add(held, reading.iter_from(reading.added), reading.server);
             reading.added += added;
             match outcome {
-                AddOutcome::Added => drop(self.readings.pop_front()),
-                AddOutcome::Full => return,
-                AddOutcome::Missing => {
+                AddResult::Added => drop(self.readings.pop_front()),
+                AddResult::Full => return,
+                AddResult::Missing => {
                     // What it needs was let go, or has changed, since it was looked through.
                     let is_known = reading.unready.contains(&reading.added);
                     if is_known || reading.look_through(builder, held, &mut self.missing) {

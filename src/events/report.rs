@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
-use crate::ledger::{Batch, CommitOutcome};
+use crate::ledger::{Batch, CommitAnswer};
 use crate::subjects::FieldError;
 use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, StreamId, Subject, keys, meters};
 use crate::wire::{ErrorKind, ReadError};
@@ -134,14 +134,14 @@ impl WorkerReport {
     }
 
     /// A commit was answered.
-    pub fn answered(&mut self, batch: &Batch, answer: &CommitOutcome, took: Duration) {
+    pub fn answered(&mut self, batch: &Batch, answer: &CommitAnswer, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
-            CommitOutcome::Committed { not_raised } => self.committed(batch, not_raised, took),
-            CommitOutcome::Lost => {
+            CommitAnswer::Committed { not_raised } => self.committed(batch, not_raised, took),
+            CommitAnswer::Lost => {
                 tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
             }
-            CommitOutcome::Drift(drift) => {
+            CommitAnswer::Drift(drift) => {
                 counter!(meters::DRIFT).increment(1);
                 tracing::warn!(
                     key = drift.key,
@@ -150,9 +150,9 @@ impl WorkerReport {
                     "a counter was changed by somebody else: what is stored counts, and everything is read again"
                 );
             }
-            CommitOutcome::Stale(stored) => Self::outrun(batch.from, *stored),
+            CommitAnswer::Stale(stored) => Self::outrun(batch.from, *stored),
             // The audit that follows says it.
-            CommitOutcome::Recreated | CommitOutcome::Old | CommitOutcome::Replaced => {}
+            CommitAnswer::Recreated | CommitAnswer::Old | CommitAnswer::Replaced => {}
         }
     }
 
@@ -294,14 +294,14 @@ impl WorkerReport {
     }
 }
 
-const fn word(answer: &CommitOutcome) -> &'static str {
+const fn word(answer: &CommitAnswer) -> &'static str {
     match answer {
-        CommitOutcome::Committed { .. } => "committed",
-        CommitOutcome::Stale(_) => "stale",
-        CommitOutcome::Replaced => "replaced",
-        CommitOutcome::Lost => "lost",
-        CommitOutcome::Recreated => "recreated",
-        CommitOutcome::Old => "old",
-        CommitOutcome::Drift(_) => "drift",
+        CommitAnswer::Committed { .. } => "committed",
+        CommitAnswer::Stale(_) => "stale",
+        CommitAnswer::Replaced => "replaced",
+        CommitAnswer::Lost => "lost",
+        CommitAnswer::Recreated => "recreated",
+        CommitAnswer::Old => "old",
+        CommitAnswer::Drift(_) => "drift",
     }
 }

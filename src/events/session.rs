@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::CommitOutcome;
+use crate::ledger::CommitAnswer;
 use crate::ledger::audit::AuditFinding;
 use crate::types::{StreamId, UnixMs};
 use crate::wire::ReadError;
@@ -219,7 +219,7 @@ impl EventWorker {
         })?;
         self.report.answered(&batch, &answer, took);
         match answer {
-            CommitOutcome::Committed { .. } => {
+            CommitAnswer::Committed { .. } => {
                 self.restarts = 0;
                 self.batch_sizer.committed(cost, took);
                 self.janitor.committed(&batch);
@@ -228,17 +228,17 @@ impl EventWorker {
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to, 0).await }
             }
-            CommitOutcome::Stale(_) => Err(SessionError::Again(
+            CommitAnswer::Stale(_) => Err(SessionError::Again(
                 "another worker committed, a subject was erased, or this commit's reply was lost",
             )),
-            CommitOutcome::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
-            CommitOutcome::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
-            CommitOutcome::Recreated => self.audit(batch.from, 0).await,
-            CommitOutcome::Old => {
+            CommitAnswer::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
+            CommitAnswer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            CommitAnswer::Recreated => self.audit(batch.from, 0).await,
+            CommitAnswer::Old => {
                 self.batch_sizer.failed();
                 Err(SessionError::Again("the batch was read too long ago"))
             }
-            CommitOutcome::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
+            CommitAnswer::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Committer {
 
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommitOutcome {
+pub enum CommitAnswer {
     /// The batch is stored, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
     Committed {
         /// The alerts that were not raised.
@@ -63,7 +63,7 @@ impl Committer {
 
     /// Applies a batch.
     ///
-    /// Repeatable: once applied, the same batch is [`CommitOutcome::Stale`] and changes nothing. The argument is in
+    /// Repeatable: once applied, the same batch is [`CommitAnswer::Stale`] and changes nothing. The argument is in
     /// `commit.lua`.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Committer {
     /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored
     /// checkpoint tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) and a right that the user lacks
     /// have written nothing.
-    pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitOutcome> {
+    pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitAnswer> {
         let reply: Value = script::run(client, &self.script, &self.command(batch)).await?;
         decode(reply)
     }
@@ -217,7 +217,7 @@ fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
     sets
 }
 
-fn decode(reply: Value) -> RedisResult<CommitOutcome> {
+fn decode(reply: Value) -> RedisResult<CommitAnswer> {
     let parts: Vec<Value> = redis::from_redis_value(reply)?;
     let mut parts = parts.into_iter();
     let mut text = || -> RedisResult<String> { Ok(redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?) };
@@ -226,14 +226,14 @@ fn decode(reply: Value) -> RedisResult<CommitOutcome> {
             text()?;
             let not_raised: Vec<usize> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
             // The script counts from 1.
-            CommitOutcome::Committed { not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect() }
+            CommitAnswer::Committed { not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect() }
         }
-        "stale" => CommitOutcome::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
-        "replaced" => CommitOutcome::Replaced,
-        "lost" => CommitOutcome::Lost,
-        "recreated" => CommitOutcome::Recreated,
-        "old" => CommitOutcome::Old,
-        "drift" => CommitOutcome::Drift(Drift { key: text()?, subject: text()?, held: text()? }),
+        "stale" => CommitAnswer::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
+        "replaced" => CommitAnswer::Replaced,
+        "lost" => CommitAnswer::Lost,
+        "recreated" => CommitAnswer::Recreated,
+        "old" => CommitAnswer::Old,
+        "drift" => CommitAnswer::Drift(Drift { key: text()?, subject: text()?, held: text()? }),
         _ => return Err(unexpected("an answer that is none of its own")),
     })
 }

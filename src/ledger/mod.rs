@@ -26,7 +26,7 @@ pub mod totals;
 
 pub use batch::{Batch, RefusedEvent, Row};
 pub use check::{CheckError, CheckScript};
-pub use commit::{CommitOutcome, Committer};
+pub use commit::{CommitAnswer, Committer};
 pub use decision::{CheckDecision, CheckRequest};
 pub use event_ids::{CountedEventIds, EventIdDigest};
 pub use tidy::Tidier;

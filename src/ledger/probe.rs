@@ -14,7 +14,7 @@ use crate::types::{
 use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, Script, error_kind};
 
 use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
-use super::commit::{CommitOutcome, Committer};
+use super::commit::{CommitAnswer, Committer};
 use super::commit_settings::CommitSettings;
 use super::event_ids::{EventIdDigest, NewEventIds, window_of};
 use super::tidy::{Tidier, TidyWarning};
@@ -74,7 +74,7 @@ pub async fn dry_run(
     let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
     let swept = sweep(client, &keys, &batch).await;
     match answer.map_err(redis)? {
-        CommitOutcome::Committed { .. } => {
+        CommitAnswer::Committed { .. } => {
             for warning in tidied.map_err(redis)? {
                 if let TidyWarning::CommandRefused { what, error } = warning {
                     return Err(ProbeError::Refused { key, what, error });

@@ -224,7 +224,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             contact,
             more_follows: leased.more_follows,
             attempts: leased.attempts,
-            attempt: leased.attempt,
+            attempt_since_replay: leased.attempt_since_replay,
             first_attempt: leased.first_attempt,
             now: clock.now(),
             start_by,

@@ -117,7 +117,7 @@ pub struct LeasedDelivery {
     /// Attempts since it was made, this one included (without contact: not included, none takes place).
     pub attempts: u32,
     /// Attempts since it was made or last replayed, this one included: what the schedule of delays goes by.
-    pub attempt: u32,
+    pub attempt_since_replay: u32,
     /// When the first attempt since then began, server time.
     pub first_attempt: UnixMs,
     /// What the settlement must show.
@@ -223,7 +223,7 @@ fn leased_of(fields: [&[u8]; FIELDS]) -> Option<LeasedDelivery> {
         channel: Channel::from_stored(&text(channel))?,
         contact: ContactId::from_stored(&text(contact)),
         attempts,
-        attempt: attempts.saturating_sub(before).max(1),
+        attempt_since_replay: attempts.saturating_sub(before).max(1),
         first_attempt: UnixMs(number(first)?),
         token: text(token),
         lease_end: UnixMs(number(end)?),

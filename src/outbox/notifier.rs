@@ -44,10 +44,10 @@ pub struct AttemptRequest<'a> {
     pub contact: &'a Contact,
     /// Whether more is due at the same destination, which answered its last attempt.
     pub more_follows: bool,
-    /// Which attempt this is, 1 for the first ever. Only the first can find its alert too old.
+    /// Attempts since it was made, this one included. Only the first can find its alert too old.
     pub attempts: u32,
     /// Which attempt this is since the last replay, 1 for the first: the delays start over with a replay.
-    pub attempt: u32,
+    pub attempt_since_replay: u32,
     /// When the first attempt since the last replay began, server time; this attempt's own start if it is the first.
     pub first_attempt: UnixMs,
     /// Server time at which this attempt starts.
@@ -161,8 +161,9 @@ impl Notifier for ChannelNotifier {
                 return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
             }
         };
-        let AttemptRequest { attempt, first_attempt, now, .. } = request;
-        let settlement = settlement_after(EndedAttempt { outcome, attempt, first_attempt, now }, &self.retry);
+        let AttemptRequest { attempt_since_replay, first_attempt, now, .. } = request;
+        let settlement =
+            settlement_after(EndedAttempt { outcome, attempt: attempt_since_replay, first_attempt, now }, &self.retry);
         not_after_expiry(settlement, &request)
     }
 }

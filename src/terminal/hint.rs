@@ -182,13 +182,14 @@ pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Turns what the parser of arguments says into our form: its tip becomes the hint, at the end. Pure.
-pub fn report_usage(rendered: &str) -> ExitReport {
+/// Turns what the parser of arguments says into our form: `better`, or else its tip, becomes the hint, at the end.
+/// Pure.
+pub fn report_usage(rendered: &str, better: Option<&str>) -> ExitReport {
     const TIP: &str = "tip: ";
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");
     let (advice, rest): (Vec<&str>, Vec<&str>) = rendered.lines().partition(|line| is_advice(line));
     let tip = advice.iter().find_map(|line| line.trim_start().strip_prefix(TIP));
-    let hint = tip.unwrap_or("--help after the verb shows its options, with examples");
+    let hint = better.or(tip).unwrap_or("--help after the verb shows its options, with examples");
     let mut text = String::new();
     for line in rest {
         // Where a tip was taken out, two blank lines would be left.

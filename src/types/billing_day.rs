@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// The last day of the longest month.
 const BILLING_DAY_MAX: u8 = 31;
 
 /// A day of the month, 1 to 31. A month that has no such day begins on its last one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct BillingDay(u8);
 
 /// The number is not a day that every calendar knows.
@@ -38,16 +37,32 @@ impl Default for BillingDay {
     }
 }
 
-impl TryFrom<u8> for BillingDay {
-    type Error = BillingDayError;
-    fn try_from(day: u8) -> Result<Self, BillingDayError> {
-        Self::new(day).ok_or(BillingDayError)
+impl<'de> Deserialize<'de> for BillingDay {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u64(BillingDayVisitor)
     }
 }
 
-impl From<BillingDay> for u8 {
-    fn from(day: BillingDay) -> Self {
-        day.0
+/// Says what is allowed where another number, or something else than a number, stands.
+struct BillingDayVisitor;
+
+impl de::Visitor<'_> for BillingDayVisitor {
+    type Value = BillingDay;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a day of the month, 1 to {BILLING_DAY_MAX}")
+    }
+
+    fn visit_u64<E: de::Error>(self, day: u64) -> Result<BillingDay, E> {
+        let day_of_month = u8::try_from(day).ok().and_then(BillingDay::new);
+        day_of_month.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(day), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, day: i64) -> Result<BillingDay, E> {
+        match u64::try_from(day) {
+            Ok(day) => self.visit_u64(day),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(day), &self)),
+        }
     }
 }
 

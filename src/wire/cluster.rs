@@ -113,7 +113,7 @@ impl ClusterNodes {
         match reply {
             Ok(shards) => slot_map(&shards, node),
             Err(error) => Err(match error_kind(&error) {
-                ErrorKind::Login | ErrorKind::Denied => error,
+                ErrorKind::Login | ErrorKind::Denied | ErrorKind::Deployment => error,
                 ErrorKind::Other if error.detail().unwrap_or_default().contains("cluster support disabled") => {
                     DeploymentError::NotACluster { node: name() }.into()
                 }

@@ -13,7 +13,8 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
-use super::error_kind::{ErrorKind, error_kind};
+use super::deployment_error::DeploymentError;
+use super::error_kind::{ErrorKind, error_kind, is_no_reply};
 use super::node::RedisNode;
 
 /// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and
@@ -134,7 +135,7 @@ impl NodeConnection {
             .set_response_timeout(Some(RESPONSE_TIMEOUT))
             .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        log_in(&mut connection, &self.login).await?;
+        log_in(&mut connection, &self.login).await.map_err(|error| self.explained(error))?;
         // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -147,8 +148,9 @@ impl NodeConnection {
 
     /// Drops the connection where the error says that another one may do better.
     fn discard_if_broken<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
+        let reply = reply.map_err(|error| self.explained(error));
         if let Err(error) = &reply
-            && matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly)
+            && matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly | ErrorKind::Deployment)
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             if current.as_ref().is_some_and(|current| current.number == number) {
@@ -156,6 +158,14 @@ impl NodeConnection {
             }
         }
         reply
+    }
+
+    /// The error, which names the server where that is no Redis.
+    fn explained(&self, error: RedisError) -> RedisError {
+        if !is_no_reply(&error) {
+            return error;
+        }
+        DeploymentError::NotRedis { node: self.client.get_connection_info().addr().to_string() }.into()
     }
 }
 

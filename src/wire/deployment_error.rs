@@ -10,6 +10,9 @@ use redis::RedisError;
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
+    /// An HTTP server answers there, say, or one that speaks TLS.
+    #[error("what answers at {node} is no Redis: it does not speak the protocol")]
+    NotRedis { node: String },
     #[error("the Sentinel at {sentinel} watches no service {service:?}, only {known}")]
     UnknownService { sentinel: String, service: String, known: String },
     /// A server that holds data, or something else, answers in place of a Sentinel.
@@ -43,6 +46,9 @@ impl DeploymentError {
     /// What to do about it.
     pub const fn hint(&self) -> &'static str {
         match self {
+            Self::NotRedis { .. } => {
+                "is that the port of Redis? redis.url names host and port, and begins with rediss:// where the server speaks TLS"
+            }
             Self::UnknownService { .. } => {
                 "redis.url names the service behind the hosts, as redis+sentinel://host:26379/mymaster/0: the name in the \
                  Sentinels' `sentinel monitor` line"

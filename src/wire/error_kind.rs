@@ -25,7 +25,8 @@ text_enum! {
         Denied = "denied",
         /// The server has no database of the number that the URL names.
         Database = "database",
-        /// The servers are not deployed as the URL says: no cluster, no Sentinel, or none that knows the service.
+        /// The servers are not deployed as the URL says: no Redis, no cluster, no Sentinel, or none that knows the
+        /// service.
         Deployment = "deployment",
         /// A key of ours holds another type, or a value that is not ours.
         WrongType = "wrong_type",
@@ -53,6 +54,14 @@ const SCRIPT_IN_MOVING_SLOT: [&str; 2] =
 /// What is answered for a script that does what the user may not: by Redis 7.0, and by later ones and Valkey.
 const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
+/// What the crate says of bytes that are no reply of Redis. A reply that is not of the wanted type is of the same kind.
+const NO_REPLY: &str = "Parse error at";
+
+/// Whether the answer was none that a Redis server gives.
+pub(super) fn is_no_reply(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Parse && error.detail().is_some_and(|detail| detail.starts_with(NO_REPLY))
+}
+
 /// Classifies an error by its kind and code, never by its free text, except where the server gives no code.
 ///
 /// A pipeline's error is what its first failing command says.
@@ -73,7 +82,8 @@ pub fn error_kind(error: &RedisError) -> ErrorKind {
 
 fn kind_of_deployment(error: &DeploymentError) -> ErrorKind {
     match error {
-        DeploymentError::UnknownService { .. }
+        DeploymentError::NotRedis { .. }
+        | DeploymentError::UnknownService { .. }
         | DeploymentError::NotASentinel { .. }
         | DeploymentError::NotACluster { .. }
         | DeploymentError::UncoveredSlots { .. } => ErrorKind::Deployment,

@@ -182,6 +182,7 @@ impl Sentinel {
             Err(error) => {
                 let detail = error.detail().unwrap_or_default();
                 return Err(match error_kind(&error) {
+                    ErrorKind::Deployment => return Err(error),
                     ErrorKind::Login | ErrorKind::Denied => {
                         DeploymentError::SentinelLogin { sentinel: sentinel(), source: error }
                     }

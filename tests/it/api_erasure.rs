@@ -205,14 +205,22 @@ async fn settings_are_replaced_and_contacts_stay() {
     assert_eq!(shown["contacts"][0]["address"], "a@b.test");
     let note = usage.client.query::<String>(redis::cmd("HGET").arg("quota_subject:a/b").arg("note")).await;
     assert_eq!(note.as_deref(), Ok("the platform's own"));
-    let nothing = put(&api, "/v1/subjects/new", &json!({})).await;
-    assert_eq!((nothing.status, &nothing.json()["plan"]), (200, &Value::Null));
+    let nulls = json!({"plan": null, "billing_day": null, "limits": null, "thresholds": null, "locale": null});
+    for nothing in [json!({}), nulls] {
+        let nothing = put(&api, "/v1/subjects/new", &nothing).await;
+        assert_eq!((nothing.status, &nothing.json()["plan"]), (200, &Value::Null), "{}", nothing.text);
+    }
 
     for (body, problem) in [
         (json!({"plan": "gold"}), "plan: there is no plan \"gold\", only free"),
         (json!({"timezone": "Mars/Base"}), "timezone: \"Mars/Base\" is not an IANA time zone"),
-        (json!({"billing_day": 0}), "billing_day: a billing day is a day of the month, 1 to 31"),
-        (json!({"billing_day": 32}), "billing_day: "),
+        (json!({"billing_day": 0}), "billing_day: invalid value: integer `0`, expected a day of the month, 1 to 31"),
+        (
+            json!({"billing_day": 300}),
+            "billing_day: invalid value: integer `300`, expected a day of the month, 1 to 31",
+        ),
+        (json!({"limits": "5000"}), "expected an object of limits by metric, as {\"requests\": 5000}"),
+        (json!({"thresholds": "80"}), "expected a list of whole percentages, 1 to 1000, as [80, 100]"),
         (json!({"limits": {"requests": "5/year"}}), "limits.requests: "),
         (json!({"limits": {"requests": ["5/day", 6]}}), "two limits for the same window"),
         (json!({"limits": {"a b": 5}}), "limits"),

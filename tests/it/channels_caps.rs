@@ -97,7 +97,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         contact,
         more_follows: false,
         attempts: 1,
-        attempt: 1,
+        attempt_since_replay: 1,
         first_attempt: now,
         now,
         start_by: attempt.start_by,

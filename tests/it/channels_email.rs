@@ -443,11 +443,17 @@ async fn a_check_names_sender_and_recipient_and_sends_nothing() {
 #[tokio::test]
 async fn what_the_server_said_is_kept_apart_from_the_error() {
     let server = server().await;
-    server.program(Phase::Rcpt, Reply::Say("550 5.1.1 <bob@example.com> is unknown here"), Times::Once);
-    let outcome = mailer(&server.url()).send(MAIL).await;
-    assert_eq!(error(&outcome), "SMTP 550 5.1.1 to RCPT");
-    assert_eq!(outcome.reply.as_deref(), Some("5.1.1 <bob@example.com> is unknown here"));
-    assert_eq!(outcome.peer.as_deref(), Some(server.address().to_string().as_str()));
+    for (lines, said) in [
+        ("550 5.1.1 <bob@example.com> is unknown here", "<bob@example.com> is unknown here"),
+        ("550-5.1.1 <bob@example.com> is unknown.\r\n550 5.1.1 See 5.1.1", "<bob@example.com> is unknown. See 5.1.1"),
+        ("550-5.1.1\r\n550 5.1.10 gone", "5.1.10 gone"),
+    ] {
+        server.program(Phase::Rcpt, Reply::Say(lines), Times::Once);
+        let outcome = mailer(&server.url()).send(MAIL).await;
+        // The enhanced status code stands in the error: both are shown side by side.
+        assert_eq!((error(&outcome), outcome.reply.as_deref()), ("SMTP 550 5.1.1 to RCPT", Some(said)));
+        assert_eq!(outcome.peer.as_deref(), Some(server.address().to_string().as_str()));
+    }
 }
 
 /// A folder with a new RSA key of this size, and the file.

@@ -196,6 +196,8 @@ async fn a_mail_server_that_takes_no_mail_is_a_failure() {
             for said in ["failed: the mail server at 127.0.0.1:", &line[..3], "hint: "] {
                 assert!(finished.stderr.contains(said), "{line}: {}", finished.stderr);
             }
+            let failed = finished.stderr.lines().find(|line| line.starts_with("failed: ")).expect("a failure");
+            assert!(["5.7.", "5.1.1"].iter().all(|status| failed.matches(status).count() <= 1), "{failed}");
         }
     }
     assert!(mail.try_next().is_none(), "it sends nothing");

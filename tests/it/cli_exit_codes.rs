@@ -92,6 +92,13 @@ fn wrong_command_lines_are_explained() {
         ("nothing_to_set", vec!["subject", "set", "alice"]),
         ("unknown_state", vec!["deliveries", "list", "--state", "lost"]),
         ("bad_day", vec!["alerts", "--day", "yesterday"]),
+        ("subject_without_its_option", vec!["alerts", "alice"]),
+        ("subject_of_a_list_below_a_verb", vec!["deliveries", "list", "--state", "dead", "alice"]),
+        ("subject_of_an_event", vec!["emit", "alice"]),
+        ("subject_named_already", vec!["emit", "--subject", "alice", "bob"]),
+        ("option_for_a_subject_that_stands_by_itself", vec!["usage", "--subject", "alice"]),
+        ("option_for_a_subject_below_a_verb", vec!["subject", "set", "--subject=alice", "--plan", "free"]),
+        ("surplus_word", vec!["top", "alice"]),
     ] {
         let finished = quotabell(arguments.iter().copied()).run();
         assert_eq!(finished.code, 2, "{arguments:?}: {}", finished.stderr);

@@ -1,6 +1,7 @@
 //! The daemon and a Redis that goes away, comes late, is full, evicts, follows another, or refuses the user.
 
 use crate::support;
+use crate::support::binary::quotabell;
 use crate::support::daemon::{Daemon, DaemonSetup, READY};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
@@ -135,6 +136,28 @@ async fn a_wrong_password_ends_the_start() {
         ended.expect_code(1, &["error: ", &server, "hint: check user and password in redis.url"]);
         assert!(!ended.log.contains("wr0ng"), "{}", ended.log);
     }
+}
+
+/// A port that is off by one reaches another server: whoever reads that an answer is not understood looks for a fault
+/// of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_no_redis_is_named() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let http = tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await });
+    let told = format!("what answers at {address} is no Redis: it does not speak the protocol");
+    for url in ["redis://", "redis://:s3cret@", "redis+sentinel://", "redis+cluster://"] {
+        let service = if url.contains("sentinel") { "/main" } else { "" };
+        let url = format!("{url}{address}{service}");
+        let ended = DaemonSetup::on(&url).run_to_its_end().await;
+        ended.expect_code(1, &["error: ", &told, "hint: is that the port of Redis?"]);
+        for verb in [&["subject", "list"][..], &["emit", "--subject", "alice"], &["check-config"]] {
+            let finished = quotabell(verb.iter().copied()).redis(&url).run();
+            assert_eq!(finished.code, 1, "{verb:?} {url}: {}", finished.stderr);
+            assert!(finished.stderr.contains(&told), "{verb:?} {url}: {}", finished.stderr);
+        }
+    }
+    http.abort();
 }
 
 /// An evicting Redis would take counters and flags away: refused at start, loud when it begins later.

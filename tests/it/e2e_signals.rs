@@ -75,14 +75,26 @@ async fn a_second_signal_ends_at_once_and_the_send_is_taken_up_at_the_next_start
         let Sending { outbox, mut daemon, gate, .. } = Sending::begin().await;
         daemon.signal(Signal::SIGTERM);
         daemon.says("draining").await;
-        daemon.signal(second);
         let error = "error: ended by a second signal before the drain was over";
         let hint = "hint: what was not settled is sent again by the next daemon, under the same id";
-        daemon.ended().await.expect_code(1, &[error, hint]);
+        daemon.ended_by(second).await.expect_code(1, &[error, hint]);
         let totals = outbox.assert_balanced().await;
         assert_eq!((totals.delivered, totals.pending), (0, 1), "the delivery is still due");
         gate.cancel();
     }
+}
+
+/// `timeout` signals its child and then the group that the child is in: nobody has asked twice, and the send would be
+/// repeated.
+#[tokio::test]
+async fn signals_that_come_together_are_one() {
+    let Sending { outbox, mut daemon, gate, .. } = Sending::begin().await;
+    daemon.signal(Signal::SIGTERM);
+    daemon.signal(Signal::SIGINT);
+    daemon.says("is taken for the same").await;
+    gate.cancel();
+    daemon.ended().await.expect_code(0, &["delivered", "drained"]);
+    assert_eq!(outbox.assert_balanced().await.delivered, 1);
 }
 
 /// A receiver that hangs must not hold a deployment up for longer than configured.

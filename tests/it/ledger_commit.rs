@@ -8,7 +8,7 @@ use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::batch::GROUP_ROWS_MAX;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::event_ids::NewEventIds;
-use quotabell::ledger::{Batch, CommitOutcome, Committer, EventIdDigest};
+use quotabell::ledger::{Batch, CommitAnswer, Committer, EventIdDigest};
 use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, keys};
 use quotabell::wire::xread::StreamReader;
 use quotabell::wire::{ErrorKind, RedisEndpoint, error_kind};
@@ -69,7 +69,7 @@ async fn a_batch_committed_twice_counts_once() {
     let batch = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
     ledger.committed(&batch).await;
     let before = ledger.dump().await;
-    assert_eq!(ledger.commit(&batch).await, CommitOutcome::Stale(batch.to));
+    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Stale(batch.to));
     assert_eq!(ledger.dump().await, before);
 }
 
@@ -82,7 +82,7 @@ async fn two_racing_workers_count_once() {
     let (a, b) =
         tokio::join!(ledger.commit(&batch), async { other.commit(&ledger.client, &batch).await.expect("answers") });
     assert_eq!(
-        [&a, &b].iter().filter(|answer| matches!(answer, CommitOutcome::Committed { .. })).count(),
+        [&a, &b].iter().filter(|answer| matches!(answer, CommitAnswer::Committed { .. })).count(),
         1,
         "{a:?} {b:?}"
     );
@@ -96,7 +96,7 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
     ledger.run::<u64>(&["XDEL", "usage", &batch.to.to_string()]).await;
     let before = ledger.dump().await;
-    assert_eq!(ledger.commit(&batch).await, CommitOutcome::Lost);
+    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Lost);
     assert_eq!(ledger.dump().await, before);
 }
 
@@ -133,7 +133,7 @@ async fn a_batch_is_not_committed_to_a_server_that_has_other_entries_under_its_i
     batch.server = Some(run_id(&primary).await);
     let before = successor.dump().await;
     let _reader = reader(&successor).await;
-    assert_eq!(successor.commit(&batch).await, CommitOutcome::Replaced);
+    assert_eq!(successor.commit(&batch).await, CommitAnswer::Replaced);
     assert_eq!(successor.dump().await, before);
     primary.committed(&batch).await;
 }
@@ -190,11 +190,11 @@ async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
 
     let tail = primary.batch(first.to, change("alice", 3, 8)).await;
     let before = replica.dump().await;
-    assert_eq!(replica.commit(&tail).await, CommitOutcome::Lost);
+    assert_eq!(replica.commit(&tail).await, CommitAnswer::Lost);
     assert_eq!(replica.dump().await, before);
     // Entries that came after the promotion don't make it this history either.
     let survivor = replica.batch(first.to, change("alice", 3, 4)).await;
-    assert_eq!(replica.commit(&tail).await, CommitOutcome::Lost);
+    assert_eq!(replica.commit(&tail).await, CommitAnswer::Lost);
     replica.committed(&survivor).await;
     assert_eq!(replica.count(&first).await, Some(4));
 }
@@ -206,7 +206,7 @@ async fn a_batch_read_too_long_ago_is_old() {
     let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
     batch.read_at = batch.read_at.plus(-5_500);
     let before = ledger.dump().await;
-    assert_eq!(ledger.commit(&batch).await, CommitOutcome::Old);
+    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Old);
     assert_eq!(ledger.dump().await, before);
 }
 
@@ -223,12 +223,12 @@ async fn a_counter_that_was_changed_by_hand_is_drift_and_nothing_is_written() {
         ledger.run::<u64>(&["HSET", &counter, "alice", held]).await;
         let before = ledger.dump().await;
         let drift = Drift { key: counter.clone(), subject: "alice".into(), held: held.into() };
-        assert_eq!(ledger.commit(&next).await, CommitOutcome::Drift(drift), "{held:?}");
+        assert_eq!(ledger.commit(&next).await, CommitAnswer::Drift(drift), "{held:?}");
         assert_eq!(ledger.dump().await, before, "{held:?}");
     }
     ledger.run::<u64>(&["HDEL", &counter, "alice"]).await;
     let drift = Drift { key: counter.clone(), subject: "alice".into(), held: "0".into() };
-    assert_eq!(ledger.commit(&next).await, CommitOutcome::Drift(drift), "it has gone");
+    assert_eq!(ledger.commit(&next).await, CommitAnswer::Drift(drift), "it has gone");
     ledger.run::<u64>(&["HSET", &counter, "alice", "3"]).await;
     ledger.committed(&next).await;
     assert_eq!(ledger.count(&next).await, Some(8));
@@ -257,7 +257,7 @@ async fn each_counter_of_a_hash_is_compared_at_some_time() {
             let batch =
                 ledger.batch_to(from, to, &[change(&one, units, units + 1), change(&other, units, units + 1)]).await;
             ledger.run::<u64>(&["HSET", &ledger.counter(&batch), changed, "700"]).await;
-            found = matches!(ledger.commit(&batch).await, CommitOutcome::Drift(drift) if drift.subject == *changed);
+            found = matches!(ledger.commit(&batch).await, CommitAnswer::Drift(drift) if drift.subject == *changed);
             if found {
                 ledger.run::<u64>(&["HSET", &ledger.counter(&batch), changed, &units.to_string()]).await;
                 break;
@@ -277,7 +277,7 @@ async fn a_counter_that_raises_an_alert_is_always_compared() {
         let to = ledger.add("alice").await;
         let batch = raising(ledger.batch_to(StreamId::ZERO, to, &[change(&one, 0, 8), change(&other, 0, 1)]).await, 80);
         ledger.run::<u64>(&["HSET", &ledger.counter(&batch), &one, "700"]).await;
-        assert!(matches!(ledger.commit(&batch).await, CommitOutcome::Drift(drift) if drift.subject == one));
+        assert!(matches!(ledger.commit(&batch).await, CommitAnswer::Drift(drift) if drift.subject == one));
     }
 }
 

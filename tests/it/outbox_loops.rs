@@ -42,13 +42,14 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
 #[tokio::test]
 async fn alerts_travel_from_the_outbox_to_their_contacts() {
     let outbox = Outbox::start();
-    let notifier =
-        FakeNotifier::new(|due| match (due.notification.subject().expect("an alert").as_str(), due.attempt) {
+    let notifier = FakeNotifier::new(|due| {
+        match (due.notification.subject().expect("an alert").as_str(), due.attempt_since_replay) {
             ("dies", _) => FakeAttempt::Die,
             ("muted", _) => FakeAttempt::Mute,
             ("retries", 1 | 2) => FakeAttempt::Retry,
             _ => FakeAttempt::Deliver,
-        });
+        }
+    });
     for name in ["fine", "dies", "muted", "retries"] {
         raised(&outbox, name, &[email(name), webhook(name)]).await;
     }
@@ -267,7 +268,8 @@ async fn contacts_are_rechecked_at_each_attempt() {
     old.id = quotabell::types::ContactId::from_stored("c_1");
     mended.id = old.id.clone();
     let alert = raised(&outbox, "alice", &[old.clone(), email("removed")]).await;
-    let notifier = FakeNotifier::new(|due| if due.attempt == 1 { FakeAttempt::Retry } else { FakeAttempt::Deliver });
+    let notifier =
+        FakeNotifier::new(|due| if due.attempt_since_replay == 1 { FakeAttempt::Retry } else { FakeAttempt::Deliver });
     outbox.fan_out_new(&alert, &[old, email("removed")]).await;
     // Between fan-out and attempt.
     outbox.set_contacts(&subject("alice"), &json(&[mended, email("present")])).await;

@@ -26,7 +26,7 @@ async fn a_lease_hides_the_delivery_until_it_ends() {
     let alert = one_due(&outbox).await;
     let first = outbox.lease("t", LONG).await;
     let leased = &first.leased[0];
-    assert_eq!((leased.attempts, leased.attempt, leased.first_attempt), (1, 1, first.now));
+    assert_eq!((leased.attempts, leased.attempt_since_replay, leased.first_attempt), (1, 1, first.now));
     assert_eq!(leased.lease_end, first.now.plus(600_000));
     assert_eq!((&leased.notification, &leased.contact), (&Ok(Notification::Alert(alert)), &email("a").id));
     assert_eq!(first.next_healthy, Some(leased.lease_end));
@@ -348,7 +348,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
 
     let lease = outbox.lease("again", LONG).await;
     let again = lease.leased.iter().find(|leased| leased.id == id).expect("due now");
-    assert_eq!((again.attempts, again.attempt, again.first_attempt), (4, 1, lease.now));
+    assert_eq!((again.attempts, again.attempt_since_replay, again.first_attempt), (4, 1, lease.now));
     settled(&outbox, again, &Settlement::Released(Duration::ZERO)).await;
     assert_eq!(
         outbox.field(&id, "first_attempt_at_ms").await,

@@ -10,7 +10,7 @@ use quotabell::ledger::event_ids::window_of;
 use quotabell::ledger::read_totals::{
     CounterQuery, RaisedRecords, RecordQuery, Replies, ask_counters, ask_records, counters_from, records_from,
 };
-use quotabell::ledger::{Batch, CommitOutcome, Committer, CountedEventIds};
+use quotabell::ledger::{Batch, CommitAnswer, Committer, CountedEventIds};
 use quotabell::types::{Instance, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 use quotabell::wire::RedisClient;
 
@@ -47,7 +47,7 @@ pub trait Store {
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry>;
     async fn counters(&mut self, queries: &[CounterQuery<'_>]) -> Vec<u64>;
     async fn records(&mut self, queries: &[RecordQuery<'_>]) -> Vec<RaisedRecords>;
-    async fn commit(&mut self, batch: &Batch) -> CommitOutcome;
+    async fn commit(&mut self, batch: &Batch) -> CommitAnswer;
     /// What commits have written.
     async fn stored(&mut self) -> Stored;
     /// Time passes, where the test has it in hand.
@@ -198,21 +198,21 @@ impl Store for MemoryStore {
         queries.iter().map(records).collect()
     }
 
-    async fn commit(&mut self, batch: &Batch) -> CommitOutcome {
+    async fn commit(&mut self, batch: &Batch) -> CommitAnswer {
         if self.kept.checkpoint != batch.from {
-            return CommitOutcome::Stale(self.kept.checkpoint);
+            return CommitAnswer::Stale(self.kept.checkpoint);
         }
         if self.kept.stream.binary_search_by_key(&batch.to, |entry| entry.id).is_err() {
-            return CommitOutcome::Lost;
+            return CommitAnswer::Lost;
         }
         if self.now_ms - batch.read_at.0 > i64::try_from(READ_AGE_MAX_MS).expect("seconds") {
-            return CommitOutcome::Old;
+            return CommitAnswer::Old;
         }
         if std::mem::take(&mut self.drifts) {
-            return CommitOutcome::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
+            return CommitAnswer::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
         }
         self.compare(batch);
-        CommitOutcome::Committed { not_raised: self.write(batch) }
+        CommitAnswer::Committed { not_raised: self.write(batch) }
     }
 
     async fn stored(&mut self) -> Stored {
@@ -343,7 +343,7 @@ impl Store for ServerStore {
         records_from(&mut replies, &self.keys, queries).expect("the records")
     }
 
-    async fn commit(&mut self, batch: &Batch) -> CommitOutcome {
+    async fn commit(&mut self, batch: &Batch) -> CommitAnswer {
         self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 

@@ -10,7 +10,7 @@ use quotabell::events::batch_builder::{BatchBounds, BatchBuilder, ReadEntry};
 use quotabell::events::held_state::{HeldState, Missing};
 use quotabell::events::read_ahead::ReadAhead;
 use quotabell::ledger::read_totals::RaisedRecords;
-use quotabell::ledger::{Batch, CommitOutcome, CountedEventIds, HeldTotals};
+use quotabell::ledger::{Batch, CommitAnswer, CountedEventIds, HeldTotals};
 use quotabell::subjects::{Plans, Profile, SettingsCache};
 use quotabell::types::{Instance, Keys, StreamId, UnixMs};
 
@@ -59,7 +59,7 @@ struct ReadMissing {
 enum InFlight {
     None,
     Sent(Batch),
-    Answered(CommitOutcome),
+    Answered(CommitAnswer),
 }
 
 /// What a worker may do next.
@@ -149,7 +149,7 @@ impl SimulatedWorker {
         }
     }
 
-    pub fn answered(&mut self, outcome: CommitOutcome) {
+    pub fn answered(&mut self, outcome: CommitAnswer) {
         if let Some(session) = &mut self.session {
             session.in_flight = InFlight::Answered(outcome);
         }
@@ -242,7 +242,7 @@ impl SimulatedWorker {
     pub fn hear(&mut self) -> bool {
         let Some(session) = &mut self.session else { return false };
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
-            InFlight::Answered(CommitOutcome::Committed { .. }) => true,
+            InFlight::Answered(CommitAnswer::Committed { .. }) => true,
             InFlight::Answered(_) => {
                 self.session = None;
                 false

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use quotabell::events::batch_builder::BatchBounds;
-use quotabell::ledger::{Batch, CommitOutcome};
+use quotabell::ledger::{Batch, CommitAnswer};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
@@ -205,15 +205,15 @@ impl<S: Store> SimulatedHistory<S> {
         }
     }
 
-    async fn arrive(&mut self, batch: &Batch) -> CommitOutcome {
+    async fn arrive(&mut self, batch: &Batch) -> CommitAnswer {
         let outcome = self.store.commit(batch).await;
         match &outcome {
-            CommitOutcome::Committed { .. } => self.met.committed += 1,
-            CommitOutcome::Stale(_) => self.met.stale += 1,
-            CommitOutcome::Lost => self.met.lost += 1,
-            CommitOutcome::Old => self.met.old += 1,
-            CommitOutcome::Drift(_) => self.met.drift += 1,
-            CommitOutcome::Recreated | CommitOutcome::Replaced => {
+            CommitAnswer::Committed { .. } => self.met.committed += 1,
+            CommitAnswer::Stale(_) => self.met.stale += 1,
+            CommitAnswer::Lost => self.met.lost += 1,
+            CommitAnswer::Old => self.met.old += 1,
+            CommitAnswer::Drift(_) => self.met.drift += 1,
+            CommitAnswer::Recreated | CommitAnswer::Replaced => {
                 panic!("nobody made the stream again, nor named a server")
             }
         }

@@ -232,6 +232,18 @@ impl Daemon {
         Ended { status, log }
     }
 
+    /// Signals it again and again, until that ends it: what comes soon after the first signal is taken for the same.
+    pub async fn ended_by(mut self, signal: Signal) -> Ended {
+        let address = self.http().await;
+        eventually("a second signal ends it", || async {
+            self.signal(signal);
+            http_get(address, "/healthz").await;
+            self.has_said("ended by a second signal").then_some(())
+        })
+        .await;
+        self.ended().await
+    }
+
     /// Drains it and expects that all went well.
     pub async fn drain(self) {
         self.signal(Signal::SIGTERM);

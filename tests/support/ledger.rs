@@ -4,7 +4,7 @@ use quotabell::channels::Sample;
 use quotabell::config::Config;
 use quotabell::ledger::batch::{CounterGroup, MetricPeriod, NewAlert};
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
-use quotabell::ledger::{Batch, CommitOutcome, Committer, RefusedEvent, Row};
+use quotabell::ledger::{Batch, CommitAnswer, Committer, RefusedEvent, Row};
 use quotabell::subjects::Plans;
 use quotabell::types::{
     Alert, AlertId, Day, Instance, Keys, Metric, Percent, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs, keys,
@@ -96,14 +96,14 @@ impl Ledger {
         batch
     }
 
-    pub async fn commit(&self, batch: &Batch) -> CommitOutcome {
+    pub async fn commit(&self, batch: &Batch) -> CommitAnswer {
         self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 
     /// Commits, and says which alerts were not raised.
     pub async fn committed(&self, batch: &Batch) -> Vec<usize> {
         match self.commit(batch).await {
-            CommitOutcome::Committed { not_raised } => not_raised,
+            CommitAnswer::Committed { not_raised } => not_raised,
             answer => panic!("{answer:?}"),
         }
     }

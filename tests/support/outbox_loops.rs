@@ -82,7 +82,7 @@ impl Notifier for FakeNotifier {
         let seen = SeenAttempt {
             delivery: due.delivery.clone(),
             address: due.contact.address().to_owned(),
-            attempt: due.attempt,
+            attempt: due.attempt_since_replay,
         };
         self.seen.lock().expect("no test holds it in a panic").push(seen);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;

@@ -130,8 +130,9 @@ fn refused(step: Step, answer: &Response) -> Refusal {
     // 421: the server is about to close. A yes of the wrong kind: nobody knows what the server does next.
     let sound = step.is_about_this_mail() && negative && code != 421;
     let connection = if sound { Connection::Sound } else { Connection::Broken };
-    let said = answer.message().collect::<Vec<_>>().join(" ");
-    let detail = enhanced_status(&said).filter(|_| negative).map(|status| format!(" {status}")).unwrap_or_default();
+    let status = answer.message().next().filter(|_| negative).and_then(enhanced_status);
+    let said = answer.message().map(|line| without(status, line)).collect::<Vec<_>>().join(" ");
+    let detail = status.map(|status| format!(" {status}")).unwrap_or_default();
     let failed = Outcome::failed(class_of(step, code), format!("SMTP {code}{detail} to {}", step.as_str()));
     let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
     let refusal = Refusal { outcome, step, connection };
@@ -165,4 +166,10 @@ fn enhanced_status(said: &str) -> Option<&str> {
     let parts: Vec<&str> = word.split('.').collect();
     let digits = |part: &&str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     (parts.len() == 3 && parts.iter().all(digits)).then_some(word)
+}
+
+/// A line of an answer without its enhanced status code, which the error names already: each line may begin with it.
+fn without<'a>(status: Option<&str>, line: &'a str) -> &'a str {
+    let rest = status.and_then(|status| line.trim_start().strip_prefix(status));
+    rest.filter(|rest| rest.is_empty() || rest.starts_with(' ')).map_or(line, str::trim_start)
 }

@@ -18,6 +18,9 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.
 const FIELDS: [&str; 6] = ["subject", "plan", "timezone", "billing_day", "thresholds", "locale"];
 
+/// The limits of all metrics in one object, in JSON Lines alone. A cell holds those of one metric.
+const LIMITS: &str = "limits";
+
 /// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRow {
@@ -233,6 +236,9 @@ fn known(name: &str) -> Result<(), String> {
     if fields.contains(&name) || name.starts_with(LIMIT_PREFIX) {
         return Ok(());
     }
+    if name == LIMITS {
+        return Err(format!("there is no field {name:?} in CSV: a metric has a column of its own, as limit:requests"));
+    }
     let near = nearest(name, &fields).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
     Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", fields.join(", ")))
 }
@@ -255,12 +261,14 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
     let object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).map_err(broken)?;
     let mut row = ImportRow::default();
     for (name, value) in object {
+        if name == LIMITS {
+            row.take_limits(value)?;
+            continue;
+        }
         known(&name)?;
         match value {
             Value::Array(items) if name == "thresholds" => row.take(&name, Some(joined(&name, items, ",")?))?,
-            Value::Array(items) if name.starts_with(LIMIT_PREFIX) => {
-                row.take(&name, Some(joined(&name, items, " ")?))?
-            }
+            value if name.starts_with(LIMIT_PREFIX) => row.take_limit(&name, value)?,
             Value::Array(items) if row.contacts.column(&name).is_some() => {
                 items.into_iter().try_for_each(|item| row.take(&name, plain(&name, item)?))?;
             }
@@ -289,6 +297,26 @@ fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String>
 }
 
 impl ImportRow {
+    /// Takes limits by metric, as the HTTP API and `--json` write them.
+    fn take_limits(&mut self, value: serde_json::Value) -> Result<(), String> {
+        match value {
+            serde_json::Value::Null => Ok(()),
+            serde_json::Value::Object(limits) => limits
+                .into_iter()
+                .try_for_each(|(metric, limit)| self.take_limit(&format!("{LIMIT_PREFIX}{metric}"), limit)),
+            _ => Err(format!("{LIMITS} must be an object of limits by metric, as {{\"requests\": 5000}}")),
+        }
+    }
+
+    /// Takes the limits of one metric: a number, text, or a list of those.
+    fn take_limit(&mut self, name: &str, value: serde_json::Value) -> Result<(), String> {
+        let limit = match value {
+            serde_json::Value::Array(items) => Some(joined(name, items, " ")?),
+            value => plain(name, value)?,
+        };
+        self.take(name, limit)
+    }
+
     /// Takes one cell. An empty one leaves its setting alone; it keeps its place among addresses and secrets.
     fn take(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
         if let Some(places) = self.contacts.column(name) {
@@ -370,6 +398,24 @@ mod tests {
         let mut column = |name| row.contacts.column(name).cloned().expect("a column");
         assert_eq!(column("webhook"), [Some("https://a.test".to_owned()), Some("https://b.test".to_owned())]);
         assert_eq!(column("webhook_secret"), [None, Some("whsec_b".to_owned())]);
+    }
+
+    /// What the HTTP API takes and `subject show --json` prints is not to be rewritten for an import.
+    #[test]
+    fn json_lines_take_limits_in_the_form_of_the_api() {
+        let row = |limits: &str| lines(&format!("{{\"subject\":\"a\",\"limits\":{limits}}}")).remove(0).1;
+        let limits = row(r#"{"requests":5000,"calls":["600/hour","7/day"],"images":null}"#).expect("a row").limits;
+        let taken: Vec<(&str, &str)> = limits.iter().map(|(metric, limit)| (metric.as_str(), limit.as_str())).collect();
+        assert_eq!(taken, [("calls", "600/hour 7/day"), ("requests", "5000")]);
+        assert!(row("null").expect("a row").limits.is_empty());
+        for bad in ["5000", "\"5000\"", "[5000]"] {
+            let error = row(bad).expect_err(bad);
+            assert_eq!(error, r#"limits must be an object of limits by metric, as {"requests": 5000}"#, "{bad}");
+        }
+        let twice = row("{\"requests\":1},\"limit:requests\":2").expect_err("which one?");
+        assert_eq!(twice, "limit:requests stands there twice");
+        let of_csv = ImportReader::new("subject,limits\na,5\n".as_bytes(), None).expect("readable").next_line();
+        assert!(of_csv.expect_err("no such column").to_string().ends_with("as limit:requests"));
     }
 
     /// JSON says the same with numbers and lists.
