@@ -347,7 +347,7 @@ async fn what_a_delivery_waits_for_is_said() {
     let mut rows: Vec<&str> = told.stdout.lines().collect();
     rows[1..].sort_unstable();
     hide_what_varies().bind(|| insta::assert_snapshot!("waits", format!("{}\n\n{}", rows.join("\n"), told.stderr)));
-    let shown = quotabell(["deliveries", "list"]).redis(&outbox.server.url()).print_on_terminal();
+    let shown = quotabell(["deliveries", "list"]).redis(&outbox.server.url()).env("NO_COLOR", "1").print_on_terminal();
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
     let listed = run(&outbox.server, "deliveries list --json --channel webhook").expect_json();
     let probes: BTreeSet<i64> = listed.iter().filter_map(|one| one["next_probe_ms"].as_i64()).collect();
