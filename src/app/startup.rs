@@ -7,6 +7,7 @@ use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
 use crate::migration;
 use crate::subjects::Plans;
+use crate::types::text::quantity;
 use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::endpoint::Deployment;
@@ -273,7 +274,10 @@ fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), StartupErro
 
 fn other_count(checkpoint: &str, begun: u32, count: u32) -> StartupError {
     StartupError {
-        problem: format!("{checkpoint} counts {begun} partitions, stream.partitions is {count}"),
+        problem: format!(
+            "{checkpoint} counts {}, stream.partitions is {count}",
+            quantity(begun, "partition", "partitions")
+        ),
         hint: format!(
             "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
         ),

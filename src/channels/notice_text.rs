@@ -8,6 +8,7 @@ use minijinja::{Environment, Value, context};
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
+use crate::types::text::quantity;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
 /// A text with what it is about.
@@ -75,14 +76,13 @@ pub(super) fn disabled_sample() -> DisabledNotice {
 pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
     let DailyDigest { from_ms, until_ms, dead, dead_first, waiting, waiting_first, .. } = digest;
     let mut text = format!("From {} to {}:\n\n", minute(*from_ms), minute(*until_ms));
-    let _ = writeln!(text, "{dead} {} given up.", if *dead == 1 { "delivery was" } else { "deliveries were" });
+    let _ = writeln!(text, "{} given up.", quantity(*dead, "delivery was", "deliveries were"));
     for DeadDelivery { id, subject, channel, error, at_ms } in dead_first {
         let subject = if subject.is_empty() { "-" } else { subject };
         let _ = writeln!(text, "  {}  {subject}  {}: {error}  {id}", minute(*at_ms), channel.as_str());
     }
     let _ = write!(text, "{}", more(*dead, dead_first.len()));
-    let _ =
-        writeln!(text, "\n{waiting} {} without a contact.", if *waiting == 1 { "alert waits" } else { "alerts wait" });
+    let _ = writeln!(text, "\n{} without a contact.", quantity(*waiting, "alert waits", "alerts wait"));
     for subject in waiting_first {
         let _ = writeln!(text, "  {subject}");
     }
@@ -91,7 +91,9 @@ pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
         "\n`quotabell deliveries list --state dead` lists the first, \
          `quotabell deliveries list --state pending --channel none` the others."
     );
-    NoticeText { heading: format!("quotabell: {dead} dead deliveries, {waiting} alerts without a contact"), text }
+    let dead = quantity(*dead, "dead delivery", "dead deliveries");
+    let waiting = quantity(*waiting, "alert", "alerts");
+    NoticeText { heading: format!("quotabell: {dead}, {waiting} without a contact"), text }
 }
 
 fn more(all: u64, shown: usize) -> String {
@@ -146,7 +148,7 @@ mod tests {
             waiting: 1,
             waiting_first: vec!["bob".parse().expect("legal")],
         });
-        assert_eq!(notice.heading, "quotabell: 3 dead deliveries, 1 alerts without a contact");
+        assert_eq!(notice.heading, "quotabell: 3 dead deliveries, 1 alert without a contact");
         let expected = "From 2026-11-21 08:37 UTC to 2026-11-22 08:37 UTC:\n\n3 deliveries were given up.\n  \
              2026-11-21 08:37 UTC  alice  email: SMTP 550  delivery_6f1e\n  \
              2026-11-21 08:37 UTC  -  email: SMTP 550  delivery_6f1e\n  and 1 more\n\n\

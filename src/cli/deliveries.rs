@@ -9,7 +9,7 @@ use super::context::CliContext;
 use crate::contacts::Contact;
 use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, print_list, say};
+use crate::terminal::output::{self, Format, FormatArgs, print_list, say};
 use crate::views::{DeliveryIdPrefix, deliveries};
 
 pub mod act;
@@ -60,7 +60,8 @@ pub enum DeliveriesAction {
 #[derive(Debug, Args)]
 #[command(
     after_help = "A delivery stays listed for 14 days after its end. The table shows the first digits of each id; `show` and `replay` \
-    take them.
+    take them. TYPE is what a delivery carries: an alert, a verification, the notice contact_disabled or a digest. NEXT DUE is \
+    `circuit` where it waits behind an open circuit, and `contact` where its subject has nobody who could be told.
 
 Examples:
   quotabell deliveries list
@@ -105,7 +106,7 @@ Examples:
 
 /// The end of the help of `deliveries retry`.
 const RETRY_HELP: &str = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
-    open, one attempt is made there now. One that is being attempted right now is left alone.
+    open, one attempt is made there now: the others leave when it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
 
 Examples:
   quotabell deliveries retry 6f1ed002
@@ -175,7 +176,11 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
     let listed = redis.explained(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
-    print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))
+    print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))?;
+    if format.format() == Format::Table {
+        rows::open_circuits(&rows::circuits_of(&listed, now), now).iter().for_each(say);
+    }
+    Ok(())
 }
 
 async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact]) -> anyhow::Result<()> {
@@ -190,7 +195,8 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
             "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
         ));
     };
-    output::print(&args.format, &detail, |output| rows::print_detail(&detail, output))
+    let now = redis.server_time().await?;
+    output::print(&args.format, &detail, |output| rows::print_detail(&detail, now, output))
 }
 
 async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {

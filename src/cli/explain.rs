@@ -58,6 +58,13 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
     };
     let explained = match asked.await {
         Err(ExplainError::Redis(error)) => redis.explained("explain", Err(error))?,
+        Err(error @ ExplainError::NothingNamed(_)) => {
+            return Err(hint::failed(
+                error,
+                "deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; with --subject \
+                 any name is taken for a subject",
+            ));
+        }
         Err(error @ ExplainError::Ambiguous { .. }) => return Err(hint::usage(error, "give more digits")),
         Err(error) => {
             return Err(hint::failed(
@@ -68,7 +75,7 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
         Ok(explained) => explained,
     };
     output::print(&format, &explained, |output| {
-        explained.explanation.iter().try_for_each(|sentence| output.line(printable(sentence)))
+        explained.explanation.iter().try_for_each(|sentence| output.sentence(&printable(sentence)))
     })
 }
 

@@ -8,7 +8,7 @@ use super::context::CliContext;
 use crate::config::Config;
 use crate::migration::{Migrated, Migration, MigrationError};
 use crate::terminal::hint::{self, failed, usage};
-use crate::terminal::output::{self, FormatArgs, say};
+use crate::terminal::output::{self, FormatArgs, quantity, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint, error_kind};
 
@@ -70,14 +70,15 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
         Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys))
     };
     let (from, to) = (opened(&source, count)?, opened(&target, partitions)?);
-    say(format_args!("from {source} with {count} partitions to {target} with {partitions}"));
+    let of_source = quantity(count, "partition", "partitions");
+    say(format_args!("from {source} with {of_source} to {target} with {partitions}"));
     let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
     let migrated = migration.run(|step| say(step)).await.map_err(explained)?;
     let Migrated { elements, entries } = migrated;
     output::print(&format, &json!({"elements": elements, "entries": entries}), |output| {
         output.pairs(&[
             ("compared", format!("{elements} fields and members")),
-            ("appended", format!("{entries} entries of streams")),
+            ("appended", quantity(entries, "entry of streams", "entries of streams")),
             ("next", format!("set redis.url and stream.partitions = {partitions}, and start the daemons")),
         ])
     })

@@ -12,7 +12,8 @@ use super::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
 use super::subject_settings;
 use crate::channels::{self, ChannelDefinition, REGISTRY, Sample};
 use crate::config::Config;
-use crate::contacts::resolver::{ContactLookup, ContactResolver, ContactsSource, ResolvedContacts};
+use crate::contacts::resolver::{ContactResolver, ContactsSource, ResolvedContacts};
+use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::{Contact, masked_contact};
 use crate::subjects::Plans;
 use crate::terminal::hint;
@@ -37,14 +38,14 @@ Examples:
   quotabell send-test --webhook https://example.com/hook --webhook-secret whsec_...
   quotabell send-test --webhook https://hooks.slack.com/services/T0/B0/abc --format slack
   quotabell send-test --subject alice
-  quotabell send-test --subject alice --contact c_0123456789abcdef"
+  quotabell send-test --subject alice --contact a@b.test"
 )]
 pub struct SendTestArgs {
     /// To a contact of this subject; to its only one, unless --contact names it
     #[arg(long)]
     pub subject: Option<Subject>,
-    /// The id of the subject's contact
-    #[arg(long, value_name = "ID", requires = "subject", conflicts_with_all = NamedAddresses::flags())]
+    /// The subject's contact: its id, the beginning of its id, or its address
+    #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = NamedAddresses::flags())]
     pub contact: Option<String>,
     /// To this address.
     #[command(flatten)]
@@ -129,8 +130,9 @@ fn own_time() -> UnixMs {
     UnixMs(chrono::Utc::now().timestamp_millis())
 }
 
-/// The subject's only contact, or the one of this id; fallback contacts where it has none of its own, as for an alert.
-async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
+/// The subject's only contact, or the one that is named; fallback contacts where it has none of its own, as for an
+/// alert.
+async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config).await?;
     let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone());
     let contacts = match resolver.contacts_of(redis.client(), subject).await {
@@ -143,7 +145,7 @@ async fn of_subject(subject: &Subject, id: Option<&str>, config: &Config) -> any
     }
     let source = contacts.source;
     let own = if contacts.unverified.is_empty() { "contact" } else { "verified contact" };
-    let contact = choose(subject, id, contacts)?;
+    let contact = choose(subject, named, contacts)?;
     if source == ContactsSource::Fallback {
         say(format_args!(
             "{subject} has no {own} of its own: contact {} of the fallback gets this message",
@@ -200,7 +202,7 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
     Ok(Sample { metric: metric.clone(), limit: *limit, ..sample })
 }
 
-fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {
+fn choose(subject: &Subject, text: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {
     let listed = || contacts.readable.iter().map(described).collect::<Vec<_>>().join(", ");
     let flags = NamedAddresses::flags().map(|flag| format!("--{flag}"));
     let ChannelDefinition { placeholder, .. } = REGISTRY[0];
@@ -209,24 +211,47 @@ fn choose(subject: &Subject, id: Option<&str>, contacts: ResolvedContacts) -> an
         flags[0],
         flags.join(" or ")
     );
-    if let Some(id) = id {
-        let id = ContactId::from_stored(id);
-        return match contacts.find(&id) {
-            ContactLookup::Found(contact) | ContactLookup::Disabled(contact) => Ok(contact),
-            _ if contacts.unverified.contains(&id) => {
+    if let Some(text) = text {
+        let known: Vec<&Contact> = contacts.readable.iter().chain(&contacts.disabled).collect();
+        return match select(&known, text) {
+            Ok(ids) if ids.len() == 1 => {
+                let meant = known.into_iter().find(|contact| contact.id == ids[0]);
+                Ok(meant.expect("it was selected").clone())
+            }
+            Ok(several) => Err(hint::usage(
+                format_args!("{} contacts of {subject} have this address", several.len()),
+                format_args!("name one by its id: it has {}", listed()),
+            )),
+            Err(error @ SelectContactError::Ambiguous { .. }) => {
+                Err(hint::usage(error, "name more of the id, or the address"))
+            }
+            Err(SelectContactError::NotFound(id)) if contacts.unverified.iter().any(|one| one.as_str() == id) => {
                 Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), unconfirmed()))
             }
-            _ if contacts.readable.is_empty() => {
+            Err(SelectContactError::NotFound(id)) if contacts.readable.is_empty() => {
                 Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
             }
-            _ => Err(hint::failed(format_args!("{subject} has no contact {id}"), format_args!("it has {}", listed()))),
+            Err(SelectContactError::NotFound(id)) => {
+                let whose = match contacts.source {
+                    ContactsSource::Own => "it has",
+                    ContactsSource::Fallback => "it has none of its own, and the fallback has",
+                };
+                Err(hint::failed(format_args!("{subject} has no contact {id}"), format_args!("{whose} {}", listed())))
+            }
         };
     }
-    match contacts.readable.as_slice() {
-        [contact] => Ok(contact.clone()),
-        [] => Err(nobody(subject, &contacts, &set_one)),
-        several => Err(hint::usage(
+    match (contacts.readable.as_slice(), contacts.source) {
+        ([contact], _) => Ok(contact.clone()),
+        ([], _) => Err(nobody(subject, &contacts, &set_one)),
+        (several, ContactsSource::Own) => Err(hint::usage(
             format_args!("{subject} has {} contacts: name one with --contact", several.len()),
+            format_args!("they are {}", listed()),
+        )),
+        (several, ContactsSource::Fallback) => Err(hint::usage(
+            format_args!(
+                "{subject} has no contact of its own that could be used, and the fallback has {}: name one with --contact",
+                several.len()
+            ),
             format_args!("they are {}", listed()),
         )),
     }

@@ -1,6 +1,5 @@
-//! Which stored contacts somebody means who names an id, the beginning of one, or an address. Pure.
+//! Which contacts of a subject somebody means who names an id, the beginning of one, or an address. Pure.
 
-use super::array::StoredContact;
 use super::{Contact, ContactOptions};
 use crate::types::ContactId;
 
@@ -16,7 +15,7 @@ pub enum SelectContactError {
 
 /// The ids of the contacts that `text` names: the one with this id, else those of this address, else the one whose id
 /// begins with it.
-pub fn select(contacts: &[StoredContact], text: &str) -> Result<Vec<ContactId>, SelectContactError> {
+pub fn select(contacts: &[&Contact], text: &str) -> Result<Vec<ContactId>, SelectContactError> {
     let with_id = ids(contacts, |contact| contact.id.as_str() == text);
     if !with_id.is_empty() {
         return Ok(with_id);
@@ -37,9 +36,9 @@ pub fn select(contacts: &[StoredContact], text: &str) -> Result<Vec<ContactId>, 
 }
 
 /// The ids of the contacts that are meant, each once.
-fn ids(contacts: &[StoredContact], is_meant: impl Fn(&Contact) -> bool) -> Vec<ContactId> {
+fn ids(contacts: &[&Contact], is_meant: impl Fn(&Contact) -> bool) -> Vec<ContactId> {
     let mut ids = Vec::new();
-    for StoredContact { contact, .. } in contacts {
+    for contact in contacts {
         if is_meant(contact) && !ids.contains(&contact.id) {
             ids.push(contact.id.clone());
         }
@@ -65,7 +64,8 @@ mod tests {
             {"id":"m","channel":"email","address":"c@b.test"}
         ]"#;
         let array = ContactArray::parse(stored.as_bytes()).expect("an array");
-        let ids = select(&array.contacts(), text)?;
+        let stored = array.contacts();
+        let ids = select(&stored.iter().map(|stored| &stored.contact).collect::<Vec<_>>(), text)?;
         Ok(ids.iter().map(ToString::to_string).collect())
     }
 

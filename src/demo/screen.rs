@@ -48,14 +48,26 @@ impl Screen {
 
     /// Tells about a part of the set-up.
     pub(super) fn set_up(&self, label: &str, what: impl fmt::Display) -> anyhow::Result<()> {
-        self.line(format_args!("{label:LABEL_WIDTH$}  {what}"))
+        self.labelled(&format!("{label:LABEL_WIDTH$}  "), LABEL_WIDTH + 2, &what.to_string())
     }
 
     /// Says what has happened, and when.
     pub(super) fn say(&self, color: Color, label: &str, what: impl fmt::Display) -> anyhow::Result<()> {
         let label = self.styling.paint(color, format_args!("{label:LABEL_WIDTH$}"));
         let time = format!("{:5.1}s", self.elapsed().as_secs_f64());
-        self.line(format_args!("{}  {label}  {}", self.styling.paint(Color::Gray, time), printable(&what.to_string())))
+        let columns = time.len() + LABEL_WIDTH + 4;
+        let label = format!("{}  {label}  ", self.styling.paint(Color::Gray, time));
+        self.labelled(&label, columns, &printable(&what.to_string()))
+    }
+
+    /// Prints text behind a label of so many columns; a long one in lines that fit the terminal.
+    fn labelled(&self, label: &str, columns: usize, text: &str) -> anyhow::Result<()> {
+        if self.format == Format::Json {
+            return self.line(format_args!("{label}{text}"));
+        }
+        let mut output = Output::stdout();
+        output.behind(label, columns, text)?;
+        output.finish()
     }
 
     /// Shows the checks; a failure when one of them is wrong, which makes the exit code 1.

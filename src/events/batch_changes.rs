@@ -5,6 +5,7 @@ use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Reach, Threshold, next_threshold};
 use crate::ledger::totals::{RowKey, TotalRow};
+use crate::types::text::quantity;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
 
@@ -105,7 +106,8 @@ impl BatchChanges {
         let rows = subject.extra.rows();
         if let Some(row) = rows.iter().find(|row| totals.row(**row).total > UNITS_MAX - units.get()) {
             let left = UNITS_MAX - totals.row(*row).total;
-            let detail = format!("the counter would pass {UNITS_MAX}, {left} units fit");
+            let left = quantity(left, "unit fits", "units fit");
+            let detail = format!("the counter would pass {UNITS_MAX}, {left}");
             return Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail));
         }
         let mut is_due = false;

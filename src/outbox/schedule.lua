@@ -75,8 +75,6 @@ end
 
 local destinations = {}
 
--- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it:
--- in a cluster one may be elsewhere, which has to be found out before the first write.
 -- How long nobody made the attempt that was due through an open circuit, in ms: no daemon sent, or all were busy. What
 -- is late by less than this is no outage of ours.
 local PROBE_LATE = 60000
@@ -85,6 +83,8 @@ local function lateness(d, now)
   return late > PROBE_LATE and late or 0
 end
 
+-- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it:
+-- in a cluster one may be elsewhere, which has to be found out before the first write.
 local function destination_of(name)
   local known = destinations[name]
   if known then return known, known.failed end
@@ -202,9 +202,9 @@ local function learn(d, was_answered, now, probe_first, probe_max)
   d.bound = 1
 end
 
--- Stores what was learned, and says how many circuits opened, and how many closed.
+-- Stores what was learned, and returns the names of the destinations whose circuit opened, and of those whose closed.
 local function store_states()
-  local opened, closed = 0, 0
+  local opened, closed = {}, {}
   for _, d in pairs(destinations) do
     if d.has_changed then
       redis.call('HSET', d.key, 'bound', whole(d.bound), 'failures', whole(d.failures))
@@ -215,8 +215,8 @@ local function store_states()
       end
       redis.call('EXPIRE', d.key, STATE_TTL_S)
     end
-    if d.has_opened then opened = opened + 1 end
-    if d.has_closed then closed = closed + 1 end
+    if d.has_opened then opened[#opened + 1] = d.name end
+    if d.has_closed then closed[#closed + 1] = d.name end
   end
   return opened, closed
 end

@@ -17,7 +17,8 @@
 --   what the attempt told of its destination: 'answered', 'failed', or '' for nothing,
 --   what it told of its contact: 'reached', 'failing', or '' for nothing
 --
--- Returns {now ms, circuits that opened, circuits that closed, an answer for each lease}
+-- Returns {now ms, how many circuits opened, how many closed, the destination of each that opened, that of each that
+--         closed, an answer for each lease}
 --           'settled'     it stands
 --           'repeated'    an earlier call with this token stands, whose answer was lost: nothing written for it
 --           'stale'       another worker has leased the delivery since, or it was ended or replayed: nothing written
@@ -36,7 +37,7 @@ local now = now_ms()
 local refusal = schedule_refusal() or denied(ARGV[11] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
 
-local answers, leases, tokens = {whole(now), 0, 0}, {}, {}
+local answers, leases, tokens = {}, {}, {}
 for at = 13, #ARGV, 8 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
@@ -106,7 +107,7 @@ local function store(fields, field, value)
   fields[size + 1], fields[size + 2] = field, value
 end
 
-local clock, probe_first, probe_max = answers[1], tonumber(ARGV[9]), tonumber(ARGV[10])
+local clock, probe_first, probe_max = whole(now), tonumber(ARGV[9]), tonumber(ARGV[10])
 for _, lease in ipairs(leases) do
   local key, id, fields = lease.key, lease.id, {'settled_token', lease.token}
   if lease.attempt ~= '' then
@@ -137,7 +138,7 @@ for _, lease in ipairs(leases) do
     count(lease.outcome, 1)
   end
 end
-answers[2], answers[3] = store_states()
+local opened, closed = store_states()
 place_all(now)
 
 -- Ids older than the TTL whose hash is gone leave the lists. The old ones that stay (pending for weeks) must not hide
@@ -153,4 +154,8 @@ for i = 5, 6 do
     end
   end
 end
-return answers
+local reply = {clock, #opened, #closed}
+for _, list in ipairs({opened, closed, answers}) do
+  for _, item in ipairs(list) do reply[#reply + 1] = item end
+end
+return reply

@@ -8,7 +8,7 @@ use super::contact_health::ContactHealth;
 use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
 use super::{ENDED_DELIVERY_TTL, millis, schedule};
-use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Keys, Outcome, UnixMs};
+use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Destination, Keys, Outcome, UnixMs};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
@@ -126,10 +126,10 @@ pub enum SettleAnswer {
 pub struct SettledLeases {
     /// An answer for each lease.
     pub answers: Vec<SettleAnswer>,
-    /// Circuits that it opened.
-    pub circuits_opened: i64,
-    /// Circuits that it closed.
-    pub circuits_closed: i64,
+    /// The destinations whose circuits it opened.
+    pub circuits_opened: Vec<Destination>,
+    /// The destinations whose circuits it closed.
+    pub circuits_closed: Vec<Destination>,
 }
 
 /// A lease and how it ends.
@@ -180,11 +180,16 @@ pub async fn settle(
     let unknown =
         |answer: &str| OutboxError::Answer { operation: Operation::Settle, of: of(), answer: answer.to_owned() };
     let number = |text: &String| text.parse::<i64>().map_err(|_| unknown(text));
-    let [now, opened, closed, answers @ ..] = answer.as_slice() else { return Err(unknown(&answer.join(" "))) };
-    let (now, opened, closed) = (UnixMs(number(now)?), number(opened)?, number(closed)?);
+    let count = |text: &String| text.parse::<usize>().map_err(|_| unknown(text));
+    let [now, opened, closed, rest @ ..] = answer.as_slice() else { return Err(unknown(&answer.join(" "))) };
+    let (now, opened, closed) = (UnixMs(number(now)?), count(opened)?, count(closed)?);
+    let whole = || unknown(&answer.join(" "));
+    let (opened, rest) = rest.split_at_checked(opened).ok_or_else(whole)?;
+    let (closed, answers) = rest.split_at_checked(closed).ok_or_else(whole)?;
     if answers.len() != ends.len() {
-        return Err(unknown(&answers.join(" ")));
+        return Err(whole());
     }
+    let named = |names: &[String]| names.iter().map(|name| Destination::from_stored(name)).collect();
     let answer_of = |answer: &String| match answer.as_str() {
         "settled" => Ok(SettleAnswer::Done(now)),
         "repeated" => Ok(SettleAnswer::Repeated),
@@ -193,7 +198,7 @@ pub async fn settle(
         other => Err(unknown(other)),
     };
     let answers = answers.iter().map(answer_of).collect::<Result<_, _>>()?;
-    Ok(SettledLeases { answers, circuits_opened: opened, circuits_closed: closed })
+    Ok(SettledLeases { answers, circuits_opened: named(opened), circuits_closed: named(closed) })
 }
 
 /// The JSON of the attempt without its opening brace and its time, which only the script knows.

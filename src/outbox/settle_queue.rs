@@ -103,16 +103,17 @@ impl Settler {
     }
 }
 
-/// Said when a circuit changes, and not for each delivery behind it. Without the destination, which is an address.
+/// Said when a circuit changes, and not for each delivery behind it. A destination is an origin, without the path of
+/// the URL, which may be a secret.
 fn log_circuits(settled: &SettledLeases) {
     let SettledLeases { circuits_opened, circuits_closed, .. } = settled;
-    if *circuits_opened > 0 {
+    for destination in circuits_opened {
         tracing::warn!(
-            circuits = circuits_opened,
-            "circuit open: attempts at a destination failed several times in a row; its deliveries wait, and one is tried at growing intervals"
+            %destination,
+            "circuit open: attempts at this destination failed several times in a row; its deliveries wait, and one is tried at growing intervals"
         );
     }
-    if *circuits_closed > 0 {
-        tracing::info!(circuits = circuits_closed, "circuit closed: a destination answers again");
+    for destination in circuits_closed {
+        tracing::info!(%destination, "circuit closed: this destination answers again");
     }
 }

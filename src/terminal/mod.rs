@@ -4,3 +4,4 @@ pub mod hint;
 pub mod output;
 pub mod progress;
 pub mod table;
+pub mod wrap;

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::table::Styling;
 pub use super::table::Table;
-pub use crate::types::text::{lossless, printable};
+use super::wrap::{Margins, wrapped};
+pub use crate::types::text::{lossless, printable, quantity};
 
 /// `--json`, for verbs that print data.
 #[derive(Debug, Clone, Args)]
@@ -57,6 +58,24 @@ impl Output {
     /// Prints one line.
     pub fn line(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
         writeln!(self.to, "{line}").context(WRITE)
+    }
+
+    /// Prints a sentence, on a terminal in lines that fit it: those after the first are indented, so that it is seen
+    /// where the next one begins.
+    pub fn sentence(&mut self, text: &str) -> anyhow::Result<()> {
+        self.labelled("", Margins { first: 0, others: SENTENCE_INDENT, end: self.width }, text)
+    }
+
+    /// Prints text behind a label, on a terminal in lines that fit it and begin where the text does. `columns` is the
+    /// width of the label, which may hold what takes no room.
+    pub fn behind(&mut self, label: &str, columns: usize, text: &str) -> anyhow::Result<()> {
+        self.labelled(label, Margins { first: columns, others: columns, end: self.width }, text)
+    }
+
+    fn labelled(&mut self, label: &str, margins: Margins, text: &str) -> anyhow::Result<()> {
+        let lines = wrapped(text, margins);
+        self.line(format_args!("{label}{}", lines[0]))?;
+        lines[1..].iter().try_for_each(|line| self.line(line))
     }
 
     /// Prints text or bytes as they are.
@@ -130,6 +149,9 @@ pub fn say_empty(what: &str) {
         say(what);
     }
 }
+
+/// How far the lines of a sentence after its first are indented.
+const SENTENCE_INDENT: usize = 2;
 
 const WRITE: &str = "write to stdout";
 

@@ -111,7 +111,7 @@ impl Table {
     }
 
     /// The rows as lines, below the heading where that was not printed yet. `width` is that of the terminal.
-    pub(super) fn lines(&mut self, rows: &[Vec<String>], width: Option<usize>, styling: Styling) -> Vec<String> {
+    pub fn lines(&mut self, rows: &[Vec<String>], width: Option<usize>, styling: Styling) -> Vec<String> {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {

@@ -1,5 +1,7 @@
 //! Text that is shown to people: bytes that are no text, and URLs without their passwords. Pure.
 
+use std::fmt;
+
 use percent_encoding::percent_decode_str;
 use url::Url;
 
@@ -22,6 +24,12 @@ pub fn lossless(bytes: &[u8]) -> String {
 pub fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// A number with its noun: `1 delivery`, `2 deliveries`.
+pub fn quantity<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, several: &str) -> String {
+    let noun = if number == N::from(1) { one } else { several };
+    format!("{number} {noun}")
 }
 
 /// Whether a character does something to the text around it instead of standing in it: controls, separators of lines,
@@ -127,6 +135,14 @@ pub fn one_of(words: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// "1 deliveries" makes a reader doubt the number.
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!(quantity(1_usize, "delivery", "deliveries"), "1 delivery");
+        assert_eq!(quantity(0_u64, "alert waits", "alerts wait"), "0 alerts wait");
+        assert_eq!(quantity(21_u64, "unit", "units"), "21 units");
+    }
 
     /// Refused events hold whatever a producer sent.
     #[test]

@@ -33,6 +33,14 @@ pub struct UsageView {
     pub unreadable: Vec<FieldError>,
 }
 
+impl UsageView {
+    /// Whether anything was counted or raised in the periods that it shows.
+    pub fn has_counts(&self) -> bool {
+        let mut windows = self.metrics.iter().flat_map(|metric| &metric.windows);
+        windows.any(|window| window.used.is_some_and(|used| used > 0) || !window.alerts.is_empty())
+    }
+}
+
 /// The usage of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricUsageView {
@@ -87,6 +95,10 @@ pub struct UsageAlertView {
     pub id: AlertId,
     /// The threshold that was reached.
     pub threshold_percent: Percent,
+    /// The same in units, of the limit in force then.
+    pub threshold_units: u64,
+    /// The limit in force then, units.
+    pub limit: u64,
     /// When it was raised.
     pub raised_at: Rfc3339,
     /// The same in milliseconds.
@@ -192,7 +204,7 @@ impl JudgedAt<'_> {
 }
 
 impl From<Alert> for UsageAlertView {
-    fn from(Alert { id, threshold_percent, raised_at_ms, .. }: Alert) -> Self {
-        Self { id, threshold_percent, raised_at: Rfc3339(raised_at_ms), raised_at_ms }
+    fn from(Alert { id, threshold_percent, threshold_units, limit, raised_at_ms, .. }: Alert) -> Self {
+        Self { id, threshold_percent, threshold_units, limit, raised_at: Rfc3339(raised_at_ms), raised_at_ms }
     }
 }

@@ -2,13 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::books::{ids, run, with_dead};
-use crate::support::outbox::{LONG, Outbox, alert, delivery, email, outcome, settle, subject, webhook};
+use crate::support::binary::quotabell;
+use crate::support::books::{hide_what_varies, ids, run, with_dead};
+use crate::support::outbox::{
+    EXPIRES_AT, LONG, Outbox, alert, delivery, email, outcome, settle, subject, waiting_delivery, webhook,
+};
 use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::{Contact, Endpoint};
-use quotabell::outbox::Settlement;
-use quotabell::types::{Alert, DeliveryId, Mute, Outcome, OutcomeClass};
+use quotabell::outbox::{NewDelivery, Settlement, enqueue};
+use quotabell::types::{
+    Alert, Channel, DeliveryId, DisableReason, DisabledNotice, DisabledState, Mute, Notification, Outcome,
+    OutcomeClass, UnixMs,
+};
 use serde_json::{Value, json};
 
 /// A list that ends at a page's end would hide the rest; --limit takes the newest.
@@ -314,6 +320,109 @@ async fn a_request_for_consent_is_shown_as_what_it_is() {
     assert_eq!(shown[0]["verification"]["expires_at"], json!("1970-01-01T00:00:02.000Z"));
     assert_eq!((&shown[0]["alert"], &shown[0]["contact"]["id"]), (&Value::Null, &json!("c_1")));
     assert!(run(&outbox.server, "deliveries show abab").expect_done().contains("\nverification  verification_1\n"));
+}
+
+/// "now" for what waits behind a circuit, and a time for what waits for a contact, make an operator look for a fault
+/// where none is.
+#[tokio::test]
+async fn what_a_delivery_waits_for_is_said() {
+    let outbox = Outbox::start();
+    let alice = subject("a-customer-with-a-long-name");
+    outbox.fan_out_new(&alert(&alice, 80), &[webhook("open"), webhook("probed"), email("a")]).await;
+    outbox.fan_out_new(&alert(&alice, 100), &[]).await;
+    let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(0) };
+    let address = "https://gone.test/".to_owned();
+    let notice = DisabledNotice::new(&alice, &webhook("gone").id, (Channel::Webhook, address), state);
+    let notification = Notification::ContactDisabled(notice);
+    let new = NewDelivery { notification: &notification, contact: &email("b") };
+    let notice = enqueue(&outbox.client, &outbox.keys, new).await.expect("it works").id;
+    let now = outbox.totals().await.now;
+    for (name, probe) in [("open", now.plus(600_900)), ("probed", UnixMs(1000))] {
+        let state = format!("{}https://{name}.test", outbox.keys.destination_prefix());
+        let probe = probe.0.to_string();
+        let () = outbox.run("HSET", &[state.as_str(), "failures", "5", "probe_at_ms", &probe]).await;
+    }
+    let told = run(&outbox.server, "deliveries list");
+    // In the order of the ids, which are the same on every day: several are made in one millisecond.
+    let mut rows: Vec<&str> = told.stdout.lines().collect();
+    rows[1..].sort_unstable();
+    hide_what_varies().bind(|| insta::assert_snapshot!("waits", format!("{}\n\n{}", rows.join("\n"), told.stderr)));
+    let shown = quotabell(["deliveries", "list"]).redis(&outbox.server.url()).env("NO_COLOR", "1").print_on_terminal();
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let listed = run(&outbox.server, "deliveries list --json --channel webhook").expect_json();
+    let probes: BTreeSet<i64> = listed.iter().filter_map(|one| one["next_probe_ms"].as_i64()).collect();
+    assert_eq!(probes, BTreeSet::from([1000, now.plus(600_900).0]));
+    let show = |id: &DeliveryId| run(&outbox.server, &format!("deliveries show {id}")).expect_done();
+    for (contact, expected) in [
+        (
+            webhook("open"),
+            format!(
+                "\nnext due     behind the open circuit of https://open.test: one attempt is made there at {}\n",
+                now.plus(600_900)
+            ),
+        ),
+        (
+            webhook("probed"),
+            "\nnext due     behind the open circuit of https://probed.test: one attempt is made there now\n".to_owned(),
+        ),
+        (email("a"), "\nnext due     now, since ".to_owned()),
+    ] {
+        let shown = show(&delivery(&alert(&alice, 80), &contact));
+        assert!(shown.contains(&expected), "{shown}");
+    }
+    let waiting = show(&waiting_delivery(&alert(&alice, 100)));
+    let expires = format!("\nnext due     once the subject has a contact; expires at {EXPIRES_AT}\n");
+    assert!(waiting.contains(&expires), "{waiting}");
+    let shown = show(&notice);
+    let about = format!("\nabout        contact {} (webhook https://gone.test/)\n", webhook("gone").id);
+    assert!(shown.contains("\ntype         contact_disabled\n") && shown.contains(&about), "{shown}");
+    assert!(shown.contains("\ndisabled     gone (HTTP 410) at 1970-01-01T00:00:00.000Z\n"), "{shown}");
+}
+
+/// Whoever retries a backlog must not take one attempt for all of them.
+#[tokio::test]
+async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
+    let outbox = Outbox::start();
+    for name in ["alice", "bob"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[webhook("open")]).await;
+    }
+    outbox.fan_out_new(&alert(&subject("carol"), 80), &[email("a")]).await;
+    let state = format!("{}https://open.test", outbox.keys.destination_prefix());
+    let open = async || {
+        let far = outbox.totals().await.now.plus(600_900).0.to_string();
+        let () = outbox.run("HSET", &[state.as_str(), "failures", "5", "probe_at_ms", &far]).await;
+    };
+    open().await;
+    let told = run(&outbox.server, "deliveries retry --all");
+    assert_eq!(
+        told.stderr,
+        "the circuit of https://open.test is open: one attempt is made there now\n\
+         the others leave once an attempt there succeeds; each that fails makes the time until the next longer\n"
+    );
+    let rows: BTreeSet<&str> =
+        told.stdout.lines().skip(1).filter_map(|line| line.split_once("  ")).map(|(_, said)| said).collect();
+    assert_eq!(rows, BTreeSet::from(["retried", "retried, behind an open circuit"]), "{}", told.told());
+    open().await;
+    let told = run(&outbox.server, "deliveries retry --all --json").expect_json();
+    let circuits: Vec<&Value> = told.iter().filter_map(|one| one.get("circuit")).collect();
+    assert_eq!((circuits, told.len()), (vec![&json!("open"), &json!("open")], 3));
+    assert!(told.iter().all(|one| one["result"] == "retried"), "{told:?}");
+    // A replay leaves the circuit as it is.
+    open().await;
+    let leased = outbox.lease_one("t", LONG).await;
+    let end = Settlement::Dead(outcome(OutcomeClass::Permanent));
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &end).await.expect("settles");
+    let destination = outbox.field(&leased.id, "destination").await;
+    assert_eq!(destination.as_deref(), Some("email"), "nothing leaves behind the circuit");
+    let hash = outbox.keys.delivery(&leased.id);
+    let () = outbox.run("HSET", &[hash.as_str(), "destination", "https://open.test"]).await;
+    let told = run(&outbox.server, &format!("deliveries replay {}", leased.id));
+    assert!(told.stdout.ends_with("  replayed, behind an open circuit\n"), "{}", told.told());
+    let said = "the circuit of https://open.test is open: one attempt is made there in 10m\n";
+    assert!(told.stderr.starts_with(said), "{}", told.told());
+    // One is one.
+    let one = run(&outbox.server, &format!("deliveries cancel --dry-run {}", leased.id));
+    assert_eq!(one.told(), "1 delivery would be cancelled\nexit 0");
 }
 
 /// A mistyped id must not look like a delivery without attempts.

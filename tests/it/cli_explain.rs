@@ -12,8 +12,11 @@ use crate::support::outbox::{
 use crate::support::recorded_usage::RecordedUsage;
 use crate::support::table::Table;
 use quotabell::contacts::Contact;
-use quotabell::outbox::{DeliveryAction, FanOutSource, Settlement, act, pause, resume};
-use quotabell::types::{Alert, DeliveryId, DisableReason, DisabledState, Mute, Outcome, OutcomeClass, UnixMs};
+use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
+use quotabell::types::{
+    Alert, Channel, DeliveryId, DisableReason, DisabledNotice, DisabledState, Mute, Notification, Outcome,
+    OutcomeClass, RaisedRecord, UnixMs,
+};
 use quotabell::wire::Partitions;
 use serde_json::json;
 
@@ -143,11 +146,90 @@ async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() 
         let explained = run(&outbox.server, &format!("explain {}", alert.id)).expect_done();
         assert!(explained.contains(said), "{explained}");
     }
-    for unknown in ["delivery_00000000", "alert_00000000", "delivery_x"] {
+}
+
+/// An id that was mistyped or is no longer kept must not be explained as a subject that has used nothing.
+#[tokio::test]
+async fn an_id_that_is_not_kept_is_no_subject() {
+    let outbox = Outbox::start();
+    let whole = "0".repeat(32);
+    for unknown in ["delivery_00000000", "alert_00000000", "delivery_x", "alert_", "00000000", &whole] {
         let refused = run(&outbox.server, &format!("explain {unknown}"));
-        let is_subject = unknown.ends_with('x');
-        assert_eq!(refused.code, i32::from(!is_subject), "{unknown}: {}", refused.told());
+        assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{unknown}: {}", refused.told());
+        assert!(refused.stderr.contains("14 days after their end"), "{}", refused.stderr);
     }
+    insta::assert_snapshot!(run(&outbox.server, "explain deadbeef").told(), @"
+    error: no delivery or alert that is kept has the id deadbeef, and no subject of this name has settings, counts, alerts or deliveries
+    hint: deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; with --subject any name is taken for a subject
+    exit 1
+    ");
+    // Whoever asks about a subject is told of one, also before it appears.
+    for line in ["explain --subject deadbeef", "explain alice"] {
+        let told = run(&outbox.server, line).expect_done();
+        assert!(told.starts_with("Nothing is stored of ") && told.contains(" has plan free"), "{told}");
+    }
+    // Subjects may have such names: anything that is stored of one makes it known.
+    let now = outbox.totals().await.now;
+    let yesterday = quotabell::types::Day::in_utc(now).and_then(|day| day.before(1)).expect("a day");
+    let counted =
+        outbox.keys.usage(&"requests".parse().expect("legal"), yesterday, quotabell::types::keys::bucket("0badcafe"));
+    let () = outbox.run("SADD", &[outbox.keys.metrics(yesterday).as_str(), "requests"]).await;
+    let () = outbox.run("HSET", &[counted.as_str(), "0badcafe", "7"]).await;
+    let () = outbox.run("HSET", &[outbox.keys.subject(&subject("deadbeef")).as_str(), "plan", "free"]).await;
+    outbox.fan_out_new(&alert(&subject("12345678"), 80), &[]).await;
+    for known in ["0badcafe", "deadbeef", "12345678"] {
+        let told = run(&outbox.server, &format!("explain {known}")).expect_done();
+        assert!(told.starts_with(&format!("{known} has plan free")), "{told}");
+    }
+}
+
+/// Whoever asks what happens next must be told that nothing goes to a contact which is muted, disabled or gone.
+#[tokio::test]
+async fn contacts_that_get_nothing_are_told_with_the_reason() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let (muted, gone, left) = (webhook("muted"), webhook("gone"), email("left"));
+    let raised = alert(&alice, 80);
+    outbox.fan_out_new(&raised, &[muted.clone(), gone.clone(), left.clone()]).await;
+    let mute = Mute { until: None, reason: Some("new office".to_owned()) };
+    let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(0) };
+    let stored_now = [
+        Contact { mute: Some(mute), ..muted.clone() },
+        Contact { disabled: Some(state.clone()), ..gone.clone() },
+        email("new"),
+    ];
+    outbox.set_contacts(&alice, &stored(&stored_now)).await;
+    let told = run(&outbox.server, "explain alice").expect_done();
+    for said in [
+        format!("\nIts alerts go to its contacts {} (email).\n", email("new").id),
+        format!("\nNothing goes to {} (webhook): it is muted: new office.\n", muted.id),
+        format!("\nNothing goes to {} (webhook): it is disabled, because its receiver is gone (HTTP 410)", gone.id),
+    ] {
+        assert!(told.contains(&said), "{said} is not in {told}");
+    }
+    // On a terminal a sentence goes on in the next line, indented.
+    let shown = quotabell(["explain", "alice"]).redis(&outbox.server.url()).print_on_terminal();
+    assert!(shown.lines().all(|line| line.trim_end().chars().count() <= 80), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("  ")), "{shown}");
+    let lost = "\nAt its next attempt nothing is sent there: the alert goes to the contacts that are there then";
+    for (contact, said, next) in [
+        (&muted, ", which is now muted: new office.\n", "\nAt its next attempt it ends muted.\n"),
+        (&gone, ", which is disabled, because its receiver is gone (HTTP 410).\n", lost),
+        (&left, ", which the subject does not have any more.\n", lost),
+    ] {
+        let told = run(&outbox.server, &format!("explain {}", delivery(&raised, contact))).expect_done();
+        assert!(told.contains(said) && told.contains(next), "{told}");
+    }
+    // A notice is no alert: it says what it is about.
+    let address = "https://gone.test/".to_owned();
+    let notice = DisabledNotice::new(&alice, &gone.id, (Channel::Webhook, address), state);
+    let notification = Notification::ContactDisabled(notice);
+    let new = NewDelivery { notification: &notification, contact: &email("new") };
+    let made = enqueue(&outbox.client, &outbox.keys, new).await.expect("it works");
+    let told = run(&outbox.server, &format!("explain {}", made.id)).expect_done();
+    let said =
+        format!("It is no alert but a notice: contact {} (webhook https://gone.test/) of alice was disabled", gone.id);
+    assert!(told.starts_with(&said), "{told}");
 }
 
 /// "No alert yet" must say what is missing, and who would hear of it.
@@ -210,6 +292,41 @@ async fn a_subject_is_told_what_became_of_its_alerts() {
     assert!(explained.contains(&format!("; `quotabell explain {}` says more.", first.id)), "{explained}");
     let none = format!("No delivery of it is there; `quotabell explain {}` says why.", second.id);
     assert!(explained.contains(&none), "{explained}");
+}
+
+/// After an upgrade at noon the alerts of the old limit and the new one must be told apart, in their order.
+#[tokio::test]
+async fn alerts_of_a_subject_name_their_limit_in_the_order_of_time() {
+    let outbox = Outbox::start();
+    let now = outbox.totals().await.now;
+    let today = quotabell::types::Day::in_utc(now).expect("a day");
+    let raised = |percent, limit: u64, seconds: i64| {
+        let of_today = crate::support::outbox::in_period(alert(&subject("alice"), percent), today);
+        let threshold_units = limit * u64::from(percent) / 100;
+        Alert { raised_at_ms: now.plus(1000 * seconds), limit, threshold_units, ..of_today }
+    };
+    record(&outbox.client, &raised(100, 5000, -20)).await;
+    let first = RaisedRecord::after(None, raised(80, 5000, -30));
+    let both = RaisedRecord::after(Some(first), raised(80, 20000, -10));
+    let (keys, bucket) = (&outbox.keys, quotabell::types::keys::bucket("alice"));
+    let of = &both.alert;
+    let hash = keys.raised(&of.metric, of.period, bucket);
+    let field = quotabell::types::Keys::raised_field(of.threshold_percent, &of.subject);
+    let json = serde_json::to_string(&both).expect("JSON");
+    let () = outbox.run("HSET", &[hash.as_str(), &field, &json]).await;
+    let told = run(&outbox.server, "explain alice").expect_done();
+    let alerts: Vec<&str> = told
+        .lines()
+        .filter(|line| line.starts_with("Alert "))
+        .filter_map(|line| line.split_once("Z: "))
+        .map(|(_, said)| said)
+        .collect();
+    let expected = [
+        "80% of the limit of 5000 units in the day was reached, which is 4000.",
+        "100% of the limit of 5000 units in the day was reached, which is 5000.",
+        "80% of the limit of 20000 units in the day was reached, which is 16000.",
+    ];
+    assert_eq!(alerts, expected);
 }
 
 /// The platform shows its customers why; what the receiver said is not for them.

@@ -123,10 +123,20 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     set(&redis, "alice", &["contacts", &unverified]).await;
     let new = run(&["--subject", "alice", "--contact", "c_new"]).run();
     assert!(new.code == 1 && new.stderr.contains("contact c_new of alice is not verified"), "{}", new.told());
+    set(&redis, "alice", &["contacts", "[]"]).await;
+    let hooks = ["/one", "/two"].map(|path| json!({"channel": "webhook", "url": receiver.url(path), "secret": SECRET}));
+    let fallback = run(&["--subject", "alice"]).env("QUOTABELL__FALLBACK__CONTACTS", json!(hooks).to_string()).run();
+    let said = "alice has no contact of its own that could be used, and the fallback has 2: name one with --contact";
+    assert!(fallback.code == 2 && fallback.stderr.contains(said), "{}", fallback.told());
+    set(&redis, "alice", &["contacts", &unverified]).await;
     told.add("an unverified contact", run(&["--subject", "alice"]).run().told());
     snapshot("contact_of_a_subject", told);
     set(&redis, "alice", &["contacts", &contacts]).await;
-    let two = run(&["--subject", "alice", "--contact", "c_two"]).run();
+    // As `contact mute` takes it: by its id, the beginning of it, or its address.
+    let unclear = run(&["--subject", "alice", "--contact", "c_"]).run();
+    assert!(unclear.code == 2 && unclear.stderr.contains("several contacts begin with"), "{}", unclear.told());
+    let address = receiver.url("/two");
+    let two = run(&["--subject", "alice", "--contact", &address]).run();
     assert!(two.code == 0 && two.stderr.contains("c_two is muted"), "{}", two.told());
     assert_eq!(receiver.next().await.uri.path(), "/two");
     assert!(receiver.try_next().is_none(), "a refused choice sends nothing");

@@ -28,7 +28,8 @@ fn raised(period: Period, percent: u16, limit: u64, raised_at_ms: UnixMs) -> Ale
 
 fn of_alert(alert: &Alert) -> Value {
     json!({
-        "id": alert.id, "threshold_percent": alert.threshold_percent,
+        "id": alert.id, "threshold_percent": alert.threshold_percent, "threshold_units": alert.threshold_units,
+        "limit": alert.limit,
         "raised_at": alert.raised_at_ms.to_string(), "raised_at_ms": alert.raised_at_ms,
     })
 }

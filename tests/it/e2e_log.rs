@@ -6,7 +6,7 @@ use crate::support::outbox::Outbox;
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
-use quotabell::demo::receivers::HttpCatcher;
+use quotabell::demo::receivers::{Answer, HttpCatcher};
 use serde_json::Value;
 
 fn fields(line: &str) -> Value {
@@ -39,4 +39,30 @@ async fn fields_have_their_kind_and_causes_are_said_once() {
         }
         assert!(line.get("source").is_none_or(|source| Some(source) != line.get("error")), "{line}");
     }
+}
+
+/// An operator must learn which receiver is down; a path may be a secret, and the log is read by many.
+#[tokio::test]
+async fn the_log_names_the_destination_whose_circuit_opens_and_closes() {
+    let outbox = Outbox::on(RedisServer::start());
+    let catcher = HttpCatcher::start((0..5).map(|_| Answer::status(503))).await.expect("a receiver");
+    let url = catcher.url("/secret-path");
+    let contacts = serde_json::json!([{"id": "c", "channel": "webhook", "url": url, "secret": secret(1)}]);
+    for name in ["a", "b", "c", "d", "e"] {
+        outbox.set_contacts(&support::outbox::subject(name), &contacts.to_string()).await;
+    }
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__LOG__FORMAT", "json");
+    let mut daemon = setup.spawn();
+    daemon.says(READY).await;
+    for name in ["a", "b", "c", "d", "e"] {
+        let _: String = outbox.run("XADD", &["usage", "*", "subject", name, "units", "4000"]).await;
+    }
+    let destination = url.trim_end_matches("/secret-path");
+    for said in ["circuit open: ", "circuit closed: "] {
+        let line = fields(&daemon.says(said).await);
+        assert_eq!(line["destination"], destination, "{line}");
+    }
+    daemon.signal(Signal::SIGTERM);
+    let ended = daemon.ended().await;
+    assert!(!ended.log.contains("secret-path"), "{}", ended.log);
 }

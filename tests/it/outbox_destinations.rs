@@ -16,7 +16,7 @@ use quotabell::outbox::{
     DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
     LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
 };
-use quotabell::types::{DeliveryId, Outcome, OutcomeClass, Secret, UnixMs};
+use quotabell::types::{DeliveryId, Destination, Outcome, OutcomeClass, Secret, UnixMs};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -392,13 +392,14 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
         outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
     }
     let (state, destination) = (format!("{}https://a.test", outbox.keys.destination_prefix()), "https://a.test");
+    let here = Destination::from_stored(destination);
     let calls = std::cell::Cell::new(0);
     let lease_all = async || -> Vec<LeasedDelivery> {
         calls.set(calls.get() + 1);
         let token = format!("t{}", calls.get());
         lease(&outbox.client, &outbox.keys, all_due(&token, LONG)).await.expect("the lease works").leased
     };
-    let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (i64, i64) {
+    let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (Vec<Destination>, Vec<Destination>) {
         let ends =
             [LeaseEnd { id: &leased.id, channel: leased.channel, token: &leased.token, settlement: &settlement }];
         let config = delivery_config(1);
@@ -412,7 +413,8 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     for attempt in 1..=5 {
         let leased = lease_all().await;
         assert_eq!(leased.len(), 1, "attempt {attempt}");
-        assert_eq!(end(&leased[0], failed()).await, (i64::from(attempt == 5), 0));
+        let opened = if attempt == 5 { vec![here.clone()] } else { Vec::new() };
+        assert_eq!(end(&leased[0], failed()).await, (opened, Vec::new()));
     }
     assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 0, unhealthy: 0, open: 1 });
     let circuit = async || -> i64 {
@@ -432,12 +434,13 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     let_probe_come().await;
     let leased = lease_all().await;
     assert_eq!(leased.len(), 1, "one probe");
-    assert_eq!(end(&leased[0], failed()).await, (0, 0));
+    assert_eq!(end(&leased[0], failed()).await, (Vec::new(), Vec::new()));
     assert!((30_001..=60_000).contains(&circuit().await), "in 60 s");
     // Success closes it.
     let_probe_come().await;
     let leased = lease_all().await;
-    assert_eq!(end(&leased[0], Settlement::Delivered(outcome(OutcomeClass::Delivered))).await, (0, 1));
+    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
+    assert_eq!(end(&leased[0], delivered).await, (Vec::new(), vec![here]));
     assert_eq!(outbox.totals().await.destinations, DestinationCounts { healthy: 1, unhealthy: 0, open: 0 });
     assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
 }
@@ -453,7 +456,7 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
     outbox.trust("https://a.test").await;
     let leased = lease(&outbox.client, &outbox.keys, all_due("t1", LONG)).await.expect("the lease works").leased;
     let (failing, reached) = leased.split_at(5);
-    let end_all = async |leased: &[LeasedDelivery], settlement: &Settlement| -> (i64, i64) {
+    let end_all = async |leased: &[LeasedDelivery], settlement: &Settlement| -> (Vec<Destination>, Vec<Destination>) {
         let mut ends = Vec::new();
         for LeasedDelivery { id, channel, token, .. } in leased {
             ends.push(LeaseEnd { id, channel: *channel, token, settlement });
@@ -463,10 +466,12 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
         (settled.circuits_opened, settled.circuits_closed)
     };
     let failed = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
-    assert_eq!(end_all(failing, &failed).await, (1, 0));
+    let here = || vec![Destination::from_stored("https://a.test")];
+    assert_eq!(end_all(failing, &failed).await, (here(), Vec::new()));
     assert_eq!(outbox.totals().await.destinations.open, 1);
     assert_eq!(reached.len(), 2);
-    assert_eq!(end_all(reached, &Settlement::Delivered(outcome(OutcomeClass::Delivered))).await, (0, 1));
+    let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
+    assert_eq!(end_all(reached, &delivered).await, (Vec::new(), here()));
     assert_eq!(outbox.totals().await.destinations.open, 0);
     let left: u64 = outbox.run("EXISTS", &[outbox.keys.circuits()]).await;
     assert_eq!(left, 0, "it would be counted as open for ever");

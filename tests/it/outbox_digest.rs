@@ -170,6 +170,6 @@ async fn the_digest_reaches_the_operator() {
     assert_eq!(body["data"]["waiting_first"], serde_json::json!(["alice"]));
     let mail = tokio::time::timeout(WAIT_MAX, mailbox.next()).await.expect("a mail in time");
     let line = ParsedMail::parse(&mail.text()).header("Subject");
-    assert_eq!(line, "quotabell: 0 dead deliveries, 1 alerts without a contact");
+    assert_eq!(line, "quotabell: 0 dead deliveries, 1 alert without a contact");
     daemon.drain().await;
 }

@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::cli::connect::Redis;
-use crate::contacts::ContactArray;
 use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::store::{EditContactsError, edit_contacts};
+use crate::contacts::{Contact, ContactArray};
 use crate::terminal::hint;
 use crate::terminal::output::FormatArgs;
 use crate::types::{ContactId, Subject};
@@ -64,7 +64,11 @@ pub(super) async fn edit_selected<T>(
             format_args!("`quotabell contact list {subject}` shows its contacts"),
         )
     };
-    let select = |array: &ContactArray| select(&array.contacts(), selector).map_err(not_selected);
+    let select = |array: &ContactArray| {
+        let stored = array.contacts();
+        let contacts: Vec<&Contact> = stored.iter().map(|stored| &stored.contact).collect();
+        select(&contacts, selector).map_err(not_selected)
+    };
     edit(redis, subject, |array| select(array).map(|ids| change(array, ids))).await
 }
 

@@ -1,5 +1,7 @@
 //! `deliveries replay / retry / cancel / discard`: what an operator does with deliveries, one or many.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -8,11 +10,11 @@ use super::select::{FilterArgs, by_partition, find};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::outbox::action::ACTION_MAX;
-use crate::outbox::{ActionAnswer, DeliveryAction, OutboxError, act};
+use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction, OutboxError, act};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, say};
-use crate::types::{DeliveryId, DeliveryState};
-use crate::views::deliveries::DeliveryScan;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, quantity, say};
+use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
+use crate::views::deliveries::{DeliveryScan, behind_open_circuits};
 use crate::views::{DeliveryFilter, DeliveryIdPrefix};
 use crate::wire::Partition;
 
@@ -60,6 +62,7 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         output: Output::stdout(),
         table: Table::new(&rows::ACTION_HEADING),
         counts: Counts::default(),
+        circuits: BTreeMap::new(),
     };
     if ids.is_empty() {
         let state = filter.state.or_else(|| action.takes().first().copied());
@@ -70,13 +73,13 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
             run.take(partition, &ids).await?;
         }
     }
-    let Counts { asked, done } = run.finish()?;
+    let Counts { asked, done } = run.finish().await?;
     match asked - done {
         // Of a filter somebody else was quicker, or an attempt is under way: nothing else was asked for.
         _ if dry_run || ids.is_empty() => Ok(()),
         0 => Ok(()),
         left => Err(hint::failed(
-            format_args!("{left} of {asked} deliveries could not be {}", action.done()),
+            format_args!("{left} of {} could not be {}", quantity(asked, "delivery", "deliveries"), action.done()),
             match action {
                 DeliveryAction::Replay | DeliveryAction::Discard => {
                     "only dead deliveries can be: `quotabell deliveries list --state dead` lists them"
@@ -106,6 +109,8 @@ struct Run<'a> {
     output: Output,
     table: Table,
     counts: Counts,
+    /// The open circuits behind which what was done waits, and when an attempt was to be made through each.
+    circuits: BTreeMap<Destination, UnixMs>,
 }
 
 impl Run<'_> {
@@ -132,14 +137,24 @@ impl Run<'_> {
     async fn take(&mut self, partition: &Partition, ids: &[DeliveryId]) -> anyhow::Result<()> {
         self.counts.asked += ids.len();
         for ids in ids.chunks(ACTION_MAX).filter(|_| !self.dry_run) {
+            // As they are before: an attempt may close them at once.
+            let circuits = match self.action {
+                DeliveryAction::Replay | DeliveryAction::Retry => behind_open_circuits(partition, ids).await,
+                DeliveryAction::Cancel | DeliveryAction::Discard => Ok(BTreeMap::new()),
+            };
+            let circuits = self.redis.explained("look for open circuits", circuits)?;
             let results = match act(&partition.client, &partition.keys, self.action, ids).await {
                 Err(OutboxError::Redis { operation, of, source }) => {
                     self.redis.explained(format_args!("{operation} {of}"), Err(source))?
                 }
                 results => results?,
             };
-            self.counts.done += results.iter().filter(|result| result.answer == ActionAnswer::Done).count();
-            let mut views = results.iter().map(|result| ActionView::of(self.action, result));
+            let done = results.iter().filter(|result| result.answer == ActionAnswer::Done);
+            self.counts.done += done.clone().count();
+            let waits = done.filter_map(|result| circuits.get(&result.id));
+            self.circuits.extend(waits.filter_map(|view| Some((view.destination.clone(), view.next_probe_ms?))));
+            let circuit = |result: &ActionResult| circuits.get(&result.id).map(|view| view.circuit);
+            let mut views = results.iter().map(|result| ActionView::of(self.action, result, circuit(result)));
             match self.format {
                 Format::Json => views.try_for_each(|view| self.output.json(&view))?,
                 Format::Table => {
@@ -151,14 +166,15 @@ impl Run<'_> {
     }
 
     /// Says what is left to say.
-    fn finish(mut self) -> anyhow::Result<Counts> {
+    async fn finish(mut self) -> anyhow::Result<Counts> {
         let (action, asked) = (self.action, self.counts.asked);
         match self.format {
             Format::Json if self.dry_run => {
                 self.output.json(&DryRun { action: action.as_str(), deliveries: asked })?;
             }
             Format::Table if self.dry_run => {
-                self.output.line(format_args!("{asked} deliveries would be {}", action.done()))?;
+                let many = quantity(asked, "delivery", "deliveries");
+                self.output.line(format_args!("{many} would be {}", action.done()))?;
             }
             _ if asked == 0 => say(match action.takes() {
                 [DeliveryState::Dead] => "no delivery is dead; `quotabell deliveries list` shows where they stand",
@@ -167,6 +183,17 @@ impl Run<'_> {
             _ => {}
         }
         self.output.finish()?;
+        if self.format == Format::Table && !self.circuits.is_empty() {
+            // The first attempt through each is made now.
+            let now = self.redis.server_time().await?;
+            if self.action == DeliveryAction::Retry {
+                self.circuits.values_mut().for_each(|probe| *probe = now);
+            }
+            rows::open_circuits(&self.circuits, now).iter().for_each(say);
+            say(
+                "the others leave once an attempt there succeeds; each that fails makes the time until the next longer",
+            );
+        }
         Ok(self.counts)
     }
 }

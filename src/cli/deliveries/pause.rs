@@ -7,7 +7,7 @@ use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::outbox::{Pause, pause, read_pause, resume};
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, printable, say};
+use crate::terminal::output::{self, FormatArgs, printable, quantity, say};
 use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
 use crate::wire::Partition;
@@ -70,7 +70,10 @@ async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
     let reason = paused.as_ref().and_then(|pause| pause.reason.clone());
     output::print(format, &PauseView { paused: paused.is_some(), since, reason, in_flight }, |_| {
         match &paused {
-            Some(pause) => say(format_args!("{}; {in_flight} attempts are under way", told(pause))),
+            Some(pause) => {
+                let attempts = quantity(in_flight, "attempt is", "attempts are");
+                say(format_args!("{}; {attempts} under way", told(pause)));
+            }
             None => say("sending goes on"),
         }
         Ok(())

@@ -1,23 +1,25 @@
 //! Deliveries as rows for people. Reads nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::outbox::{ActionResult, DeliveryAction};
-use crate::terminal::output::{Output, Table, or_dash, rounded};
+use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction};
+use crate::terminal::output::{Output, Table, or_dash, quantity, rounded};
 use crate::terminal::table::Color;
-use crate::types::{DeliveryId, DeliveryState, OutcomeClass, UnixMs};
+use crate::types::{Channel, DeliveryId, DeliveryState, Destination, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
-    AttemptView, DeliveryContactStatus, DeliveryContactView, DeliveryDetailView, DestinationView,
+    AttemptView, CircuitState, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
 };
-use crate::views::{DeliveryView, short_id};
+use crate::views::{DeliveryDetailView, DeliveryView, short_id};
 
 /// The columns of [`list_row`].
-const LIST_HEADING: [&str; 8] = ["ID", "AGE", "SUBJECT", "CHANNEL", "STATE", "ATTEMPTS", "NEXT DUE", "LAST ERROR"];
-const SUBJECT_COLUMN: usize = 2;
-const STATE_COLUMN: usize = 4;
-const ERROR_COLUMN: usize = 7;
+const LIST_HEADING: [&str; 9] = ["ID", "AGE", "TYPE", "SUBJECT", "CHANNEL", "STATE", "TRIED", "NEXT DUE", "ERROR"];
+const TYPE_COLUMN: usize = 2;
+const SUBJECT_COLUMN: usize = 3;
+const STATE_COLUMN: usize = 5;
+const ERROR_COLUMN: usize = 8;
 /// The columns of [`destination_row`]; that of the partition stands there where there are several.
 const DESTINATION_HEADING: [&str; 8] =
     ["DESTINATION", "PARTITION", "WAITING", "IN FLIGHT", "BOUND", "FAILURES", "CIRCUIT", "NEXT PROBE"];
@@ -25,22 +27,31 @@ const DESTINATION_COLUMN: usize = 0;
 const PARTITION_COLUMN: usize = 1;
 /// The columns of [`ActionView::row`].
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
+/// The most open circuits that are named below a list.
+const CIRCUITS_NAMED_MAX: usize = 3;
 /// The columns of the attempt log.
 const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
 const OUTCOME_COLUMN: usize = 1;
 
 /// The columns of a list.
 pub(super) fn list_table() -> Table {
-    Table::new(&LIST_HEADING).may_shrink(&[SUBJECT_COLUMN, ERROR_COLUMN]).colored(STATE_COLUMN, state_color)
+    Table::new(&LIST_HEADING)
+        .may_shrink(&[TYPE_COLUMN, SUBJECT_COLUMN, ERROR_COLUMN])
+        .colored(STATE_COLUMN, state_color)
 }
 
 /// A delivery in a list, when it is `now`.
 pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
-    let due = delivery.next_due_ms.map(|due| until(due, now));
+    let due = NextStep::of(delivery, now).map(|next| match next {
+        NextStep::Circuit { .. } => "circuit".to_owned(),
+        NextStep::Contact { .. } => "contact".to_owned(),
+        NextStep::Attempt { due } => until(due, now),
+    });
     let discarded = if delivery.discarded_at.is_some() { ", discarded" } else { "" };
     vec![
         short_id(delivery.id.as_str()).to_owned(),
         rounded(now.since(delivery.created_at_ms)),
+        delivery.r#type.as_str().to_owned(),
         delivery.subject.clone(),
         delivery.channel.as_str().to_owned(),
         format!("{}{discarded}", delivery.state),
@@ -48,6 +59,67 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
         or_dash(due),
         or_dash(delivery.last_error.as_deref()),
     ]
+}
+
+/// What a pending delivery waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextStep {
+    /// The circuit of its destination: one attempt, of whichever delivery, is made there at this time.
+    Circuit { next_probe: UnixMs },
+    /// A contact of its subject, until it expires.
+    Contact { expires: UnixMs },
+    /// Its next attempt; while one is running, the end of its lease.
+    Attempt { due: UnixMs },
+}
+
+impl NextStep {
+    /// `None` for one that has ended.
+    fn of(delivery: &DeliveryView, now: UnixMs) -> Option<Self> {
+        let due = delivery.next_due_ms?;
+        Some(match delivery.next_probe_ms {
+            _ if delivery.channel == Channel::None => Self::Contact { expires: due },
+            // What is leased, or waits for longer than that, is due later.
+            Some(next_probe) if due <= next_probe.max(now) => Self::Circuit { next_probe },
+            _ => Self::Attempt { due },
+        })
+    }
+
+    /// As a sentence of `deliveries show`.
+    fn told(self, delivery: &DeliveryView, now: UnixMs) -> String {
+        match self {
+            Self::Circuit { next_probe } => format!(
+                "behind the open circuit of {}: one attempt is made there {}",
+                delivery.destination,
+                if next_probe <= now { "now".to_owned() } else { format!("at {next_probe}") }
+            ),
+            Self::Contact { expires } => format!("once the subject has a contact; expires at {expires}"),
+            Self::Attempt { due } if due <= now => format!("now, since {due}"),
+            Self::Attempt { due } => due.to_string(),
+        }
+    }
+}
+
+/// The open circuits behind which what is listed waits, and when the next attempt is made through each.
+pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> BTreeMap<Destination, UnixMs> {
+    let waits = listed.iter().filter_map(|delivery| match NextStep::of(delivery, now)? {
+        NextStep::Circuit { next_probe } => Some((delivery.destination.clone(), next_probe)),
+        NextStep::Contact { .. } | NextStep::Attempt { .. } => None,
+    });
+    waits.collect()
+}
+
+/// Says of open circuits, by destination, when the next attempt is made through each.
+pub(super) fn open_circuits(circuits: &BTreeMap<Destination, UnixMs>, now: UnixMs) -> Vec<String> {
+    let told = |(destination, probe): (&Destination, &UnixMs)| {
+        format!("the circuit of {destination} is open: one attempt is made there {}", until(*probe, now))
+    };
+    let mut said: Vec<String> = circuits.iter().take(CIRCUITS_NAMED_MAX).map(told).collect();
+    if circuits.len() > CIRCUITS_NAMED_MAX {
+        let more = circuits.len() - CIRCUITS_NAMED_MAX;
+        let more = quantity(more, "more circuit is", "more circuits are");
+        said.push(format!("and {more} open: `quotabell deliveries destinations` shows them"));
+    }
+    said
 }
 
 fn state_color(state: &str) -> Option<Color> {
@@ -59,11 +131,12 @@ fn state_color(state: &str) -> Option<Color> {
     })
 }
 
-/// Prints one delivery: to whom, about what, where it stands, and its attempts.
-pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> anyhow::Result<()> {
+/// Prints one delivery when it is `now`: to whom, about what, where it stands, and its attempts.
+pub(super) fn print_detail(detail: &DeliveryDetailView, now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
     let delivery = &detail.delivery;
     let mut pairs = vec![
         ("id", delivery.id.to_string()),
+        ("type", delivery.r#type.to_string()),
         ("state", delivery.state.to_string()),
         ("subject", delivery.subject.clone()),
         ("channel", delivery.channel.as_str().to_owned()),
@@ -80,6 +153,12 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
             ("expires", request.expires_at.to_string()),
         ]);
     }
+    if let Some(DisabledContactView { id, channel, address, disabled }) = &detail.disabled_contact {
+        pairs.extend([
+            ("about", format!("contact {id} ({} {address})", channel.as_str())),
+            ("disabled", format!("{} at {}", disabled, disabled.at)),
+        ]);
+    }
     if let Some(alert) = &detail.alert {
         pairs.extend([
             ("metric", alert.metric.to_string()),
@@ -92,7 +171,7 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, output: &mut Output) -> 
         ("made", delivery.created_at.to_string()),
         ("ended", or_dash(delivery.ended_at)),
         ("attempts", delivery.attempts.to_string()),
-        ("next due", or_dash(delivery.next_due)),
+        ("next due", or_dash(NextStep::of(delivery, now).map(|next| next.told(delivery, now)))),
         ("last error", or_dash(delivery.last_error.as_deref())),
     ]);
     output.pairs(&pairs)?;
@@ -154,11 +233,16 @@ pub(super) struct ActionView<'a> {
     result: &'static str,
     /// Where the delivery stands now; `null` when there is none.
     state: Option<DeliveryState>,
+    /// `open` where that of its destination is: it waits for an attempt there to succeed. Not there otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    circuit: Option<CircuitState>,
 }
 
 impl<'a> ActionView<'a> {
-    pub(super) fn of(action: DeliveryAction, result: &'a ActionResult) -> Self {
-        Self { id: &result.id, result: result.word(action), state: result.state(action) }
+    /// `circuit`: that of the delivery's destination, where it is open.
+    pub(super) fn of(action: DeliveryAction, result: &'a ActionResult, circuit: Option<CircuitState>) -> Self {
+        let circuit = circuit.filter(|_| result.answer == ActionAnswer::Done);
+        Self { id: &result.id, result: result.word(action), state: result.state(action), circuit }
     }
 
     pub(super) fn row(self) -> Vec<String> {
@@ -166,6 +250,7 @@ impl<'a> ActionView<'a> {
             ("not_dead", Some(state)) => format!("not dead but {state}"),
             ("ended", Some(state)) => format!("ended {state}"),
             ("leased", _) => "is being attempted right now".to_owned(),
+            (result, _) if self.circuit.is_some() => format!("{result}, behind an open circuit"),
             (result, _) => result.to_owned(),
         };
         vec![self.id.to_string(), result]
@@ -203,5 +288,24 @@ fn until(due: UnixMs, now: UnixMs) -> String {
     match due.since(now) {
         Duration::ZERO => "now".to_owned(),
         wait => format!("in {}", rounded(wait)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::table::Styling;
+
+    /// A line that the terminal breaks in two is read as two.
+    #[test]
+    fn a_list_fits_eighty_columns() {
+        for kind in ["alert", "contact_disabled"] {
+            let subject = "a-customer-with-a-long-name";
+            let row =
+                ["6f1ed002", "59m", kind, subject, "webhook", "cancelled", "100", "circuit", "receiver answered 503"];
+            let lines = list_table().lines(&[row.map(str::to_owned).to_vec()], Some(80), Styling::Plain);
+            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+            assert!(lines[1].contains("  webhook  cancelled  100    circuit   "), "{lines:#?}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::contacts::merge::UnnamedContacts;
 use crate::subjects::record;
 use crate::terminal::hint::{self, with_hint};
-use crate::terminal::output::{Format, FormatArgs, Output, printable, say};
+use crate::terminal::output::{Format, FormatArgs, Output, printable, quantity, say};
 use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::billing_day::BillingDayError;
 use crate::types::{Metric, Subject};
@@ -266,13 +266,18 @@ impl Import<'_> {
         }
         self.output.finish()?;
         let done = if dry_run { "would import" } else { "imported" };
-        say(format_args!("{done} {imported} {}", if imported == 1 { "line" } else { "lines" }));
+        say(format_args!("{done} {}", quantity(imported, "line", "lines")));
         outcome.with_context(|| format!("import {}", file.display()))?;
         if bad == 0 {
             return Ok(());
         }
         Err(hint::failed(
-            format_args!("{bad} of {} lines of {} are bad", imported + bad as u64, file.display()),
+            format_args!(
+                "{bad} of {} of {} {} bad",
+                quantity(imported + bad as u64, "line", "lines"),
+                file.display(),
+                if bad == 1 { "is" } else { "are" }
+            ),
             "mend those lines and import again: lines that were imported change nothing the second time",
         ))
     }

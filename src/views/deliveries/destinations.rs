@@ -1,10 +1,12 @@
 //! Destinations with pending deliveries: what waits for each, what is in flight, and its circuit.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use redis::{Pipeline, RedisResult};
 use serde::Serialize;
 
 use crate::types::text_form::text_enum;
-use crate::types::{Destination, UnixMs};
+use crate::types::{DeliveryId, Destination, UnixMs};
 use crate::views::Rfc3339;
 use crate::wire::{Partition, Partitions};
 
@@ -60,6 +62,30 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
     }
     listed.sort_by(|a, b| (b.waiting, &a.destination, a.partition).cmp(&(a.waiting, &b.destination, b.partition)));
     Ok(listed)
+}
+
+/// Those of these deliveries whose destination has an open circuit, with what is known of it.
+pub async fn behind_open_circuits(
+    partition: &Partition,
+    ids: &[DeliveryId],
+) -> RedisResult<BTreeMap<DeliveryId, DestinationView>> {
+    let Partition { client, keys } = partition;
+    let mut pipeline = Pipeline::new();
+    for id in ids {
+        pipeline.cmd("HGET").arg(keys.delivery(id)).arg("destination");
+    }
+    // A pipeline of nothing is an error.
+    let stored: Vec<Option<String>> = if ids.is_empty() { Vec::new() } else { client.pipe(&pipeline).await? };
+    let of: BTreeMap<&DeliveryId, Destination> =
+        ids.iter().zip(stored).filter_map(|(id, name)| Some((id, Destination::from_stored(&name?)))).collect();
+    let names: Vec<Destination> = of.values().collect::<BTreeSet<_>>().into_iter().cloned().collect();
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut open = read_destinations(partition, &names).await?;
+    open.retain(|view| view.circuit == CircuitState::Open);
+    let view_of = |name: &Destination| open.iter().find(|view| view.destination == *name).cloned();
+    Ok(of.into_iter().filter_map(|(id, name)| Some((id.clone(), view_of(&name)?))).collect())
 }
 
 /// Reads these destinations of a partition, in their order.

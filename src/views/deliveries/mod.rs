@@ -8,7 +8,7 @@ mod read;
 use serde::Serialize;
 
 pub use contact::{DeliveryContactStatus, DeliveryContactView};
-pub use destinations::{CircuitState, DestinationView, list_destinations, read_destinations};
+pub use destinations::{CircuitState, DestinationView, behind_open_circuits, list_destinations, read_destinations};
 pub use merged::{
     DeliveriesCursor, DeliveriesCursorError, find_ids_in_partitions, list_from, list_partitions, partition_of,
 };
@@ -16,8 +16,8 @@ pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliveryScan, DeliverySlice,
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{
-    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Metric, NotificationKind, Percent,
-    Period, Subject, UnixMs, VerificationRequest,
+    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, DisabledState,
+    Metric, NotificationKind, Percent, Period, Subject, UnixMs, VerificationRequest,
 };
 
 /// A delivery.
@@ -61,6 +61,13 @@ pub struct DeliveryView {
     pub ended_at_ms: Option<UnixMs>,
     /// `next_due` in milliseconds.
     pub next_due_ms: Option<UnixMs>,
+    /// When the next attempt is made through the circuit of its destination, while it is pending and that is open; not
+    /// there otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_probe: Option<Rfc3339>,
+    /// The same in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_probe_ms: Option<UnixMs>,
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discarded_at: Option<Rfc3339>,
@@ -76,6 +83,9 @@ pub struct DeliveryDetailView {
     pub alert: Option<AlertView>,
     /// The request for consent; `null` where the delivery carries none.
     pub verification: Option<VerificationView>,
+    /// The contact that is disabled, where the delivery carries the notice of that; not there otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled_contact: Option<DisabledContactView>,
     /// To whom, as the contact is now; `null` where the delivery waits for one.
     pub contact: Option<DeliveryContactView>,
     /// Its attempts, the oldest first; the newest hundred are kept.
@@ -106,6 +116,25 @@ impl From<VerificationRequest> for VerificationView {
             expires_at: Rfc3339(expires_at_ms),
             expires_at_ms,
         }
+    }
+}
+
+/// A contact that is disabled, as others are told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DisabledContactView {
+    /// The id.
+    pub id: ContactId,
+    /// Its channel.
+    pub channel: Channel,
+    /// Its address; passwords in a URL are `***`.
+    pub address: String,
+    /// Why, and since when.
+    pub disabled: DisabledState,
+}
+
+impl From<DisabledNotice> for DisabledContactView {
+    fn from(DisabledNotice { contact, channel, address, state, .. }: DisabledNotice) -> Self {
+        Self { id: contact, channel, address, disabled: state }
     }
 }
 

@@ -1,15 +1,17 @@
 //! Reads deliveries from Redis: the lists by creation and by death in slices, one delivery with its log, ids by their
 //! beginning.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use redis::{Pipeline, RedisResult};
 
-use super::{AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, VerificationView, contact};
+use super::{
+    AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact,
+};
 use crate::contacts::Contact;
 use crate::types::{
-    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, Keys, NotificationKind,
-    UnixMs, VerificationRequest,
+    Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, Keys,
+    NotificationKind, UnixMs, VerificationRequest,
 };
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::{Partition, RedisClient};
@@ -71,14 +73,10 @@ pub async fn list(
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
     }
     let hashes = read_fields(client, keys, &ids).await?;
-    let mut pipeline = Pipeline::new();
-    for (id, fields) in ids.iter().zip(&hashes) {
-        pipeline.cmd("ZSCORE").arg(keys.due(&destination_in(fields))).arg(id.as_str());
-    }
-    let dues: Vec<Option<i64>> = client.pipe(&pipeline).await?;
+    let times = read_times(client, keys, &ids, &hashes).await?;
     let mut deliveries = Vec::new();
-    for (at, ((id, fields), due)) in ids.iter().zip(hashes).zip(dues).enumerate() {
-        let view = StoredDelivery::of(id, fields, due).map(|stored| stored.view);
+    for (at, ((id, fields), times)) in ids.iter().zip(hashes).zip(times).enumerate() {
+        let view = StoredDelivery::of(id, fields, times).map(|stored| stored.view);
         deliveries.extend(view.filter(|view| filter.takes(view)));
         if deliveries.len() == limit && at + 1 < ids.len() {
             next = Some(cursor_after(&scores[..=at], from));
@@ -119,7 +117,7 @@ impl DeliveryScan {
         // A pipeline of nothing is an error.
         let hashes = if ids.is_empty() { Vec::new() } else { read_fields(client, keys, &ids).await? };
         let passes = |(id, fields): (DeliveryId, _)| {
-            let stored = StoredDelivery::of(&id, fields, None)?;
+            let stored = StoredDelivery::of(&id, fields, DeliveryTimes::default())?;
             filter.takes(&stored.view).then_some(id)
         };
         (self.cursor, self.is_over) = (next, next == 0);
@@ -143,6 +141,30 @@ async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> R
         pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&FIELDS);
     }
     client.pipe(&pipeline).await
+}
+
+/// When deliveries are due, and when the next attempt is made through the circuits of their destinations.
+async fn read_times(
+    client: &RedisClient,
+    keys: &Keys,
+    ids: &[DeliveryId],
+    hashes: &[Vec<Option<String>>],
+) -> RedisResult<Vec<DeliveryTimes>> {
+    let of: Vec<Destination> = hashes.iter().map(|fields| destination_in(fields)).collect();
+    // Many share a destination: each is asked once.
+    let destinations: BTreeSet<&Destination> = of.iter().collect();
+    let mut pipeline = Pipeline::new();
+    for (id, destination) in ids.iter().zip(&of) {
+        pipeline.cmd("ZSCORE").arg(keys.due(destination)).arg(id.as_str());
+    }
+    for destination in &destinations {
+        pipeline.cmd("HGET").arg(format!("{}{destination}", keys.destination_prefix())).arg("probe_at_ms");
+    }
+    let mut dues: Vec<Option<i64>> = client.pipe(&pipeline).await?;
+    let probes = dues.split_off(ids.len());
+    let probes: BTreeMap<&Destination, Option<i64>> = destinations.into_iter().zip(probes).collect();
+    let times = |(due, destination)| DeliveryTimes { due, next_probe: probes[destination] };
+    Ok(dues.into_iter().zip(&of).map(times).collect())
 }
 
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
@@ -176,8 +198,10 @@ pub async fn show(
     let mut log: Vec<LoggedAttempt> = hash.iter().filter_map(|(field, json)| LoggedAttempt::of(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
     let fields: Vec<Option<String>> = FIELDS.iter().map(|field| hash.remove(*field)).collect();
-    let due = client.query(redis::cmd("ZSCORE").arg(keys.due(&destination_in(&fields))).arg(id.as_str())).await?;
-    let stored = StoredDelivery::of(id, fields, due);
+    let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
+    let notice = hash.remove(NotificationKind::ContactDisabled.as_str());
+    let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(&json).ok());
+    let stored = StoredDelivery::of(id, fields, times.into_iter().next().unwrap_or_default());
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let now = client.server_time().await?;
     let contact = match (contact::of_operator(configured, &view.contact_id, now), view.subject.parse()) {
@@ -192,7 +216,8 @@ pub async fn show(
     };
     let attempt_log = log.into_iter().map(|logged| AttemptView::from(logged.attempt)).collect();
     let (alert, verification) = (alert.map(AlertView::from), verification.map(VerificationView::from));
-    Ok(Some(DeliveryDetailView { delivery: view, alert, verification, contact, attempt_log }))
+    let disabled_contact = notice.map(DisabledContactView::from);
+    Ok(Some(DeliveryDetailView { delivery: view, alert, verification, disabled_contact, contact, attempt_log }))
 }
 
 /// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read
@@ -251,6 +276,14 @@ fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> DeliveryCursor 
     DeliveryCursor { at, seen: seen + before }
 }
 
+/// What the queue of a destination says of a delivery, milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct DeliveryTimes {
+    due: Option<i64>,
+    /// Where the circuit is open.
+    next_probe: Option<i64>,
+}
+
 /// A delivery and what it carries.
 struct StoredDelivery {
     view: DeliveryView,
@@ -260,7 +293,7 @@ struct StoredDelivery {
 
 impl StoredDelivery {
     /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
-    fn of(id: &DeliveryId, fields: Vec<Option<String>>, due: Option<i64>) -> Option<Self> {
+    fn of(id: &DeliveryId, fields: Vec<Option<String>>, times: DeliveryTimes) -> Option<Self> {
         let fields: [Option<String>; FIELDS.len()] = fields.try_into().ok()?;
         let [
             kind,
@@ -283,7 +316,8 @@ impl StoredDelivery {
         let ms = |text: String| text.parse().ok().map(UnixMs);
         let created_at_ms = created.and_then(ms)?;
         let ended_at_ms = ended.and_then(ms);
-        let next_due_ms = due.map(UnixMs).filter(|_| state == DeliveryState::Pending);
+        let of_pending = |time: Option<i64>| time.map(UnixMs).filter(|_| state == DeliveryState::Pending);
+        let (next_due_ms, next_probe_ms) = (of_pending(times.due), of_pending(times.next_probe));
         let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
         let verification = verification.and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
@@ -306,6 +340,8 @@ impl StoredDelivery {
             ended_at: ended_at_ms.map(Rfc3339),
             ended_at_ms,
             next_due_ms,
+            next_probe: next_probe_ms.map(Rfc3339),
+            next_probe_ms,
             discarded_at: discarded.and_then(ms).map(Rfc3339),
         };
         Some(Self { view, alert, verification })

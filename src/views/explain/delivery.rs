@@ -8,9 +8,10 @@ use crate::contacts::resolver::ResolvedContacts;
 use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
-use crate::types::{Alert, Channel, DeliveryState, OutcomeClass, Rate, UnixMs};
+use crate::types::text::quantity;
+use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Rate, UnixMs};
 use crate::views::DeliveryDetailView;
-use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView};
+use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
 
 /// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub(super) fn sentences(facts: &DeliveryFacts, audience: Audience) -> Vec<String
             facts.detail.delivery.subject, request.requested_at, request.expires_at
         ));
     }
+    said.extend(notice(&facts.detail));
     said.push(fan_out(facts));
     said.extend(attempts(facts, audience));
     said.extend(match facts.detail.delivery.state {
@@ -72,8 +74,9 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
     [
         format!(
-            "{subject} reached {threshold_percent}% of {limit} units of {metric} in the {} {period} ({timezone}): the count went from \
+            "{subject} reached {threshold_percent}% of {} of {metric} in the {} {period} ({timezone}): the count went from \
              {used_before} to {used}, and {threshold_units} were needed.",
+            quantity(*limit, "unit", "units"),
             window.as_str()
         ),
         format!(
@@ -81,6 +84,29 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
              {plan}."
         ),
     ]
+}
+
+/// What a delivery carries that is neither an alert nor a request for consent.
+fn notice(detail: &DeliveryDetailView) -> Option<String> {
+    match (detail.delivery.r#type, &detail.disabled_contact) {
+        (NotificationKind::ContactDisabled, Some(DisabledContactView { id, channel, address, disabled })) => {
+            Some(format!(
+                "It is no alert but a notice: contact {id} ({} {address}) of {} was disabled at {}, because {} ({}).",
+                channel.as_str(),
+                detail.delivery.subject,
+                disabled.at,
+                disabled.reason.sentence(),
+                disabled.detail
+            ))
+        }
+        (NotificationKind::ContactDisabled, None) => {
+            Some("It is no alert but a notice: a contact of the subject was disabled.".to_owned())
+        }
+        (NotificationKind::Digest, _) => {
+            Some("It is no alert but the operator's digest of a day: what did not reach anybody.".to_owned())
+        }
+        (NotificationKind::Alert | NotificationKind::Verification, _) => None,
+    }
 }
 
 fn fan_out(facts: &DeliveryFacts) -> String {
@@ -96,12 +122,20 @@ fn fan_out(facts: &DeliveryFacts) -> String {
         DeliveryContactStatus::Muted => {
             contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is now {}", mute.mute()))
         }
-        DeliveryContactStatus::Disabled => ", which is disabled; `quotabell contact list` says why".to_owned(),
+        DeliveryContactStatus::Disabled => disabled(facts, &contact.id),
         DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
         DeliveryContactStatus::Removed => ", which the subject does not have any more".to_owned(),
         DeliveryContactStatus::Unreadable => ", which can't be read now".to_owned(),
     };
     format!("Delivery {} was made at {made} for contact {} ({channel} {address}){status}.", delivery.id, contact.id)
+}
+
+fn disabled(facts: &DeliveryFacts, id: &ContactId) -> String {
+    let contact = facts.contacts.disabled.iter().find(|contact| contact.id == *id);
+    match contact.and_then(|contact| contact.disabled.as_ref()) {
+        Some(state) => format!(", which is disabled, because {} ({})", state.reason.sentence(), state.detail),
+        None => ", which is disabled; `quotabell contact list` says why".to_owned(),
+    }
 }
 
 /// Why nobody could be told.
@@ -178,9 +212,13 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
             "It waits for a contact: it goes out once the subject has one, and ends expired at {due} if none appears."
         ));
     }
-    if let Some(muted) = facts.alert.as_ref().and_then(|alert| facts.mutes.of(&alert.metric)) {
+    let status = facts.detail.contact.as_ref().map(|contact| contact.status);
+    let asks_consent = delivery.r#type == NotificationKind::Verification;
+    if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
+        said.push(lost.to_owned());
+    } else if let Some(muted) = facts.alert.as_ref().and_then(|alert| facts.mutes.of(&alert.metric)) {
         said.push(format!("Now {muted}: at its next attempt it ends muted."));
-    } else if facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Muted) {
+    } else if !asks_consent && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());
     }
     if let Some(Pause { since, reason }) = &facts.pause {
@@ -211,6 +249,28 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
         }
     }));
     said
+}
+
+/// What becomes of a delivery whose contact it can't go to any more.
+const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> Option<&'static str> {
+    match (status, kind) {
+        // What asks for consent, and the operator's digest, do not follow the list of the subject's contacts.
+        (_, NotificationKind::Verification | NotificationKind::Digest) => None,
+        (
+            DeliveryContactStatus::Disabled | DeliveryContactStatus::Removed | DeliveryContactStatus::Unverified,
+            NotificationKind::Alert,
+        ) => Some(
+            "At its next attempt nothing is sent there: the alert goes to the contacts that are there then, or waits for one.",
+        ),
+        (
+            DeliveryContactStatus::Disabled | DeliveryContactStatus::Removed | DeliveryContactStatus::Unverified,
+            NotificationKind::ContactDisabled,
+        ) => Some("At its next attempt it is cancelled."),
+        (DeliveryContactStatus::Unreadable, _) => {
+            Some("It waits until the contact can be read; `quotabell subject show` says what is wrong.")
+        }
+        (DeliveryContactStatus::Current | DeliveryContactStatus::Muted, _) => None,
+    }
 }
 
 fn next_attempt(facts: &DeliveryFacts, due: UnixMs) -> String {

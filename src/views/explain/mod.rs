@@ -10,6 +10,7 @@ mod subject;
 
 pub use delivery::Audience;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ pub enum ExplainTarget {
     Alert(Box<AlertView>),
     /// A subject.
     Subject(Subject),
+    /// A subject whose name looks like an id, where anything is stored of it; else the id was meant, and is not kept.
+    SubjectLikeId(Subject),
 }
 
 /// The answer.
@@ -97,6 +100,10 @@ pub enum ExplainError {
     Redis(#[from] RedisError),
     #[error("there is no {0}")]
     NotFound(String),
+    #[error(
+        "no delivery or alert that is kept has the id {0}, and no subject of this name has settings, counts, alerts or deliveries"
+    )]
+    NothingNamed(String),
     #[error("several {what} begin with {text}: {}", .ids.join(", "))]
     Ambiguous { what: &'static str, text: String, ids: Vec<String> },
     #[error("no period holds {0}, which the server's clock shows")]
@@ -143,7 +150,11 @@ impl Explainer {
             }
         }
         let subject = text.parse().map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
-        Ok(ExplainTarget::Subject(subject))
+        let is_prefix = text.parse::<DeliveryIdPrefix>().is_ok() || text.parse::<AlertIdPrefix>().is_ok();
+        Ok(match names("delivery_") || names("alert_") || (may_be_id && is_prefix) {
+            true => ExplainTarget::SubjectLikeId(subject),
+            false => ExplainTarget::Subject(subject),
+        })
     }
 
     async fn has(&self, id: &DeliveryId) -> RedisResult<bool> {
@@ -172,6 +183,10 @@ impl Explainer {
             }
             ExplainTarget::Alert(alert) => self.alert(*alert, audience).await,
             ExplainTarget::Subject(subject) => self.subject(subject).await,
+            ExplainTarget::SubjectLikeId(subject) => match self.is_known(&subject).await? {
+                true => self.subject(subject).await,
+                false => Err(ExplainError::NothingNamed(subject.to_string())),
+            },
         }
     }
 
@@ -289,6 +304,21 @@ impl Explainer {
         Ok(entries.iter().any(|(_, values)| values.get(1).is_some_and(|json| json.contains(id))))
     }
 
+    /// Whether anything is stored of a subject: settings, deliveries, or counts and alerts of any period that is kept.
+    async fn is_known(&self, subject: &Subject) -> Result<bool, ExplainError> {
+        let partition = self.partitions.of(subject);
+        if !super::subject::read_fields(partition, subject).await?.is_empty() {
+            return Ok(true);
+        }
+        let periods = alerts::kept_periods(partition.client.server_time().await?);
+        let counted = query::usage(partition, subject, &periods, &BTreeSet::new()).await?;
+        if counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty()) {
+            return Ok(true);
+        }
+        let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
+        Ok(!deliveries::list_all(partition, &filter, 1).await?.is_empty())
+    }
+
     async fn subject(&self, subject: Subject) -> Result<Explanation, ExplainError> {
         let partition = self.partitions.of(&subject);
         let Partition { client, keys } = partition;
@@ -304,13 +334,17 @@ impl Explainer {
         let lag = query::lag(client, keys).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
         let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
+        let is_in_use = !fields.is_empty() || !deliveries.is_empty() || usage.has_counts();
+        let is_known = is_in_use || self.is_known(&subject).await?;
         let facts = subject::SubjectFacts {
             usage: &usage,
+            is_known,
             deliveries: &deliveries,
             has_known_limits: profile.has_known_limits(),
             thresholds: profile.thresholds(),
             mutes: &mutes,
             contacts: &contacts,
+            now,
             lag,
             pause: read_pause(client, keys).await?,
             daemons: live_daemons(self.partitions.first(), now).await?,

@@ -7,13 +7,16 @@ use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::thresholds_of;
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
-use crate::types::{AlertId, Channel, Metric, Percent, Units};
-use crate::views::usage::WindowUsageView;
+use crate::types::text::quantity;
+use crate::types::{AlertId, Channel, ContactId, Metric, Percent, Units, UnixMs};
+use crate::views::usage::{UsageAlertView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
 /// What was read of a subject.
 pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
+    /// Whether anything is stored of it.
+    pub(super) is_known: bool,
     /// Those that are kept.
     pub(super) deliveries: &'a [DeliveryView],
     /// Whether its limits are known; where they can't be read, a daemon may judge by the last good ones.
@@ -21,6 +24,8 @@ pub(super) struct SubjectFacts<'a> {
     pub(super) thresholds: &'a [Percent],
     pub(super) mutes: &'a SubjectMutes,
     pub(super) contacts: &'a ResolvedContacts,
+    /// The server's time.
+    pub(super) now: UnixMs,
     /// Entries of its stream that are not counted yet.
     pub(super) lag: u64,
     pub(super) pause: Option<Pause>,
@@ -30,7 +35,14 @@ pub(super) struct SubjectFacts<'a> {
 /// All that is said of it.
 pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     let UsageView { subject, plan, timezone, metrics, unreadable } = facts.usage;
-    let mut said = vec![format!("{subject} has plan {plan} and the time zone {timezone}.")];
+    let mut said = Vec::new();
+    if !facts.is_known {
+        said.push(format!(
+            "Nothing is stored of {subject}: no settings, counts, alerts or deliveries. What follows holds for whoever appears under \
+             this name."
+        ));
+    }
+    said.push(format!("{subject} has plan {plan} and the time zone {timezone}."));
     match facts.daemons {
         LiveDaemons::None => {
             said.push(
@@ -41,7 +53,8 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
         LiveDaemons::Sending => {}
     }
     if facts.lag > 0 {
-        said.push(format!("{} entries of its stream are not counted yet.", facts.lag));
+        let entries = quantity(facts.lag, "entry of its stream is", "entries of its stream are");
+        said.push(format!("{entries} not counted yet."));
     }
     said.extend(unreadable.iter().map(|error| format!("Its {error}.")));
     if !facts.has_known_limits {
@@ -59,7 +72,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
         said.push("It has used nothing, and no limit holds for it. `quotabell refused list` shows events that could not be counted.".to_owned());
     }
     said.extend(facts.mutes.parts().map(|part| format!("Now {part}: alerts are recorded and not sent.")));
-    said.push(recipients(facts.contacts));
+    said.extend(recipients(facts.contacts, facts.now));
     if facts.pause.is_some() {
         said.push("All sending is paused: nothing leaves until `quotabell deliveries resume`.".to_owned());
     }
@@ -72,17 +85,23 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     let (name, used) = (window.window.as_str(), used.unwrap_or_default());
     let Some(limit) = limit.and_then(Units::new) else {
         return vec![format!(
-            "It has used {used} units of {metric} in the {name} {period}; no limit holds, so nothing is alerted."
+            "It has used {} of {metric} in the {name} {period}; no limit holds, so nothing is alerted.",
+            quantity(used, "unit", "units")
         )];
     };
     let percent = window.used_percent.unwrap_or_default();
     let mut said = vec![format!(
-        "It has used {used} of {limit} units of {metric} ({percent}%) in the {name} {period}, which ends at {resets_at}."
+        "It has used {used} of {} of {metric} ({percent}%) in the {name} {period}, which ends at {resets_at}.",
+        quantity(limit.get(), "unit", "units")
     )];
-    for alert in alerts {
+    let mut in_order: Vec<&UsageAlertView> = alerts.iter().collect();
+    in_order.sort_by_key(|alert| (alert.raised_at_ms, alert.threshold_units));
+    for alert in in_order {
+        let UsageAlertView { id, raised_at, threshold_percent, threshold_units, limit, .. } = alert;
         said.push(format!(
-            "Alert {} was raised at {}: {}% was reached.",
-            alert.id, alert.raised_at, alert.threshold_percent
+            "Alert {id} was raised at {raised_at}: {threshold_percent}% of the limit of {} in the {name} was reached, which is \
+             {threshold_units}.",
+            quantity(*limit, "unit", "units")
         ));
         said.push(told(&alert.id, facts.deliveries));
     }
@@ -93,11 +112,10 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     let next = thresholds_of(limit, facts.thresholds).into_iter().find(|threshold| threshold.units > used);
     said.push(match next {
         Some(threshold) => format!(
-            "The next alert is due at {}%, which is {} units: {} more {} needed.",
+            "The next alert is due at {}%, which is {}: {} needed.",
             threshold.percent,
-            threshold.units,
-            threshold.units - used,
-            if threshold.units - used == 1 { "is" } else { "are" }
+            quantity(threshold.units, "unit", "units"),
+            quantity(threshold.units - used, "more is", "more are")
         ),
         None if alerts.is_empty() => {
             "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
@@ -127,52 +145,103 @@ fn told(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
     }
 }
 
-fn recipients(contacts: &ResolvedContacts) -> String {
-    let own = match contacts.readable.is_empty() {
-        true if contacts.operator.is_empty() => format!("Nobody would hear of an alert: {}.", nobody(contacts)),
-        true => format!("Nobody but the operator would hear of an alert: {}.", nobody(contacts)),
-        false => {
-            let whose = match contacts.source {
-                ContactsSource::Own => "its contacts",
-                ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
-            };
-            format!("Its alerts go to {whose} {}.", named(&contacts.readable))
+/// Who hears of an alert, and which contacts hear nothing.
+fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
+    let ResolvedContacts { readable, disabled, unverified, .. } = contacts;
+    let (muted, hearing): (Vec<&Contact>, Vec<&Contact>) =
+        readable.iter().partition(|contact| contact.muted_at(now).is_some());
+    let nobody_but = if contacts.operator.is_empty() { "Nobody" } else { "Nobody but the operator" };
+    let whose = match contacts.source {
+        ContactsSource::Own => "its contacts",
+        ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
+    };
+    let mut said = vec![match (hearing.as_slice(), muted.as_slice()) {
+        ([], []) => format!("{nobody_but} would hear of an alert: {}.", nobody(contacts)),
+        ([], _) => format!("{nobody_but} would hear of an alert: all of its contacts are muted."),
+        (hearing, _) => {
+            let named = hearing.iter().map(|contact| named(contact)).collect::<Vec<_>>().join(", ");
+            format!("Its alerts go to {whose} {named}.")
         }
-    };
-    let disabled = match contacts.disabled.as_slice() {
-        [] => String::new(),
-        _ if contacts.readable.is_empty() => String::new(),
-        disabled => format!(" Nothing goes to what is disabled: {}.", named(disabled)),
-    };
-    format!("{own}{disabled}")
+    }];
+    said.extend(muted.into_iter().filter_map(|contact| {
+        let mute = contact.muted_at(now)?;
+        Some(format!("Nothing goes to {}: it is {mute}.", named(contact)))
+    }));
+    // Where nobody else hears, the first sentence says these.
+    let deaf = if readable.is_empty() { &[] } else { disabled.as_slice() };
+    said.extend(deaf.iter().filter_map(|contact| {
+        let state = contact.disabled.as_ref()?;
+        let why = state.reason.sentence();
+        Some(format!(
+            "Nothing goes to {}: it is disabled, because {why} ({}); `quotabell contact enable` takes it back.",
+            named(contact),
+            state.detail
+        ))
+    }));
+    if !unverified.is_empty() && !readable.is_empty() {
+        let ids = unverified.iter().map(ContactId::as_str).collect::<Vec<_>>().join(", ");
+        said.push(format!("Nothing goes to what nobody has confirmed: {ids}."));
+    }
+    said
 }
 
-/// Ids and channels.
-fn named(contacts: &[Contact]) -> String {
-    let named = contacts.iter().map(|contact| format!("{} ({})", contact.id, contact.channel().as_str()));
-    named.collect::<Vec<_>>().join(", ")
+/// Id and channel.
+fn named(contact: &Contact) -> String {
+    format!("{} ({})", contact.id, contact.channel().as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contacts::OperatorContact;
+    use crate::types::{DisableReason, DisabledState, Mute};
 
-    /// Who is told "nobody" looks for a mistake where the operator was told, and a disabled contact beside others must
-    /// not be overlooked.
+    const NOW: UnixMs = UnixMs(1_795_250_000_123);
+
+    /// Who is told "nobody" looks for a mistake where the operator was told.
     #[test]
-    fn the_operator_and_disabled_contacts_are_named() {
+    fn the_operator_is_named_where_nobody_else_hears() {
         let nobody = ResolvedContacts::default();
-        assert!(recipients(&nobody).starts_with("Nobody would hear"));
+        assert!(recipients(&nobody, NOW)[0].starts_with("Nobody would hear"));
         let contact = Contact::email("ops@b.test");
         let operator = [OperatorContact { contact, plans: Vec::new(), notices: true }].into();
-        assert!(recipients(&ResolvedContacts { operator, ..nobody }).starts_with("Nobody but the operator would hear"));
+        let told = recipients(&ResolvedContacts { operator, ..nobody }, NOW);
+        assert!(told[0].starts_with("Nobody but the operator would hear"), "{told:?}");
+    }
+
+    /// Whoever asks why a contact gets nothing must not be told that alerts go there.
+    #[test]
+    fn contacts_that_hear_nothing_are_named_with_the_reason() {
         let (well, gone) = (Contact::email("a@b.test"), Contact::email("gone@b.test"));
-        let said = format!(
-            "Its alerts go to its contacts {} (email). Nothing goes to what is disabled: {} (email).",
-            well.id, gone.id
+        let state = DisabledState { reason: DisableReason::NoMailbox, detail: "550".to_owned(), at: NOW };
+        let gone = Contact { disabled: Some(state), ..gone };
+        let mute = Mute { until: Some(NOW.plus(1)), reason: Some("new office".to_owned()) };
+        let muted = Contact { mute: Some(mute.clone()), ..Contact::email("muted@b.test") };
+        let over = Mute { until: Some(NOW), reason: None };
+        let over = Contact { mute: Some(over), ..Contact::email("over@b.test") };
+        let unverified = vec![ContactId::from_stored("c_new")];
+        let contacts = ResolvedContacts {
+            readable: vec![well.clone(), muted.clone(), over.clone()],
+            disabled: vec![gone.clone()],
+            unverified,
+            ..ResolvedContacts::default()
+        };
+        let expected = [
+            format!("Its alerts go to its contacts {} (email), {} (email).", well.id, over.id),
+            format!("Nothing goes to {} (email): it is {mute}.", muted.id),
+            format!(
+                "Nothing goes to {} (email): it is disabled, because the mail server knows no such mailbox (550); \
+                 `quotabell contact enable` takes it back.",
+                gone.id
+            ),
+            "Nothing goes to what nobody has confirmed: c_new.".to_owned(),
+        ];
+        assert_eq!(recipients(&contacts, NOW), expected);
+        let all_muted = ResolvedContacts { readable: vec![muted], ..ResolvedContacts::default() };
+        let told = recipients(&all_muted, NOW);
+        assert_eq!(
+            (told[0].as_str(), told.len()),
+            ("Nobody would hear of an alert: all of its contacts are muted.", 2)
         );
-        let both = ResolvedContacts { readable: vec![well], disabled: vec![gone], ..ResolvedContacts::default() };
-        assert_eq!(recipients(&both), said);
     }
 }

@@ -1,0 +1,51 @@
+//! Text in lines that fit a terminal. Pure.
+
+/// Where the lines of a text begin and end, in columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Margins {
+    /// Where the first line begins: behind a label, say.
+    pub first: usize,
+    /// Where the others begin.
+    pub others: usize,
+    /// Where all end; `None` for one line, however long.
+    pub end: Option<usize>,
+}
+
+/// The text in lines, broken at spaces. Those after the first bear their indent. A word that fits no line, as an id
+/// that somebody may want to copy, stays whole.
+pub fn wrapped(text: &str, Margins { first, others, end }: Margins) -> Vec<String> {
+    let Some(end) = end else { return vec![text.to_owned()] };
+    let (mut lines, mut line, mut column) = (Vec::new(), String::new(), first);
+    for (at, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        let begins_line = at == 0;
+        if !begins_line && column + 1 + length > end && column > others {
+            lines.push(std::mem::replace(&mut line, " ".repeat(others)));
+            column = others;
+        } else if !begins_line {
+            line.push(' ');
+            column += 1;
+        }
+        line.push_str(word);
+        column += length;
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A terminal breaks a line in the middle of a word, and what is copied from two lines is another id.
+    #[test]
+    fn text_is_broken_at_spaces_and_words_stay_whole() {
+        let lines = |text: &str, first, others, end| wrapped(text, Margins { first, others, end });
+        assert_eq!(lines("one two  three", 0, 2, None), ["one two  three"]);
+        assert_eq!(lines("one two three four", 0, 2, Some(9)), ["one two", "  three", "  four"]);
+        assert_eq!(lines("one two three", 0, 2, Some(13)), ["one two three"]);
+        assert_eq!(lines("one two", 6, 4, Some(12)), ["one", "    two"]);
+        assert_eq!(lines("a alert_0123456789 b", 0, 2, Some(9)), ["a alert_0123456789", "  b"]);
+        assert_eq!(lines("", 0, 2, Some(9)), [""]);
+    }
+}
