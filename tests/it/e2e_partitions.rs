@@ -167,7 +167,8 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
         let checkpoint = streams.partitions.iter().last().expect("there is one").keys.checkpoint();
         for other in others {
             let setup = DaemonSetup::on(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", &other.to_string());
-            let said = format!("{checkpoint} counts {begun} partitions, stream.partitions is {other}");
+            let partitions = if begun == 1 { "partition" } else { "partitions" };
+            let said = format!("{checkpoint} counts {begun} {partitions}, stream.partitions is {other}");
             let hint = format!("set stream.partitions = {begun}");
             setup.run_to_its_end().await.expect_code(1, &[&said, &hint]);
             for verb in ["usage s-1", "emit --subject s-1", "deliveries list"] {
