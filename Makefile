@@ -61,12 +61,12 @@ test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of
 	@bash tools/test-openapi.sh
 
 # How long the scenarios may take together, the choices of a run, the streams that events are spread over, and which to play.
-MINUTES ?= 60
+MINUTES ?= 100
 SEED ?=
-PARTITIONS ?= 1
+PARTITIONS ?= 8
 SCENARIOS ?=
 
-torture: ## faults by the thousand, an hour of them: MINUTES=60 SEED= PARTITIONS=1 SCENARIOS="kills cluster"
+torture: ## faults by the thousand, in full in 100 minutes: MINUTES=100 SEED= PARTITIONS=8 SCENARIOS="kills cluster"
 	@bash tools/setup.sh torture
 	$(CARGO) test --locked --test torture -- --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --partitions $(PARTITIONS) $(SCENARIOS)
 
