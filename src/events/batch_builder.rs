@@ -368,6 +368,11 @@ fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{CountedEventIds, HeldTotals};
+    use crate::subjects::config::PlanConfig;
+    use crate::subjects::rates::RateConfig;
+    use crate::subjects::{Plans, Profile, SettingsCache};
+    use crate::types::{Metric, Percent};
 
     /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again
     /// would take a row that was changed then for one of the batch that is built, and its index there for an index
@@ -389,5 +394,49 @@ mod tests {
         builder.restart_numbers();
         begin(&mut builder);
         assert!(!builder.has_used_numbers_up() && builder.live() == NUMBER_FIRST);
+    }
+
+    /// A threshold that was raised already costs the server nothing. Batches of subjects that are above their limits
+    /// would otherwise be a fraction of what a commit may hold.
+    #[test]
+    fn what_was_raised_before_is_not_part_of_the_cost() {
+        let percents = [80, 100].map(|percent| Percent::new(percent).expect("in range"));
+        let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
+        let plan = PlanConfig { limits, thresholds: percents.to_vec(), rate: RateConfig::default() };
+        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
+        let mut held = HeldState {
+            cache: SettingsCache::new(10, &plans),
+            totals: HeldTotals::default(),
+            event_ids: CountedEventIds::new(10),
+        };
+        let bounds = BatchBounds { entries: 100, cost: 100 };
+        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
+        builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
+        let slot = held.cache.add("alice".parse().expect("legal"));
+        held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
+        let add = |builder: &mut BatchBuilder, held: &mut HeldState, ms: u64, units: &str| {
+            let id = StreamId { ms, seq: 0 };
+            let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"units", units.as_bytes())];
+            let entry = ReadEntry { id, fields: fields.into_iter() };
+            let mut missing = Missing::default();
+            if builder.needs(held, &entry, UnixMs(1), &mut missing) {
+                held.take_totals(&missing, &[0], builder.live());
+            }
+            assert_eq!(builder.add(held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
+        };
+        add(&mut builder, &mut held, 1, "100");
+        let two_alerts = builder.cost() - 3;
+        builder.take_records(&held, vec![RaisedRecords::new()]);
+        assert_eq!(builder.cost(), 3 + two_alerts, "a new counter and what is raised");
+        let raised = builder.finish(&mut held).alerts;
+        let records: RaisedRecords = raised.into_iter().map(|alert| (alert.percent(), alert.record)).collect();
+        assert_eq!(records.len(), 2);
+        // Other settings: what they say of the thresholds has to be compared with what was raised.
+        held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
+        builder.begin(Instance::from_stored("x"), StreamId { ms: 1, seq: 0 }, bounds);
+        add(&mut builder, &mut held, 2, "1");
+        assert_eq!(builder.cost(), 1 + two_alerts, "until it is known what was raised, each may be");
+        builder.take_records(&held, vec![records]);
+        assert_eq!(builder.cost(), 1);
     }
 }

@@ -189,39 +189,62 @@ mod tests {
     use crate::subjects::SettingsCache;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
-    use crate::types::Subject;
+    use crate::types::{Instance, Subject};
 
-    /// Settings that were read before a change and come after it would hold for ever.
-    #[tokio::test]
-    async fn settings_that_changed_on_their_way_are_read_again() {
+    fn fixture() -> (MissingReader, HeldState, BatchBuilder) {
         let (keys, changes) = (Keys::new("usage"), ChangeFeed::default());
         changes.listening(true);
         let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let mut held = HeldState {
+        let held = HeldState {
             cache: SettingsCache::new(10, &plans),
             totals: HeldTotals::default(),
             event_ids: CountedEventIds::new(10),
         };
-        let slots = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
-        let mut builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
-        let mut ahead = ReadAhead::default();
-        let report = WorkerReport::new(keys.partition(), Arc::new(Notify::new()));
-        let mut reader = MissingReader::new(keys, plans, changes.clone());
-        reader.take_changes(&mut held, &report);
+        let builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        (MissingReader::new(keys, plans, changes), held, builder)
+    }
+
+    fn under_way(builder: &BatchBuilder, beside_commit: bool, settings: &[u32]) -> UnderWay {
         let unknown = || Ok(Value::Array(Vec::new()));
         let replies = tokio::spawn(async move { Ok(vec![unknown(), unknown(), Ok(Value::Nil)]) });
-        reader.under_way = Some(UnderWay {
-            missing: Missing { settings: slots.to_vec(), ..Missing::default() },
+        UnderWay {
+            missing: Missing { settings: settings.to_vec(), ..Missing::default() },
             batch: builder.number(),
-            beside_commit: false,
+            beside_commit,
             replies: AbortOnDropHandle::new(replies),
-        });
-        changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
+        }
+    }
+
+    /// Settings that were read before a change and come after it would hold for ever.
+    #[tokio::test]
+    async fn settings_that_changed_on_their_way_are_read_again() {
+        let (mut reader, mut held, mut builder) = fixture();
+        let slots = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
+        let mut ahead = ReadAhead::default();
+        let report = WorkerReport::new(reader.keys.partition(), Arc::new(Notify::new()));
+        reader.take_changes(&mut held, &report);
+        reader.under_way = Some(under_way(&builder, false, &slots));
+        reader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
         reader.take_changes(&mut held, &report);
         let done = reader.finished().await;
         reader.take(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
         let is_held = slots.map(|slot| held.cache.slot(slot).profile().is_some());
         assert_eq!(is_held, [false, true]);
+    }
+
+    /// After the next commit its answer could not be told from one that somebody else's commit has outdated, so the
+    /// session would begin again.
+    #[tokio::test]
+    async fn a_reading_from_before_the_last_commit_is_taken_before_the_batch_is_closed() {
+        let (mut reader, _, mut builder) = fixture();
+        assert!(!reader.is_older_than(&builder), "none is under way");
+        reader.under_way = Some(under_way(&builder, false, &[]));
+        assert!(!reader.is_older_than(&builder), "it began after the commit that this batch follows");
+        reader.under_way = Some(under_way(&builder, true, &[]));
+        assert!(reader.is_older_than(&builder), "that commit was still under way");
+        reader.under_way = Some(under_way(&builder, false, &[]));
+        builder.begin(Instance::from_stored("x"), StreamId::ZERO, BatchBounds { entries: 9, cost: 9 });
+        assert!(reader.is_older_than(&builder), "the batch it began beside is closed");
     }
 }
