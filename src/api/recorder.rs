@@ -46,6 +46,8 @@ fn describe() {
     counter!(meters::GAP).absolute(0);
     counter!(meters::RETURNED).absolute(0);
     counter!(meters::IDS_FORGOTTEN).absolute(0);
+    counter!(meters::DRIFT).absolute(0);
+    counter!(meters::UNREADABLE).absolute(0);
     for channel in Channel::SENDING {
         counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
         counter!(meters::TEMPLATE_FAILURES, "channel" => channel.as_str()).absolute(0);

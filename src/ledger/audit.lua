@@ -6,7 +6,7 @@
 -- ARGV[3] how many read entries are counted at most where unread ones lie behind them
 --
 -- Returns {'even'}              nothing is unread, or nothing was ever read: remembers how far that is true
---         {'unread'}            entries lie after the checkpoint: nothing written
+--         {'unread'}            entries lie after the checkpoint: remembers how many were added, for when they go unread
 --         {'stale', stored}     the checkpoint is another one: nothing written
 --         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the
 --                               whole stream: counted as read
@@ -72,6 +72,7 @@ if made_again(KEYS[1], stored[1]) then
   read_is('0-0', gone, gone)
   return {'recreated', of['last-generated-id']}
 end
+if of['entries-added'] > known then redis.call('HSET', KEYS[2], 'entries_added', whole(of['entries-added'])) end
 -- Nothing lies behind the newest id; behind the largest one that there is, Redis refuses to look.
 if of['last-generated-id'] ~= stored[1] and #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then
   local most = tonumber(ARGV[3])

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Rfc3339;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
-use crate::types::{Alert, AlertId, Day, Metric, Percent, Period, Subject, UnixMs, Window};
+use crate::types::{Alert, AlertId, Day, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 use crate::wire::{Partition, Partitions};
 
 /// An alert.
@@ -25,6 +25,8 @@ pub struct AlertView {
     pub threshold_percent: Percent,
     /// The same in units. A higher limit lets the percentage be raised again in one period, at more units.
     pub threshold_units: u64,
+    /// The count before the batch that raised it, units.
+    pub used_before: u64,
     /// The count when it was raised, units.
     pub used: u64,
     /// The limit in force then, units.
@@ -41,12 +43,16 @@ pub struct AlertView {
     pub plan: String,
     /// The subject's zone then.
     pub timezone: String,
+    /// The first entry of that batch in the usage stream.
+    pub first_entry: StreamId,
+    /// Its last entry.
+    pub last_entry: StreamId,
 }
 
 impl From<Alert> for AlertView {
     fn from(alert: Alert) -> Self {
         let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
-        let Alert { plan, timezone, used, raised_at_ms, .. } = alert;
+        let Alert { plan, timezone, used_before, used, raised_at_ms, first_entry, last_entry, .. } = alert;
         let raised_at = Rfc3339(raised_at_ms);
         Self {
             id,
@@ -54,6 +60,7 @@ impl From<Alert> for AlertView {
             metric,
             threshold_percent,
             threshold_units,
+            used_before,
             used,
             limit,
             window,
@@ -62,6 +69,8 @@ impl From<Alert> for AlertView {
             raised_at_ms,
             plan,
             timezone,
+            first_entry,
+            last_entry,
         }
     }
 }

@@ -54,6 +54,7 @@ pub fn hide_what_varies() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"alert_[0-9a-f]{32}", "alert_ID");
     settings.add_filter(r"delivery_[0-9a-f]{32}", "delivery_ID");
+    settings.add_filter(r#""\d{13}-\d+""#, "\"ENTRY\"");
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME");
     settings.add_filter(r"\d{4}-\d\d-\d\d", "DAY");
     settings.add_filter(r#""duration_ms":\d+"#, r#""duration_ms":N"#);

@@ -51,6 +51,9 @@ impl Step {
     }
 }
 
+/// What an error holds whose enhanced status says that there is no such mailbox (RFC 3463 and RFC 7505).
+const NO_MAILBOX: [&str; 5] = [" 5.1.1 ", " 5.1.2 ", " 5.1.3 ", " 5.1.6 ", " 5.1.10 "];
+
 /// Why a mail was not taken.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -70,13 +73,19 @@ enum Connection {
 }
 
 impl Refusal {
-    /// Whether the server knows no mailbox of this address, which says nothing of other addresses: a refusal of RCPT
-    /// that is not about a policy (RFC 3463, 5.7) and does not speak of relaying.
+    /// Whether there is no mailbox of this address, which says nothing of other addresses: a refusal of RCPT with a
+    /// code or an enhanced status that says so ([`NO_MAILBOX`], RFC 7504), and that is not about a policy (RFC 3463,
+    /// 5.7) and does not speak of relaying.
     pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
         let Outcome { status, error, reply, .. } = &self.outcome;
-        let policy = error.iter().any(|error| error.contains(" 5.7."))
-            || reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
-        self.step == Step::Rcpt && matches!(status, Some(550 | 551 | 553)) && !policy
+        let says = |text: &str| error.iter().any(|error| error.contains(text));
+        let policy = says(" 5.7.") || reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
+        let unknown = match status {
+            Some(521 | 550 | 551 | 553 | 556) => true,
+            Some(500..=599) => NO_MAILBOX.into_iter().any(says),
+            _ => false,
+        };
+        self.step == Step::Rcpt && unknown && !policy
     }
 
     /// Whether nothing but the connection is to blame: it ended under the first command.
