@@ -30,6 +30,7 @@ pub(super) struct DeliveriesQuery {
     error: Option<String>,
     alert: Option<String>,
     since: Option<String>,
+    before: Option<String>,
     after: Option<String>,
     limit: Option<String>,
 }
@@ -64,6 +65,7 @@ async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>
         error: query.error,
         alert: path::parameter("alert", query.alert.as_deref())?,
         since: path::parameter("since", query.since.as_deref())?,
+        before: path::parameter("before", query.before.as_deref())?,
     };
     let after: Option<DeliveriesCursor> = path::parameter("after", query.after.as_deref())?;
     let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();

@@ -6,7 +6,7 @@
 -- ARGV[3] how many read entries are counted at most where unread ones lie behind them
 --
 -- Returns {'even'}              nothing is unread, or nothing was ever read: remembers how far that is true
---         {'unread'}            entries lie after the checkpoint: remembers how many were added, for when they go unread
+--         {'unread'}            entries lie after the checkpoint: remembers how many were ever added
 --         {'stale', stored}     the checkpoint is another one: nothing written
 --         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the
 --                               whole stream: counted as read

@@ -59,6 +59,10 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     assert_eq!(all("&subject=s3&channel=email").await.len(), 5);
     assert_eq!(all("&destination=https%3A%2F%2Fb.test&state=pending").await.len(), 25);
     assert_eq!((all("&state=dead").await.len(), all("&since=2100-01-01T00:00:00Z").await.len()), (0, 0));
+    assert_eq!(
+        (all("&before=2100-01-01T00:00:00Z").await, all("&before=2000-01-01T00:00:00Z").await.len()),
+        (listed.clone(), 0)
+    );
     for (query, said) in [
         ("state=lost", "state: \"lost\" is not a state: use pending"),
         ("channel=sms", "channel: \"sms\" is not a channel: use email, webhook or none"),

@@ -10,7 +10,8 @@ const COUNT_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 100;
 /// The longest value, in bytes. Most servers take 8 KiB for all headers together.
 const VALUE_BYTES_MAX: usize = 2048;
-/// Headers that belong to the connection (RFC 9110, 7.6.1; RFC 2616, 13.5.1), to the request as a whole, or to the format.
+/// Headers that belong to the connection (RFC 9110, 7.6.1, and RFC 2616, 13.5.1), to the request as a whole, or to the
+/// format.
 const DENIED: [&str; 15] = [
     "accept-encoding",
     "connection",

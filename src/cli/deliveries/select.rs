@@ -41,12 +41,15 @@ pub struct FilterArgs {
     /// Only those made since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
+    /// Only those made before: a duration back, as 6h, or a time
+    #[arg(long, value_name = "TIME")]
+    pub before: Option<Since>,
 }
 
 impl FilterArgs {
     /// Whether it names anything.
     pub(super) const fn is_empty(&self) -> bool {
-        let Self { state, subject, channel, destination, error, alert, since } = self;
+        let Self { state, subject, channel, destination, error, alert, since, before } = self;
         state.is_none()
             && subject.is_none()
             && channel.is_none()
@@ -54,16 +57,27 @@ impl FilterArgs {
             && error.is_none()
             && alert.is_none()
             && since.is_none()
+            && before.is_none()
     }
 
     /// The filter by the server's clock.
     pub(super) async fn into_filter(self, redis: &Redis) -> anyhow::Result<DeliveryFilter> {
-        let Self { state, subject, channel, destination, error, alert, since } = self;
-        let since = match since {
-            Some(since) => Some(since.before(redis.server_time().await?)),
-            None => None,
-        };
-        Ok(DeliveryFilter { state, subject, channel, destination, error, alert, since })
+        let Self { state, subject, channel, destination, error, alert, since, before } = self;
+        let (mut made_since, mut made_before) = (None, None);
+        if since.is_some() || before.is_some() {
+            let now = redis.server_time().await?;
+            (made_since, made_before) = (since.map(|since| since.before(now)), before.map(|before| before.before(now)));
+        }
+        Ok(DeliveryFilter {
+            state,
+            subject,
+            channel,
+            destination,
+            error,
+            alert,
+            since: made_since,
+            before: made_before,
+        })
     }
 }
 

@@ -196,6 +196,8 @@ pub struct DeliveryFilter {
     pub alert: Option<AlertIdPrefix>,
     /// Only those made at this time or later.
     pub since: Option<UnixMs>,
+    /// Only those made earlier than this.
+    pub before: Option<UnixMs>,
 }
 
 impl DeliveryFilter {
@@ -207,5 +209,6 @@ impl DeliveryFilter {
             && self.error.as_ref().is_none_or(|error| view.last_error.as_ref().is_some_and(|last| last.contains(error)))
             && self.alert.as_ref().is_none_or(|alert| view.alert_id.as_ref().is_some_and(|id| alert.is_of(id)))
             && self.since.is_none_or(|since| since <= view.created_at_ms)
+            && self.before.is_none_or(|before| view.created_at_ms < before)
     }
 }

@@ -66,8 +66,9 @@ pub async fn list(
     limit: usize,
 ) -> RedisResult<DeliverySlice> {
     let index = index_of(keys, filter);
-    // Nothing dies before it was made, so this bounds the list of dead ones too.
-    let slice = read_ids(client, &index, filter.since, from, DELIVERIES_READ_MAX).await?;
+    // Nothing dies before it was made, so this bounds the list of dead ones too; but it may die long after.
+    let before = filter.before.filter(|_| filter.state != Some(DeliveryState::Dead));
+    let slice = read_ids(client, &index, (filter.since, before), from, DELIVERIES_READ_MAX).await?;
     let IdSlice { ids, scores, mut next } = slice;
     if ids.is_empty() {
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
@@ -230,7 +231,7 @@ pub async fn find_ids(
         prefixes.iter().map(|prefix| prefix.whole().into_iter().collect()).collect();
     let mut from = None;
     while prefixes.iter().any(|prefix| prefix.whole().is_none()) {
-        let IdSlice { ids, next, .. } = read_ids(client, &keys.deliveries(), None, from, IDS_READ_MAX).await?;
+        let IdSlice { ids, next, .. } = read_ids(client, &keys.deliveries(), (None, None), from, IDS_READ_MAX).await?;
         for (prefix, found) in prefixes.iter().zip(&mut found).filter(|(prefix, _)| prefix.whole().is_none()) {
             found.extend(ids.iter().filter(|id| prefix.is_of(id.as_str())).cloned());
         }
@@ -253,12 +254,13 @@ struct IdSlice {
 async fn read_ids(
     client: &RedisClient,
     index: &str,
-    since: Option<UnixMs>,
+    (since, before): (Option<UnixMs>, Option<UnixMs>),
     from: Option<DeliveryCursor>,
     count: usize,
 ) -> RedisResult<IdSlice> {
     let mut command = redis::cmd("ZREVRANGEBYSCORE");
-    command.arg(index).arg(from.map_or_else(|| "+inf".to_owned(), |cursor| cursor.at.to_string()));
+    let newest = || before.map_or_else(|| "+inf".to_owned(), |before| format!("({}", before.0));
+    command.arg(index).arg(from.map_or_else(newest, |cursor| cursor.at.to_string()));
     command.arg(since.map_or_else(|| "-inf".to_owned(), |since| since.0.to_string()));
     command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(count);
     let scored: Vec<(String, i64)> = client.query(&command).await?;
