@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::problem::Problem;
 use crate::contacts::ExtraHeaders;
-use crate::types::units::UNITS_MAX;
+use crate::types::units::{UNITS_MAX, whole_number};
 use crate::types::{Limits, Metric, Percent, Units};
 
 /// The longest body. The longest meaningful request has about 1 KiB.
@@ -119,8 +119,7 @@ where
     text(deserializer).map(Some)
 }
 
-/// Reads units. To JSON Schema `1.0` is as good an integer as `1`, and some languages know no other, so a whole number
-/// may be written with a point or an exponent. From 2^53 on it could be another than the one that was meant.
+/// Reads units. A whole number may be written with a point or an exponent, see [`whole_number`].
 ///
 /// # Errors
 ///
@@ -192,8 +191,7 @@ impl Visitor<'_> for UnitsVisitor {
 
 fn units_of<E: DeError>(number: impl Into<Value>) -> Result<Units, E> {
     let number = number.into();
-    let is_whole = |float: &f64| float.fract() == 0.0 && (0.0..=UNITS_MAX as f64).contains(float);
-    let whole = number.as_u64().or_else(|| number.as_f64().filter(is_whole).map(|float| float as u64));
+    let whole = number.as_u64().or_else(|| number.as_f64().and_then(whole_number));
     let in_range = whole.and_then(Units::new);
     in_range.ok_or_else(|| E::custom(format_args!("is {number}, it must be a whole number, 1 to {UNITS_MAX}")))
 }
@@ -359,6 +357,12 @@ mod tests {
                 r#"{"subject":"a","billing_day":1.5}"#,
                 "billing_day: invalid type: floating point `1.5`, expected a day of the month, 1 to 31",
             ),
+            (
+                r#"{"subject":"a","billing_day":32.0}"#,
+                "billing_day: invalid value: integer `32`, expected a day of the month, 1 to 31",
+            ),
+            (r#"{"subject":"a","thresholds":[-1.0]}"#, "thresholds[0]: invalid type: floating point `-1.0`"),
+            (r#"{"subject":"a","limits":{"requests":1e16}}"#, "limits.requests: invalid type: floating point `1e+16`"),
             (r#"{"subject":"a","units":9007199254740992}"#, "units: is 9007199254740992, it must be"),
             (r#"{"subject":"\ud800"}"#, "the body is not JSON"),
             (r#"{"subject":"a"} x"#, "the body is not JSON: trailing characters"),
@@ -377,6 +381,10 @@ mod tests {
             let Sample { units, .. } = sample(&format!(r#"{{"subject":"a","units":{written}}}"#)).expect(written);
             assert_eq!(units.get(), meant, "{written}");
         }
+        let body = r#"{"subject":"a","billing_day":15.0,"thresholds":[8e1],"limits":{"a":5.0,"b":[7.0,"9/hour"]}}"#;
+        let Sample { billing_day, thresholds, limits, .. } = sample(body).expect("whole numbers");
+        assert_eq!((billing_day, thresholds), (BillingDay::new(15), Some(vec![Percent::new(80).expect("legal")])));
+        assert_eq!(limits.values().map(Limits::to_string).collect::<Vec<_>>(), ["5", "9/hour 7/day"]);
     }
 
     /// A field that is left out is no error.

@@ -48,7 +48,9 @@ impl Signals {
                 return;
             }
             if !told {
-                tracing::info!("another signal within {SAME_SIGNAL:?} is taken for the same: the drain goes on");
+                tracing::info!(
+                    "a signal within {SAME_SIGNAL:?} of the first is taken for the same: the drain goes on, and a later one ends it"
+                );
                 told = true;
             }
         }

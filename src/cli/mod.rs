@@ -7,11 +7,13 @@
 
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::context::CliContext;
 use crate::demo;
+use crate::terminal::output::printable;
+use crate::types::{Period, UnixMs};
 
 pub mod alerts;
 pub mod check;
@@ -171,6 +173,10 @@ impl Cli {
 /// What to write instead of a command line whose subject stands by itself where `--subject` names it, or the other way
 /// round: verbs about one subject take it by itself, lists that it only narrows take the option.
 pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> {
+    // An argument that has its place and a wrong value is none that was meant for the subject.
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
     let mut verb = &Cli::command();
     let mut path = vec![verb.get_name()];
@@ -182,14 +188,23 @@ pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> 
     }
     let is_option = |word: &str| word == SUBJECT_OPTION || word.starts_with("--subject=");
     let is_subject = |one: &clap::Arg| one.get_id() == "subject" || one.get_id() == "subjects";
-    let takes = |positional| verb.get_arguments().any(|one| is_subject(one) && one.is_positional() == positional);
-    match is_option(found) {
-        true if takes(true) => Some(format!("the subject stands by itself: {} SUBJECT", path.join(" "))),
-        false if takes(false) && !found.starts_with('-') && !words.iter().any(|word| is_option(word)) => {
-            Some(format!("to name a subject, write {SUBJECT_OPTION} {found}"))
-        }
-        _ => None,
+    let positionals: Vec<&clap::Arg> = verb.get_positionals().collect();
+    if is_option(found) {
+        positionals.iter().find(|one| is_subject(one))?;
+        let names = positionals.iter().flat_map(|one| one.get_value_names().unwrap_or_default());
+        let line: Vec<&str> = path.into_iter().chain(names.map(|name| name.as_str())).collect();
+        return Some(format!("the subject stands by itself: {}", line.join(" ")));
     }
+    let takes_option = verb.get_opts().any(is_subject) && !words.iter().any(|word| is_option(word));
+    (takes_option && positionals.is_empty() && may_be_subject(found))
+        .then(|| format!("to name a subject, write {SUBJECT_OPTION} {}", printable(found)))
+}
+
+/// Whether a word that has no place is rather a subject than an option, an address or a time.
+fn may_be_subject(word: &str) -> bool {
+    let is_address = word.contains('@') || word.contains("://");
+    let is_time = word.parse::<Period>().is_ok() || word.parse::<UnixMs>().is_ok();
+    !(word.starts_with('-') || is_address || is_time)
 }
 
 /// The option by which lists take a subject.

@@ -143,12 +143,12 @@ async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> 
         let id = unreadable.id.as_ref().map_or("unknown", ContactId::as_str);
         say(format_args!("warning: subject {:?}: contact {id}: {}", subject.as_str(), unreadable.why));
     }
-    let source = contacts.source;
-    let own = if contacts.unverified.is_empty() { "contact" } else { "verified contact" };
-    let contact = choose(subject, named, contacts)?;
-    if source == ContactsSource::Fallback {
+    let contact = choose(subject, named, &contacts)?;
+    // One of its own that gets no alerts may be named as well.
+    if contacts.source == ContactsSource::Fallback && contacts.readable.contains(&contact) {
+        let has_none = if unusable(&contacts).next().is_none() { "" } else { " that could be used" };
         say(format_args!(
-            "{subject} has no {own} of its own: contact {} of the fallback gets this message",
+            "{subject} has no contact of its own{has_none}: contact {} of the fallback gets this message",
             contact.id
         ));
     }
@@ -186,8 +186,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 }
 
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first
-/// metric, that of the day where it has one. One
-/// without any limit gets no alerts; its message shows a made-up one.
+/// metric, that of the day where it has one. One without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
     let fields = subject_settings::read_fields(redis, subject).await?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;
@@ -202,59 +201,79 @@ async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow:
     Ok(Sample { metric: metric.clone(), limit: *limit, ..sample })
 }
 
-fn choose(subject: &Subject, text: Option<&str>, contacts: ResolvedContacts) -> anyhow::Result<Contact> {
-    let listed = || contacts.readable.iter().map(described).collect::<Vec<_>>().join(", ");
-    let flags = NamedAddresses::flags().map(|flag| format!("--{flag}"));
-    let ChannelDefinition { placeholder, .. } = REGISTRY[0];
-    let set_one = format!(
-        "`quotabell subject set {subject} {} {placeholder}` sets one, or name {} here",
-        flags[0],
-        flags.join(" or ")
-    );
-    if let Some(text) = text {
-        let known: Vec<&Contact> = contacts.readable.iter().chain(&contacts.disabled).collect();
-        return match select(&known, text) {
-            Ok(ids) if ids.len() == 1 => {
-                let meant = known.into_iter().find(|contact| contact.id == ids[0]);
-                Ok(meant.expect("it was selected").clone())
-            }
-            Ok(several) => Err(hint::usage(
-                format_args!("{} contacts of {subject} have this address", several.len()),
-                format_args!("name one by its id: it has {}", listed()),
-            )),
-            Err(error @ SelectContactError::Ambiguous { .. }) => {
-                Err(hint::usage(error, "name more of the id, or the address"))
-            }
-            Err(SelectContactError::NotFound(id)) if contacts.unverified.iter().any(|one| one.as_str() == id) => {
-                Err(hint::failed(format_args!("contact {id} of {subject} is not verified"), unconfirmed()))
-            }
-            Err(SelectContactError::NotFound(id)) if contacts.readable.is_empty() => {
-                Err(hint::failed(format_args!("{subject} has no contact {id} that can be read"), set_one))
-            }
-            Err(SelectContactError::NotFound(id)) => {
-                let whose = match contacts.source {
-                    ContactsSource::Own => "it has",
-                    ContactsSource::Fallback => "it has none of its own, and the fallback has",
-                };
-                Err(hint::failed(format_args!("{subject} has no contact {id}"), format_args!("{whose} {}", listed())))
-            }
-        };
+fn choose(subject: &Subject, named: Option<&str>, contacts: &ResolvedContacts) -> anyhow::Result<Contact> {
+    if let Some(text) = named {
+        return choose_named(subject, text, contacts);
     }
     match (contacts.readable.as_slice(), contacts.source) {
         ([contact], _) => Ok(contact.clone()),
-        ([], _) => Err(nobody(subject, &contacts, &set_one)),
+        ([], _) => Err(nobody(subject, contacts)),
         (several, ContactsSource::Own) => Err(hint::usage(
             format_args!("{subject} has {} contacts: name one with --contact", several.len()),
-            format_args!("they are {}", listed()),
+            format_args!("they are {}", listed(several)),
         )),
         (several, ContactsSource::Fallback) => Err(hint::usage(
             format_args!(
                 "{subject} has no contact of its own that could be used, and the fallback has {}: name one with --contact",
                 several.len()
             ),
-            format_args!("they are {}", listed()),
+            format_args!("they are {}", listed(several)),
         )),
     }
+}
+
+/// The contact that is named, found as the verbs of contacts find it: also one that gets no alerts.
+fn choose_named(subject: &Subject, text: &str, contacts: &ResolvedContacts) -> anyhow::Result<Contact> {
+    // A webhook whose new secret nobody has confirmed has two of one id: the first is the one that gets alerts.
+    let known: Vec<&Contact> = contacts.readable.iter().chain(unusable(contacts)).collect();
+    let selected = match select(&known, text) {
+        Ok(ids) => ids,
+        Err(error @ SelectContactError::Ambiguous { .. }) => {
+            return Err(hint::usage(error, "name more of the id, or the address"));
+        }
+        Err(SelectContactError::NotFound(_)) => return Err(not_found(subject, text, contacts)),
+    };
+    let with_id = |id: &ContactId| *known.iter().find(|contact| contact.id == *id).expect("it was selected");
+    match selected.iter().map(with_id).collect::<Vec<_>>().as_slice() {
+        [contact] if contact.verified => Ok((*contact).clone()),
+        [contact] => Err(hint::failed(
+            format_args!("contact {} of {subject} is not verified", printable(contact.id.as_str())),
+            unconfirmed(),
+        )),
+        several => Err(hint::usage(
+            format_args!("{} contacts of {subject} have this address", several.len()),
+            format_args!("name one by its id: {}", listed(several.iter().copied())),
+        )),
+    }
+}
+
+/// The contacts of the subject's own that get no alerts.
+fn unusable(contacts: &ResolvedContacts) -> impl Iterator<Item = &Contact> {
+    contacts.disabled.iter().chain(&contacts.unverified)
+}
+
+/// Says which contacts there are instead of the one that is named.
+fn not_found(subject: &Subject, text: &str, contacts: &ResolvedContacts) -> anyhow::Error {
+    let text = printable(text);
+    let (readable, unusable) = (listed(&contacts.readable), listed(unusable(contacts)));
+    let known = match (readable.as_str(), unusable.as_str(), contacts.source) {
+        ("", "", _) => {
+            return hint::failed(format_args!("{subject} has no contact {text} that can be read"), set_one(subject));
+        }
+        ("", own, _) | (own, "", ContactsSource::Own) => format!("it has {own}"),
+        (usable, own, ContactsSource::Own) => format!("it has {usable}, {own}"),
+        (fallback, "", ContactsSource::Fallback) => format!("it has none of its own, and the fallback has {fallback}"),
+        (fallback, own, ContactsSource::Fallback) => format!("it has {own}, and the fallback has {fallback}"),
+    };
+    hint::failed(format_args!("{subject} has no contact {text}"), known)
+}
+
+/// What to do about a subject without contacts.
+fn set_one(subject: &Subject) -> String {
+    let flags = NamedAddresses::flags().map(|flag| format!("--{flag}"));
+    let ChannelDefinition { placeholder, .. } = REGISTRY[0];
+    let line = format!("quotabell subject set {subject} {} {placeholder}", flags[0]);
+    format!("`{line}` sets one, or name {} here", flags.join(" or "))
 }
 
 /// What to do about a contact that nobody has confirmed.
@@ -265,22 +284,36 @@ fn unconfirmed() -> String {
 }
 
 /// Why a subject has nobody to send to, and what to do about it.
-fn nobody(subject: &Subject, contacts: &ResolvedContacts, set_one: &str) -> anyhow::Error {
+fn nobody(subject: &Subject, contacts: &ResolvedContacts) -> anyhow::Error {
     // What can't be read keeps alerts from the fallback too, until it is mended.
     if !contacts.unreadable.is_empty() {
-        return hint::failed(format_args!("{subject} has no contact that can be read"), set_one);
+        return hint::failed(format_args!("{subject} has no contact that can be read"), set_one(subject));
     }
-    match contacts.unverified.as_slice() {
-        [] => hint::failed(format_args!("{subject} has no contact, and there is no fallback"), set_one),
-        [id] => hint::failed(
-            format_args!("contact {id}, the only one of {subject}, is not verified, and there is no fallback"),
+    match (contacts.unverified.as_slice(), contacts.disabled.as_slice()) {
+        ([], []) => hint::failed(format_args!("{subject} has no contact, and there is no fallback"), set_one(subject)),
+        ([contact], []) => hint::failed(
+            format_args!(
+                "contact {}, the only one of {subject}, is not verified, and there is no fallback",
+                contact.id
+            ),
             unconfirmed(),
         ),
-        several => hint::failed(
+        (several, []) => hint::failed(
             format_args!("none of the {} contacts of {subject} is verified, and there is no fallback", several.len()),
             unconfirmed(),
         ),
+        (_, disabled) => hint::failed(
+            format_args!("{subject} has no contact that could be used, and there is no fallback"),
+            format_args!(
+                "disabled: {}; --contact sends there all the same, `quotabell contact enable` lets alerts through again",
+                listed(disabled)
+            ),
+        ),
     }
+}
+
+fn listed<'a>(contacts: impl IntoIterator<Item = &'a Contact>) -> String {
+    contacts.into_iter().map(described).collect::<Vec<_>>().join(", ")
 }
 
 fn described(contact: &Contact) -> String {

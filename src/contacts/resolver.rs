@@ -36,7 +36,7 @@ pub struct ResolvedContacts {
     /// Those that are disabled: nothing is sent there.
     pub disabled: Vec<Contact>,
     /// Those that nobody has confirmed: nothing is sent there but what asks for that.
-    pub unverified: Vec<ContactId>,
+    pub unverified: Vec<Contact>,
     /// Those that can't. While there are any, a contact that is not found may be one of them.
     pub unreadable: Vec<UnreadableContact>,
     /// Those of the operator, whatever the others are.
@@ -313,7 +313,7 @@ impl ResolvedContacts {
         let mut contacts = Self::default();
         for contact in array.read_contacts() {
             match contact.map(without_reserved_id) {
-                Ok(contact) if !contact.verified => contacts.unverified.push(contact.id),
+                Ok(contact) if !contact.verified => contacts.unverified.push(contact),
                 Ok(contact) if contact.disabled.is_some() => contacts.disabled.push(contact),
                 Ok(contact) => contacts.readable.push(contact),
                 Err(unreadable) => contacts.unreadable.push(unreadable),
@@ -357,7 +357,8 @@ mod tests {
         let contacts = parsed(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
         assert_eq!(addresses(&contacts), ["a@b.test"]);
         assert_eq!(contacts.find(&ContactId::from_stored("c_1")), ContactLookup::Removed);
-        assert_eq!(contacts.unverified, [ContactId::from_stored("c_1")]);
+        let unverified: Vec<&str> = contacts.unverified.iter().map(|contact| contact.id.as_str()).collect();
+        assert_eq!(unverified, ["c_1"]);
     }
 
     /// What the platform wrote by mistake must be told, and not be taken for fields in their order.

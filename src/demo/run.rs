@@ -189,8 +189,8 @@ impl Run<'_> {
     async fn replace(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
         let pid = daemon.pid;
         daemon.kill().await?;
-        let sent = HumanCount(self.sent.get());
-        self.screen.say(Color::Red, "kill -9", format_args!("the daemon (pid {pid}) is dead after {sent} events"))?;
+        let sent = events(self.sent.get());
+        self.screen.say(Color::Red, "kill -9", format_args!("the daemon (pid {pid}) is dead after {sent}"))?;
         *daemon = Daemon::start(self.folder, "daemon-2.log", Some(self.address))?;
         let unread = HumanCount(unread(self.partitions).await?);
         daemon.ready().await?;
@@ -263,4 +263,10 @@ async fn unread(partitions: &Partitions) -> anyhow::Result<u64> {
         unread += query::lag(client, keys).await.context("read the lag")?;
     }
     Ok(unread)
+}
+
+/// A number of events with its noun.
+fn events(number: u64) -> String {
+    let noun = if number == 1 { "event" } else { "events" };
+    format!("{} {noun}", HumanCount(number))
 }

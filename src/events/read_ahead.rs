@@ -81,16 +81,16 @@ impl ReadAhead {
     ) where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
-        let (added, outcome) = match self.is_empty() {
+        let (added, result) = match self.is_empty() {
             true => builder.add(held, entries.clone(), server),
             false => (0, AddResult::Full),
         };
-        if outcome == AddResult::Added {
+        if result == AddResult::Added {
             return;
         }
         let mut reading = WaitingReading { server, ..WaitingReading::default() };
         entries.skip(added).for_each(|entry| reading.push(&entry));
-        if outcome == AddResult::Missing || self.had_missing {
+        if result == AddResult::Missing || self.had_missing {
             self.had_missing = reading.look_through(builder, held, &mut self.missing);
         }
         if !reading.entries.is_empty() {
@@ -101,9 +101,9 @@ impl ReadAhead {
     /// Adds entries to the batch until it is full, or one needs something that is not held.
     pub fn add_up(&mut self, builder: &mut BatchBuilder, held: &mut HeldState) {
         while let Some(reading) = self.readings.front_mut() {
-            let (added, outcome) = builder.add(held, reading.iter_from(reading.added), reading.server);
+            let (added, result) = builder.add(held, reading.iter_from(reading.added), reading.server);
             reading.added += added;
-            match outcome {
+            match result {
                 AddResult::Added => drop(self.readings.pop_front()),
                 AddResult::Full => return,
                 AddResult::Missing => {

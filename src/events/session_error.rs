@@ -2,6 +2,7 @@
 
 use redis::RedisError;
 
+use crate::types::text::quantity;
 use crate::wire::{ErrorKind, ReadError, error_kind};
 
 /// Why a session on one connection ended.
@@ -23,13 +24,22 @@ pub enum SessionError {
     Read(#[from] ReadError),
     /// The checkpoint alone was deleted.
     #[error(
-        "{checkpoint} has gone, but {totals} says that {counted} events were counted: HSET its field id to the last entry that was \
-         counted, or HDEL {totals} counted to have the whole stream counted"
+        "{checkpoint} has gone, but {totals} says that {} counted: HSET its field id to the last entry that was \
+         counted, or HDEL {totals} counted to have the whole stream counted",
+        events_were(counted)
     )]
     CheckpointGone { checkpoint: String, totals: String, counted: String },
     /// What was read has to be read again from the stored checkpoint.
     #[error("start over from the checkpoint: {0}")]
     Again(&'static str),
+}
+
+/// A total is a number, unless somebody wrote something else there.
+fn events_were(total: &str) -> String {
+    match total.parse::<u64>() {
+        Ok(total) => quantity(total, "event was", "events were"),
+        Err(_) => format!("{total} events were"),
+    }
 }
 
 impl SessionError {

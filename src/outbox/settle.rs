@@ -183,11 +183,11 @@ pub async fn settle(
     let count = |text: &String| text.parse::<usize>().map_err(|_| unknown(text));
     let [now, opened, closed, rest @ ..] = answer.as_slice() else { return Err(unknown(&answer.join(" "))) };
     let (now, opened, closed) = (UnixMs(number(now)?), count(opened)?, count(closed)?);
-    let whole = || unknown(&answer.join(" "));
-    let (opened, rest) = rest.split_at_checked(opened).ok_or_else(whole)?;
-    let (closed, answers) = rest.split_at_checked(closed).ok_or_else(whole)?;
+    let malformed = || unknown(&answer.join(" "));
+    let (opened, rest) = rest.split_at_checked(opened).ok_or_else(malformed)?;
+    let (closed, answers) = rest.split_at_checked(closed).ok_or_else(malformed)?;
     if answers.len() != ends.len() {
-        return Err(whole());
+        return Err(malformed());
     }
     let named = |names: &[String]| names.iter().map(|name| Destination::from_stored(name)).collect();
     let answer_of = |answer: &String| match answer.as_str() {

@@ -182,14 +182,14 @@ pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Turns what the parser of arguments says into our form: `better`, or else its tip, becomes the hint, at the end.
+/// Turns what the parser of arguments says into our form: `own_hint`, or else its tip, becomes the hint, at the end.
 /// Pure.
-pub fn report_usage(rendered: &str, better: Option<&str>) -> ExitReport {
+pub fn report_usage(rendered: &str, own_hint: Option<&str>) -> ExitReport {
     const TIP: &str = "tip: ";
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");
     let (advice, rest): (Vec<&str>, Vec<&str>) = rendered.lines().partition(|line| is_advice(line));
     let tip = advice.iter().find_map(|line| line.trim_start().strip_prefix(TIP));
-    let hint = better.or(tip).unwrap_or("--help after the verb shows its options, with examples");
+    let hint = own_hint.or(tip).unwrap_or("--help after the verb shows its options, with examples");
     let mut text = String::new();
     for line in rest {
         // Where a tip was taken out, two blank lines would be left.

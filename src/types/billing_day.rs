@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use super::units::whole_number;
+
 /// The last day of the longest month.
 const BILLING_DAY_MAX: u8 = 31;
 
@@ -62,6 +64,13 @@ impl de::Visitor<'_> for BillingDayVisitor {
         match u64::try_from(day) {
             Ok(day) => self.visit_u64(day),
             Err(_) => Err(E::invalid_value(de::Unexpected::Signed(day), &self)),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, day: f64) -> Result<BillingDay, E> {
+        match whole_number(day) {
+            Some(day) => self.visit_u64(day),
+            None => Err(E::invalid_type(de::Unexpected::Float(day), &self)),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text_form::UnknownWord;
-use super::units::UnitsError;
+use super::units::{UnitsError, whole_number};
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of the window.
@@ -176,6 +176,13 @@ impl<'de> Visitor<'de> for LimitsVisitor {
         units_a_day(units).map(|limit| Limits([limit].into()))
     }
 
+    fn visit_f64<E: Error>(self, units: f64) -> Result<Limits, E> {
+        match whole_number(units) {
+            Some(units) => self.visit_u64(units),
+            None => Err(E::invalid_type(Unexpected::Float(units), &self)),
+        }
+    }
+
     fn visit_str<E: Error>(self, text: &str) -> Result<Limits, E> {
         text.parse().map_err(Error::custom)
     }
@@ -205,6 +212,13 @@ impl Visitor<'_> for WindowLimitVisitor {
 
     fn visit_i64<E: Error>(self, units: i64) -> Result<WindowLimit, E> {
         units_a_day(units)
+    }
+
+    fn visit_f64<E: Error>(self, units: f64) -> Result<WindowLimit, E> {
+        match whole_number(units) {
+            Some(units) => self.visit_u64(units),
+            None => Err(E::invalid_type(Unexpected::Float(units), &self)),
+        }
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<WindowLimit, E> {

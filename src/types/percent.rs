@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::units::Units;
+use super::units::{Units, whole_number};
 
 /// The largest threshold: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
@@ -98,6 +98,13 @@ impl de::Visitor<'_> for PercentVisitor {
 
     fn visit_i64<E: de::Error>(self, percent: i64) -> Result<Percent, E> {
         percent.try_into().map_or(Err(E::custom(PercentError)), |percent: u64| self.visit_u64(percent))
+    }
+
+    fn visit_f64<E: de::Error>(self, percent: f64) -> Result<Percent, E> {
+        match whole_number(percent) {
+            Some(percent) => self.visit_u64(percent),
+            None => Err(E::invalid_type(de::Unexpected::Float(percent), &self)),
+        }
     }
 }
 

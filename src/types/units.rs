@@ -56,6 +56,12 @@ impl Units {
     }
 }
 
+/// The whole number that a float of JSON stands for. To JSON Schema `1.0` is as good an integer as `1`, and some
+/// languages know no other. From 2^53 on it could be another than the one that was meant.
+pub fn whole_number(float: f64) -> Option<u64> {
+    (float.fract() == 0.0 && (0.0..=UNITS_MAX as f64).contains(&float)).then_some(float as u64)
+}
+
 impl TryFrom<u64> for Units {
     type Error = UnitsError;
     fn try_from(units: u64) -> Result<Self, UnitsError> {

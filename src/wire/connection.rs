@@ -165,7 +165,8 @@ impl NodeConnection {
         if !is_no_reply(&error) {
             return error;
         }
-        DeploymentError::NotRedis { node: self.client.get_connection_info().addr().to_string() }.into()
+        let node = self.client.get_connection_info().addr().to_string();
+        DeploymentError::NotRedis { node, parse_error: error }.into()
     }
 }
 

@@ -10,9 +10,10 @@ use redis::RedisError;
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
-    /// An HTTP server answers there, say, or one that speaks TLS.
-    #[error("what answers at {node} is no Redis: it does not speak the protocol")]
-    NotRedis { node: String },
+    /// An HTTP server answers there, say, or one that speaks TLS; or something between has changed a reply, so what the
+    /// crate says of the bytes is told.
+    #[error("what answers at {node} is no Redis: it does not speak the protocol ({})", on_one_line(parse_error))]
+    NotRedis { node: String, parse_error: RedisError },
     #[error("the Sentinel at {sentinel} watches no service {service:?}, only {known}")]
     UnknownService { sentinel: String, service: String, known: String },
     /// A server that holds data, or something else, answers in place of a Sentinel.
@@ -71,6 +72,10 @@ impl DeploymentError {
             Self::Unreadable { .. } => "docs/deployments.md says which servers are supported",
         }
     }
+}
+
+fn on_one_line(parse_error: &RedisError) -> String {
+    parse_error.detail().unwrap_or_default().lines().collect::<Vec<_>>().join(", ")
 }
 
 impl From<DeploymentError> for RedisError {

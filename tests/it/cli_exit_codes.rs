@@ -98,11 +98,19 @@ fn wrong_command_lines_are_explained() {
         ("subject_named_already", vec!["emit", "--subject", "alice", "bob"]),
         ("option_for_a_subject_that_stands_by_itself", vec!["usage", "--subject", "alice"]),
         ("option_for_a_subject_below_a_verb", vec!["subject", "set", "--subject=alice", "--plan", "free"]),
+        ("option_for_the_first_of_two_words", vec!["contact", "mute", "--subject", "alice", "a@b.test"]),
         ("surplus_word", vec!["top", "alice"]),
+        ("surplus_address", vec!["send-test", "a@b.test"]),
+        ("surplus_day", vec!["alerts", "2026-11-21"]),
+        ("surplus_word_beside_another", vec!["explain", "alice", "bob"]),
+        ("bad_id", vec!["deliveries", "retry", "zzz"]),
+        ("id_and_filter", vec!["deliveries", "retry", "--all", "alice"]),
+        ("word_with_an_escape", vec!["alerts", "\u{1b}[2Jalice"]),
     ] {
         let finished = quotabell(arguments.iter().copied()).run();
         assert_eq!(finished.code, 2, "{arguments:?}: {}", finished.stderr);
-        table.add(format!("{name}: quotabell {}", arguments.join(" ")), finished.told());
+        let line = arguments.join(" ").replace('\u{1b}', "ESC");
+        table.add(format!("{name}: quotabell {line}"), finished.told());
     }
     insta::assert_snapshot!(table);
 }

@@ -146,6 +146,50 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     assert_eq!((cooldowns.len(), others), (2, vec!["quota_subject:alice".to_owned()]), "nothing else is written");
 }
 
+/// An operator tries a contact out before its alerts go there again, and must not be told that another one was meant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_contact_that_gets_no_alerts_is_found_by_its_address_too() {
+    let redis = RedisServer::start();
+    let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let base = receiver.url("");
+    let hook = |id: &str, path: &str| {
+        let url = format!("{base}{path}");
+        json!({"id": id, "channel": "webhook", "url": url, "secret": SECRET})
+    };
+    let run = |arguments: &[&str]| send(&[&["--subject", "alice"], arguments].concat()).redis(&redis.url());
+    let fallback = json!([hook("c_ops", "/ops")]).to_string();
+    let disabled = |id: &str| {
+        let mut contact = hook(id, "/own");
+        contact["disabled"] = json!({"reason": "gone", "detail": "HTTP 410", "at": "2026-11-21T08:37:00.123Z"});
+        contact
+    };
+    let new = json!({"id": "c_new", "channel": "email", "address": "new@b.test", "verified": false});
+    set(&redis, "alice", &["contacts", &json!([disabled("c_own"), new]).to_string()]).await;
+
+    let url = receiver.url("/own");
+    let own = run(&["--contact", &url]).env("QUOTABELL__FALLBACK__CONTACTS", &fallback).run();
+    assert!(own.code == 0 && own.stderr.contains("contact c_own is disabled"), "{}", own.told());
+    assert!(!own.stderr.contains("fallback"), "{}", own.told());
+    assert_eq!(receiver.next().await.uri.path(), "/own");
+    let other = run(&[]).env("QUOTABELL__FALLBACK__CONTACTS", &fallback).run();
+    let said = "alice has no contact of its own that could be used: contact c_ops of the fallback gets this message";
+    assert!(other.code == 0 && other.stderr.contains(said), "{}", other.told());
+    assert_eq!(receiver.next().await.uri.path(), "/ops");
+
+    let mut told = Table::default();
+    told.add("an unverified one by its address", run(&["--contact", "new@b.test"]).run().told());
+    told.add("by the beginning of its id", run(&["--contact", "c_n"]).run().told());
+    told.add("no such contact", run(&["--contact", "c_three"]).run().told());
+    let unknown = run(&["--contact", "c_three"]).env("QUOTABELL__FALLBACK__CONTACTS", &fallback).run();
+    told.add("no such contact beside a fallback", unknown.told());
+    told.add("nobody", run(&[]).run().told());
+    let contacts = json!([hook("c_one", "/own"), disabled("c_two"), hook("c_three", "/three")]).to_string();
+    set(&redis, "alice", &["contacts", &contacts]).await;
+    told.add("one address twice", run(&["--contact", &url]).run().told());
+    snapshot("contact_that_gets_no_alerts", told);
+    assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
+}
+
 /// An operator tries out what this customer will read: another's name beside its own time zone would only confuse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_message_to_a_subject_is_about_that_subject() {

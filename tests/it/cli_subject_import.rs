@@ -136,6 +136,28 @@ fn thresholds_and_metrics_of_contacts_are_imported() {
     assert_eq!(heard("dave"), ["null [\"requests\",\"tokens\"]"]);
 }
 
+/// Whoever copies a subject by what was printed of it must lose nothing of it without hearing so.
+#[test]
+fn what_show_prints_is_imported_where_it_holds_no_contacts() {
+    let server = RedisServer::start();
+    let run = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&server.url());
+    let set = ["--plan", "free", "--limit", "requests=600/hour 5000/day", "--threshold", "50", "--billing-day", "15"];
+    run(&[&["subject", "set", "alice", "--timezone", "UTC", "--locale", "vi"], &set[..]].concat()).run().expect_done();
+    run(&["subject", "set", "bob", "--plan", "free"]).run().expect_done();
+    for subject in ["alice", "bob"] {
+        let shown = run(&["subject", "show", subject, "--json"]).run().expect_done();
+        let copy = shown.replacen(&format!("\"{subject}\""), "\"copy\"", 1);
+        run(&["subject", "remove", "copy"]).run();
+        run(&["subject", "import", "-"]).stdin(&copy).run().expect_done();
+        assert_eq!(run(&["subject", "show", "copy", "--json"]).run().expect_done(), copy);
+    }
+    run(&["subject", "set", "bob", "--email", "a@b.test"]).run().expect_done();
+    let shown = run(&["subject", "show", "bob", "--json"]).run().expect_done();
+    let refused = run(&["subject", "import", "-"]).stdin(&shown).run();
+    let why = "line 1: contacts must be empty, because they are shown without secrets: email and webhook name contacts";
+    assert!(refused.code == 1 && refused.stderr.contains(why), "{}", refused.told());
+}
+
 /// An empty cell means nothing: it must not take away what was set.
 #[test]
 fn empty_cells_leave_settings_alone() {

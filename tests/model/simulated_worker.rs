@@ -149,9 +149,9 @@ impl SimulatedWorker {
         }
     }
 
-    pub fn answered(&mut self, outcome: CommitAnswer) {
+    pub fn answered(&mut self, answer: CommitAnswer) {
         if let Some(session) = &mut self.session {
-            session.in_flight = InFlight::Answered(outcome);
+            session.in_flight = InFlight::Answered(answer);
         }
     }
 

@@ -187,12 +187,12 @@ impl<S: Store> SimulatedHistory<S> {
             // Arrives twice, and the second answer is heard.
             3 => {
                 self.arrive(&batch).await;
-                let outcome = self.arrive(&batch).await;
-                self.workers[worker].answered(outcome);
+                let answer = self.arrive(&batch).await;
+                self.workers[worker].answered(answer);
             }
             _ => {
-                let outcome = self.arrive(&batch).await;
-                self.workers[worker].answered(outcome);
+                let answer = self.arrive(&batch).await;
+                self.workers[worker].answered(answer);
             }
         }
     }
@@ -206,8 +206,8 @@ impl<S: Store> SimulatedHistory<S> {
     }
 
     async fn arrive(&mut self, batch: &Batch) -> CommitAnswer {
-        let outcome = self.store.commit(batch).await;
-        match &outcome {
+        let answer = self.store.commit(batch).await;
+        match &answer {
             CommitAnswer::Committed { .. } => self.met.committed += 1,
             CommitAnswer::Stale(_) => self.met.stale += 1,
             CommitAnswer::Lost => self.met.lost += 1,
@@ -217,7 +217,7 @@ impl<S: Store> SimulatedHistory<S> {
                 panic!("nobody made the stream again, nor named a server")
             }
         }
-        outcome
+        answer
     }
 
     /// The faults end: one worker goes on until everything is counted. What is still on its way arrives before.
@@ -243,8 +243,8 @@ impl<S: Store> SimulatedHistory<S> {
                 }
                 worker.commit(bounds);
                 if let Some(batch) = worker.sent() {
-                    let outcome = self.store.commit(&batch).await;
-                    worker.answered(outcome);
+                    let answer = self.store.commit(&batch).await;
+                    worker.answered(answer);
                 }
                 worker.hear();
             }

@@ -21,6 +21,9 @@ const FIELDS: [&str; 6] = ["subject", "plan", "timezone", "billing_day", "thresh
 /// The limits of all metrics in one object, in JSON Lines alone. A cell holds those of one metric.
 const LIMITS: &str = "limits";
 
+/// The contacts as they are shown, in JSON Lines alone, where there are none: they are shown without their secrets.
+const CONTACTS: &str = "contacts";
+
 /// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRow {
@@ -223,20 +226,21 @@ fn quoted_cell(text: &str) -> Result<(String, &str), String> {
 fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String>, ImportReadError> {
     let wrong = |why| ImportReadError::Header { line, why };
     let header = cells.map_err(wrong)?;
-    header.iter().try_for_each(|name| known(name)).map_err(wrong)?;
+    header.iter().try_for_each(|name| known(name, ImportFormat::Csv)).map_err(wrong)?;
     if !header.iter().any(|name| name == "subject") {
         return Err(wrong("the header has no column \"subject\"".to_owned()));
     }
     Ok(header)
 }
 
-fn known(name: &str) -> Result<(), String> {
+fn known(name: &str, format: ImportFormat) -> Result<(), String> {
     let contacts: Vec<String> = NamedAddresses::columns().collect();
-    let fields: Vec<&str> = FIELDS.into_iter().chain(contacts.iter().map(String::as_str)).collect();
+    let limits = Some(LIMITS).filter(|_| format == ImportFormat::Jsonl);
+    let fields: Vec<&str> = FIELDS.into_iter().chain(contacts.iter().map(String::as_str)).chain(limits).collect();
     if fields.contains(&name) || name.starts_with(LIMIT_PREFIX) {
         return Ok(());
     }
-    if name == LIMITS {
+    if nearest(name, &[LIMITS]).is_some() && format == ImportFormat::Csv {
         return Err(format!("there is no field {name:?} in CSV: a metric has a column of its own, as limit:requests"));
     }
     let near = nearest(name, &fields).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
@@ -261,12 +265,10 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
     let object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).map_err(broken)?;
     let mut row = ImportRow::default();
     for (name, value) in object {
-        if name == LIMITS {
-            row.take_limits(value)?;
-            continue;
-        }
-        known(&name)?;
+        known(&name, ImportFormat::Jsonl).or_else(|error| if name == CONTACTS { Ok(()) } else { Err(error) })?;
         match value {
+            value if name == LIMITS => row.take_limits(value)?,
+            value if name == CONTACTS => no_contacts(&value)?,
             Value::Array(items) if name == "thresholds" => row.take(&name, Some(joined(&name, items, ",")?))?,
             value if name.starts_with(LIMIT_PREFIX) => row.take_limit(&name, value)?,
             Value::Array(items) if row.contacts.column(&name).is_some() => {
@@ -276,6 +278,14 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
         }
     }
     Ok(row)
+}
+
+fn no_contacts(value: &serde_json::Value) -> Result<(), String> {
+    if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
+        return Ok(());
+    }
+    let flags = NamedAddresses::flags().join(" and ");
+    Err(format!("{CONTACTS} must be empty, because they are shown without secrets: {flags} name contacts"))
 }
 
 /// The text that a list stands for.
@@ -400,7 +410,7 @@ mod tests {
         assert_eq!(column("webhook_secret"), [None, Some("whsec_b".to_owned())]);
     }
 
-    /// What the HTTP API takes and `subject show --json` prints is not to be rewritten for an import.
+    /// Limits in the form in which the HTTP API takes them need not be rewritten for an import.
     #[test]
     fn json_lines_take_limits_in_the_form_of_the_api() {
         let row = |limits: &str| lines(&format!("{{\"subject\":\"a\",\"limits\":{limits}}}")).remove(0).1;
@@ -432,6 +442,13 @@ mod tests {
             (Some("50,80"), Some(1))
         );
         assert!(lines[1].1.as_ref().is_err_and(|why| why.contains("did you mean \"plan\"")));
+        for near in ["limit", "Limits"] {
+            let error = row_of_json(format!("{{\"{near}\":{{}}}}").as_bytes()).expect_err(near);
+            assert!(
+                error.contains("(did you mean \"limits\"?)") && error.ends_with("limits and limit:METRIC"),
+                "{error}"
+            );
+        }
         assert_eq!((lines[2].0, lines[2].1.is_err()), (4, true));
     }
 }

@@ -71,7 +71,9 @@ pub(super) async fn find(
             (Some(address_of(&contact)), status)
         }
         ContactLookup::Disabled(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Disabled),
-        ContactLookup::Removed if contacts.unverified.contains(id) => (None, DeliveryContactStatus::Unverified),
+        ContactLookup::Removed if contacts.unverified.iter().any(|contact| contact.id == *id) => {
+            (None, DeliveryContactStatus::Unverified)
+        }
         // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the
         // same.
         ContactLookup::Removed => {

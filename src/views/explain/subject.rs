@@ -8,7 +8,7 @@ use crate::ledger::thresholds::thresholds_of;
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
 use crate::types::text::quantity;
-use crate::types::{AlertId, Channel, ContactId, Metric, Percent, Units, UnixMs};
+use crate::types::{AlertId, Channel, Metric, Percent, Units, UnixMs};
 use crate::views::usage::{UsageAlertView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
@@ -179,7 +179,7 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
         ))
     }));
     if !unverified.is_empty() && !readable.is_empty() {
-        let ids = unverified.iter().map(ContactId::as_str).collect::<Vec<_>>().join(", ");
+        let ids = unverified.iter().map(|contact| contact.id.as_str()).collect::<Vec<_>>().join(", ");
         said.push(format!("Nothing goes to what nobody has confirmed: {ids}."));
     }
     said
@@ -194,7 +194,7 @@ fn named(contact: &Contact) -> String {
 mod tests {
     use super::*;
     use crate::contacts::OperatorContact;
-    use crate::types::{DisableReason, DisabledState, Mute};
+    use crate::types::{ContactId, DisableReason, DisabledState, Mute};
 
     const NOW: UnixMs = UnixMs(1_795_250_000_123);
 
@@ -219,7 +219,7 @@ mod tests {
         let muted = Contact { mute: Some(mute.clone()), ..Contact::email("muted@b.test") };
         let over = Mute { until: Some(NOW), reason: None };
         let over = Contact { mute: Some(over), ..Contact::email("over@b.test") };
-        let unverified = vec![ContactId::from_stored("c_new")];
+        let unverified = vec![Contact { id: ContactId::from_stored("c_new"), ..Contact::email("new@b.test") }];
         let contacts = ResolvedContacts {
             readable: vec![well.clone(), muted.clone(), over.clone()],
             disabled: vec![gone.clone()],
