@@ -16,8 +16,9 @@ use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint, error_kind}
 #[derive(Debug, Args)]
 #[command(
     after_help = "Stop the daemons at the source first; producers may go on, to either side. Counters, flags with their time to live, \
-    records, pending deliveries with their due times, subjects, and events that nobody has counted are copied and compared. Left out: \
-    what the limiters of the check API have let through, caps and cooldowns. The target must be empty; a run that was interrupted is \
+    records, deliveries with their due times, since when contacts fail, subjects, and events that nobody has counted are copied and \
+    compared. Left out: what the limiters of the check API have let through, caps and cooldowns; bounds and circuits of destinations \
+    are found out anew. The target must be empty; a run that was interrupted is \
     run again. Then point producers and daemons to the target, and run it once more: events that reached the source meanwhile are \
     copied. No daemon starts at the source any more, nor at a target that is half copied.
 

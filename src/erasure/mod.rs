@@ -7,13 +7,11 @@
 use redis::RedisResult;
 use serde::Serialize;
 
-use crate::contacts::ContactArray;
-use crate::contacts::array::CONTACTS;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::subjects::Plans;
 use crate::types::{DeliveryId, Subject, UnixMs};
-use crate::verification::forget_requests;
+use crate::verification::{ForgottenRequests, forget_requests};
 use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{alerts, subject as subjects};
 use crate::wire::{Partition, Partitions};
@@ -50,6 +48,8 @@ pub struct ErasedCounts {
     pub pending_deliveries: u64,
     /// Codes that were sent to contacts.
     pub verification_codes: u64,
+    /// Confirm links that were sent to contacts.
+    pub verification_links: u64,
     /// Windows of the limiters of the check API.
     pub limiters: u64,
 }
@@ -65,16 +65,9 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
     let begun = client.server_time().await?;
     let periods = alerts::kept_periods(begun);
     let fields = subjects::read_fields(partition, subject).await?;
-    let contacts = fields.iter().find(|(name, _)| name == CONTACTS.as_bytes());
-    // What can't be read has no codes that anybody could find.
-    let contacts = contacts.and_then(|(_, value)| ContactArray::parse(value).ok()).unwrap_or_default();
     let mut metrics = forget::metrics(partition, &periods).await?;
     metrics.extend(plans.limited_by_rates());
-    let mut removed = ErasedCounts {
-        verification_codes: forget_requests(partitions, subject, &contacts).await?,
-        settings: fields.len() as u64,
-        ..ErasedCounts::default()
-    };
+    let mut removed = ErasedCounts { settings: fields.len() as u64, ..ErasedCounts::default() };
     let () = client.query(redis::cmd("DEL").arg(keys.subject(subject))).await?;
     let counts: ForgottenCounts = forget::counts(partition, subject, &periods).await?;
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
@@ -86,6 +79,9 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
+    // Nothing is left by which a message could be sent.
+    let ForgottenRequests { codes, links } = forget_requests(partitions, subject).await?;
+    (removed.verification_codes, removed.verification_links) = (codes, links);
     forget_failures(partition, subject).await?;
     removed.history = forget::history(partition, subject).await?;
     // An event in the wrong partition was refused there.

@@ -24,6 +24,8 @@ enum Division {
     FieldEndsWithSubject,
     /// A string of one subject, which the key names before its last four parts.
     Flag,
+    /// A key of one subject, which it ends with.
+    KeyOfSubject,
     /// A hash that names its subject, and its places in the sorted sets of deliveries.
     Delivery,
     /// Every partition gets all of it.
@@ -40,6 +42,8 @@ fn division_of(family: &str) -> Option<Division> {
         "usage" | "history" => Division::FieldOfSubject,
         "raised" => Division::FieldEndsWithSubject,
         "alert" => Division::Flag,
+        // Since when a contact fails: otherwise the time after which it is disabled would begin anew.
+        "failing" => Division::KeyOfSubject,
         "delivery" => Division::Delivery,
         "metrics" | "seen" | "history_metrics" | "paused" => Division::Shared,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
@@ -48,9 +52,7 @@ fn division_of(family: &str) -> Option<Division> {
         "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
         // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out
         // anew.
-        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" | "failing" => {
-            Division::LeftOut
-        }
+        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => Division::LeftOut,
         // Days are archived again from their counters, which changes nothing.
         "history_progress" => Division::LeftOut,
         "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => Division::LeftOut,
@@ -114,6 +116,11 @@ impl<'a> Source<'a> {
                 let text: Vec<u8> = self.from.client.query(redis::cmd("GET").arg(stored.key)).await.map_err(read)?;
                 let number = self.number_of(stored.subject_of_flag());
                 target.take(number, stored.piece(self.keys_of(number), Elements::Text(text))).await
+            }
+            Division::KeyOfSubject => {
+                let content = self.content(stored.key).await.map_err(read)?;
+                let number = self.number_of(stored.name_in_key().as_bytes());
+                target.take(number, stored.piece(self.keys_of(number), content)).await
             }
             Division::Shared | Division::First => {
                 let content = self.content(stored.key).await.map_err(read)?;
@@ -237,8 +244,12 @@ impl StoredKey<'_> {
 
     /// `:<subject>:<metric>:<percent>:<period>:<units>`, of which the subject alone may hold colons.
     fn subject_of_flag(&self) -> &[u8] {
-        let rest = self.family.rest.strip_prefix(':').unwrap_or(self.family.rest);
-        rest.rsplitn(5, ':').nth(4).unwrap_or_default().as_bytes()
+        self.name_in_key().rsplitn(5, ':').nth(4).unwrap_or_default().as_bytes()
+    }
+
+    /// What stands behind the tag and its colon.
+    fn name_in_key(&self) -> &str {
+        self.family.rest.strip_prefix(':').unwrap_or(self.family.rest)
     }
 }
 

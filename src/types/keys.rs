@@ -180,6 +180,11 @@ impl Keys {
         format!("quota_verify_link:{}:{token}", self.tag)
     }
 
+    /// A pattern of SCAN that the key of every confirm link matches.
+    pub fn verify_link_pattern(&self) -> String {
+        format!("{}*", glob_literal(&self.verify_link("")))
+    }
+
     /// A pattern of SCAN that the key of every subject matches.
     pub fn subject_pattern(&self) -> String {
         format!("{}*", glob_literal(&self.subject_prefix))

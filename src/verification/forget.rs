@@ -1,31 +1,96 @@
-//! Forgetting what was asked of the contacts of a subject, and the codes that were sent to them. Confirm links can't be
-//! found, because only a digest of each is stored; without their contact they confirm nothing, and they expire.
+//! Forgetting what was asked of the contacts of a subject, and the codes and confirm links that were sent to them, also
+//! to contacts that were removed since.
+//!
+//! What is kept of each contact that was asked ([`unverified`]) outlives its codes, so the codes are found by it. Only a
+//! digest of a link's token is stored, so links are looked through: they are few, and live for `verification.lifetime`.
 
 use redis::RedisResult;
 
 use super::{code, open_requests, unverified};
-use crate::contacts::ContactArray;
-use crate::types::Subject;
+use crate::types::text::glob_literal;
+use crate::types::{Subject, VerificationRequest};
 use crate::wire::{Partition, Partitions};
 
-/// Removes the codes of these contacts, with the guesses at them, and what is noted of their requests; says how many
-/// codes there were. Repeatable.
-pub async fn forget_requests(partitions: &Partitions, subject: &Subject, contacts: &ContactArray) -> RedisResult<u64> {
-    // Where the service keeps them.
-    let Partition { client, keys } = partitions.first();
-    let mut removed = 0;
+/// Keys or members that one SCAN looks at.
+const SCAN_COUNT: usize = 1000;
+
+/// What was removed of requests for consent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForgottenRequests {
+    /// Codes.
+    pub codes: u64,
+    /// Confirm links.
+    pub links: u64,
+}
+
+/// Removes what is noted of the requests to a subject's contacts, with the codes, the guesses at them and the confirm
+/// links. Repeatable; to be called once nothing is left by which a message could be sent.
+///
+/// # Errors
+///
+/// What Redis or the connection said; a part may be removed.
+pub async fn forget_requests(partitions: &Partitions, subject: &Subject) -> RedisResult<ForgottenRequests> {
     let of_subject = partitions.of(subject);
     let () = of_subject.client.query(redis::cmd("UNLINK").arg(open_requests::key(of_subject, subject))).await?;
-    for contact in contacts.contacts() {
-        let member = unverified::member(subject, &contact.consent);
-        let () = client.query(redis::cmd("ZREM").arg(keys.unverified()).arg(member)).await?;
-        let key = keys.verify_code(&code::holder(subject, &contact.consent));
-        let Some(stored) = client.query::<Option<String>>(redis::cmd("GET").arg(&key)).await? else { continue };
-        // The guesses first: without the code nobody would find them again.
-        if let Some(nonce) = code::nonce_of(&stored) {
-            let () = client.query(redis::cmd("UNLINK").arg(keys.verify_guesses(nonce))).await?;
+    // Where the service keeps the rest.
+    let first = partitions.first();
+    Ok(ForgottenRequests { links: forget_links(first, subject).await?, codes: forget_codes(first, subject).await? })
+}
+
+/// Removes the codes of the subject's contacts, and what they are found by behind them.
+async fn forget_codes(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
+    let pattern = format!("{}\0*", glob_literal(subject.as_str()));
+    let (mut cursor, mut removed) = (0_u64, 0);
+    loop {
+        let mut scan = redis::cmd("ZSCAN");
+        scan.arg(keys.unverified()).arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+        let (next, scored): (u64, Vec<(Vec<u8>, Vec<u8>)>) = client.query(&scan).await?;
+        for (member, _) in scored {
+            if let Some((subject, consent)) = unverified::parse(&member) {
+                let key = keys.verify_code(&code::holder(&subject, &consent));
+                let stored: Option<String> = client.query(redis::cmd("GET").arg(&key)).await?;
+                // The guesses first: without the code nobody would find them again.
+                if let Some(nonce) = stored.as_deref().and_then(code::nonce_of) {
+                    let () = client.query(redis::cmd("UNLINK").arg(keys.verify_guesses(nonce))).await?;
+                }
+                removed += client.query::<u64>(redis::cmd("UNLINK").arg(&key)).await?;
+            }
+            let () = client.query(redis::cmd("ZREM").arg(keys.unverified()).arg(&member)).await?;
         }
-        removed += client.query::<u64>(redis::cmd("UNLINK").arg(&key)).await?;
+        cursor = next;
+        if cursor == 0 {
+            return Ok(removed);
+        }
+    }
+}
+
+async fn forget_links(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
+    let is_of = |stored: &Option<String>| {
+        let request = stored.as_deref().and_then(|json| serde_json::from_str::<VerificationRequest>(json).ok());
+        request.is_some_and(|request| request.subject == *subject)
+    };
+    let mut removed = 0;
+    // SCAN names no key: a server whose slot has moved away answers that it has none. So all of them are asked.
+    for server in client.primaries().await? {
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(keys.verify_link_pattern()).arg("COUNT").arg(SCAN_COUNT);
+            let (next, links): (u64, Vec<String>) = server.query(&scan).await?;
+            let mut read = redis::pipe();
+            for link in &links {
+                read.cmd("GET").arg(link);
+            }
+            // A pipeline of nothing is an error.
+            let stored: Vec<Option<String>> = if links.is_empty() { Vec::new() } else { client.pipe(&read).await? };
+            for (link, _) in links.iter().zip(&stored).filter(|(_, stored)| is_of(stored)) {
+                removed += client.query::<u64>(redis::cmd("UNLINK").arg(link)).await?;
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
     }
     Ok(removed)
 }

@@ -23,7 +23,7 @@ use crate::types::{ContactId, Subject, meters};
 
 pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
-pub use forget::forget_requests;
+pub use forget::{ForgottenRequests, forget_requests};
 pub use open_requests::OPEN_REQUESTS_MAX;
 pub use service::{ConfirmOutcome, VerificationError, VerificationService};
 pub use unsubscribe::UnsubscribeOutcome;

@@ -117,7 +117,7 @@ pub(super) fn member(subject: &Subject, consent: &ConsentId) -> Vec<u8> {
     [subject.as_str().as_bytes(), b"\0", consent.as_str().as_bytes()].concat()
 }
 
-fn parse(member: &[u8]) -> Option<(Subject, ConsentId)> {
+pub(super) fn parse(member: &[u8]) -> Option<(Subject, ConsentId)> {
     let at = member.iter().position(|byte| *byte == 0)?;
     let consent = std::str::from_utf8(&member[at + 1..]).ok()?;
     Some((Subject::parse(&member[..at]).ok()?, ConsentId::from_stored(consent)))

@@ -97,32 +97,52 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         .env("QUOTABELL__RETRY__FIRST", "1h")
         .env("QUOTABELL__RETRY__MAX_INTERVAL", "1h")
         .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
+        .env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com")
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
     let (daemon, api) = with_token(setup).await;
+    let mut not_confirmed = Vec::new();
     for subject in [GONE, OTHER] {
         emit(&usage, &["subject", subject, "units", "9", "id", "1"]).await;
         emit(&usage, &["subject", subject, "units", "many"]).await;
         let check = json!({"subject": subject});
         assert_eq!(api.post("/v1/check", &check).await.status, 200);
-        let contact = json!({"channel": "email", "address": format!("{}@b.test", subject.len())});
         let path = format!("/v1/subjects/{}/contacts", subject.replace('*', "%2A"));
-        assert_eq!(api.post(&path, &contact).await.status, 202);
+        for name in ["stays", "leaves"] {
+            let contact = json!({"channel": "email", "address": format!("{name}-{}@b.test", subject.len())});
+            let added = api.post(&path, &contact).await;
+            assert_eq!(added.status, 202, "{}", added.text);
+            if name == "leaves" {
+                not_confirmed.push(format!("{path}/{}", added.json()["id"].as_str().expect("an id")));
+            }
+        }
     }
     let total = async |name: &str| -> u64 {
         let reply = usage.client.query::<Option<u64>>(redis::cmd("HGET").arg(usage.keys.totals()).arg(name)).await;
         reply.expect("redis answers").unwrap_or(0)
     };
-    // Each of them: two deliveries of the hour's alert (the e-mail contact is not verified yet), and a mail that
-    // arrives.
+    // Each of them: a delivery of the hour's alert (the e-mail contacts are not verified yet), and two mails that
+    // arrive.
     eventually("all of it is there", || async {
         let codes: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("quota_verify_code:*")).await.expect("keys");
-        let is_there = total("delivered").await == 2 && total("refused").await == 2 && codes.len() == 2;
-        (is_there && total("made").await == 4).then_some(())
+        let is_there = total("delivered").await == 4 && total("refused").await == 2 && codes.len() == 4;
+        (is_there && total("made").await == 6).then_some(())
     })
     .await;
+    for contact in not_confirmed {
+        assert_eq!(api.send("DELETE", &contact, &[], "").await.status, 204);
+    }
     let before = stored(&usage).await;
     let families: BTreeSet<&str> = naming(&before).iter().filter_map(|line| line.split(':').next()).collect();
-    let expected = ["quota_alert", "quota_delivery", "quota_history", "quota_raised", "quota_refused", "quota_subject"];
+    let expected = [
+        "quota_alert",
+        "quota_delivery",
+        "quota_history",
+        "quota_raised",
+        "quota_refused",
+        "quota_subject",
+        "quota_unverified",
+        "quota_verify_link",
+    ];
     assert!(expected.iter().all(|family| families.contains(family)), "{families:?}");
 
     let path = format!("/v1/subjects/{}", GONE.replace('*', "%2A"));
@@ -130,13 +150,13 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     assert_eq!(erased.status, 200, "{}", erased.text);
     let counts = json!({
         "settings": 2, "counters": 2, "alerts": 1, "flags": 1, "history": 1, "refused": 1, "undelivered_alerts": 0,
-        "deliveries": 2, "pending_deliveries": 1, "verification_codes": 1, "limiters": 1,
+        "deliveries": 3, "pending_deliveries": 1, "verification_codes": 2, "verification_links": 2, "limiters": 1,
     });
     assert_eq!(erased.json(), json!({"subject": GONE, "removed": counts}));
     let after = stored(&usage).await;
-    // A confirm link can't be found by its subject, and confirms nothing any more.
-    let left: Vec<&str> = naming(&after).into_iter().filter(|line| !line.starts_with("quota_verify_link:")).collect();
-    assert_eq!(left, [""; 0]);
+    assert_eq!(naming(&after), BTreeSet::new());
+    // Codes name nobody: those of the other are left.
+    assert_eq!(after.lines().filter(|line| line.starts_with("quota_verify_code:")).count(), 2);
     let of_other = |text: &str| {
         let lines =
             text.lines().filter(|line| line.contains(OTHER)).map(|line| line.split(' ').next().map(str::to_owned));

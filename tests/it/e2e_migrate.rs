@@ -225,6 +225,38 @@ async fn history_moves_along() {
     assert_eq!(newest, [("requests".to_owned(), expected)]);
 }
 
+/// A contact that has failed for four days would otherwise be tried for five more: who else is to be told would hear of
+/// it only then.
+#[tokio::test]
+async fn since_when_contacts_fail_moves_along() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut source = Streams::on(&old.url(), 1).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(SUBJECTS)).await;
+    source.agree().await;
+    daemon.drain().await;
+    let failing = |at: &Streams, subject: &Subject| {
+        let Partition { client, keys } = at.partitions.of(subject);
+        (client.clone(), format!("{}{subject}", keys.failing_prefix()))
+    };
+    let subjects: Vec<Subject> = (0..9).map(|number| format!("s:{number}:x").parse().expect("legal")).collect();
+    for subject in &subjects {
+        let (client, key) = failing(&source, subject);
+        let mut pipeline = redis::pipe();
+        pipeline.hset(&key, "contact", format!("1000 {subject}")).ignore().expire(&key, 3600).ignore();
+        let () = client.pipe(&pipeline).await.expect("written");
+    }
+    migrate(&old.url(), &new.url(), "3").expect_done();
+    let target = source.moved_to(&new.url(), 3).await;
+    for subject in &subjects {
+        let (client, key) = failing(&target, subject);
+        let noted: Option<String> = client.query(redis::cmd("HGET").arg(&key).arg("contact")).await.expect("read");
+        assert_eq!(noted, Some(format!("1000 {subject}")));
+        let left: i64 = client.query(redis::cmd("PTTL").arg(&key)).await.expect("read");
+        assert!((1..=3_600_000).contains(&left), "{subject}: {left} ms");
+    }
+}
+
 /// As many entries are not the same entries: an event that is lost on the way, or one that is there twice, must not
 /// pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

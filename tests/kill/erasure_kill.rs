@@ -11,6 +11,7 @@ use quotabell::types::{Day, Keys, Metric, UnixMs, keys};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use redis::Value;
+use serde_json::json;
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
 /// How many erasures are met by a kill.
@@ -43,6 +44,7 @@ async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed()
             add(&outbox, of, "many").await;
         }
         entries += 4;
+        add_request(&outbox, &gone, round).await;
         is_read(&outbox, entries).await;
         let erasure = tokio::spawn(erase(address, gone.clone()));
         for _ in 0..random.random_range(0..400) {
@@ -87,6 +89,17 @@ async fn erase(address: SocketAddr, of: String) -> bool {
 
 async fn add(outbox: &Outbox, of: &str, units: &str) {
     let _: String = outbox.run("XADD", &["usage", "*", "subject", of, "units", units]).await;
+}
+
+/// Leaves what is stored of a contact that was asked for its consent and removed before it gave it.
+async fn add_request(outbox: &Outbox, of: &str, round: u64) {
+    let request = json!({
+        "id": format!("verification_{round}"), "subject": of, "contact": "c", "consent": "n", "requested_at_ms": 1,
+        "expires_at_ms": 2,
+    });
+    let link = outbox.keys.verify_link(&round.to_string());
+    let _: () = outbox.run("SET", &[link.as_str(), request.to_string().as_str()]).await;
+    let _: u64 = outbox.run("ZADD", &[outbox.keys.unverified().as_str(), "1e15", &format!("{of}\0n")]).await;
 }
 
 /// So many entries are read, and what was raised is fanned out.

@@ -118,6 +118,8 @@ const VERIFY_SET: [&str; 7] = [
     "ZREMRANGEBYSCORE KEY 0 0",
     "PEXPIREAT KEY 1",
 ];
+/// The contacts that nobody has confirmed yet.
+const UNVERIFIED: [&str; 4] = ["ZADD KEY 0 x", "ZREM KEY x", "ZRANGEBYSCORE KEY 0 0", "ZSCAN KEY 0"];
 /// The codes and confirm links of a verification.
 const VERIFY_SECRET: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
 /// Written where settings are replaced, and contacts added and verified, through the API.
@@ -211,7 +213,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let bucket = keys::bucket(subject.as_str());
     let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
     let destination = Destination::from_stored("check-config");
-    let of_keys: [(String, &[&'static str]); 33] = [
+    let of_keys: [(String, &[&'static str]); 34] = [
         (keys.stream().to_owned(), &STREAM),
         (keys.stream().to_owned(), trimmed),
         (keys.checkpoint(), &CHECKPOINT),
@@ -243,6 +245,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.limiter("gcra", &metric, &subject), &WINDOW),
         (keys.verify_requests("check-config"), &VERIFY_SET),
         (keys.verify_guesses("check-config"), &VERIFY_SET),
+        (keys.unverified(), &UNVERIFIED),
         (keys.verify_code("check-config"), &VERIFY_SECRET),
         (keys.verify_link("check-config"), &VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),

@@ -15,7 +15,7 @@ use crate::types::Subject;
 #[command(
     after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts. \
     Pending deliveries to its contacts are cancelled.
-With --everything, counts, alerts, history, refused events, deliveries, codes and limiters go as well. The daemon may run: \
+With --everything, counts, alerts, history, refused events, deliveries, codes, confirm links and limiters go as well. The daemon may run: \
     usage that is counted later begins at zero. Where it fails half way, repeat it.
 
 Examples:
@@ -84,6 +84,7 @@ fn told(removed: &ErasedCounts) -> String {
         deliveries,
         pending_deliveries,
         verification_codes,
+        verification_links,
         limiters,
     } = removed;
     let counts = [
@@ -97,6 +98,7 @@ fn told(removed: &ErasedCounts) -> String {
         (deliveries, "deliveries"),
         (pending_deliveries, "of these pending"),
         (verification_codes, "codes"),
+        (verification_links, "confirm links"),
         (limiters, "limiters"),
     ];
     let told: Vec<String> =
