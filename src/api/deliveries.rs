@@ -15,7 +15,7 @@ use super::state::ApiState;
 use super::subjects::answer;
 use crate::outbox::{self, ActionAnswer, DeliveryAction};
 use crate::types::{DeliveryId, Destination, Subject};
-use crate::views::deliveries::{self, DeliveriesCursor};
+use crate::views::deliveries::{self, ActionResultView, DeliveriesCursor, behind_open_circuits};
 use crate::views::explain::Audience;
 use crate::views::{DeliveryDetailView, DeliveryFilter};
 
@@ -100,17 +100,18 @@ pub(super) async fn act(
 ) -> Result<Response, Problem> {
     let done = async {
         let partition = deliveries::partition_of(&api.partitions, &id).await?;
+        // As it is before: an attempt may close it at once.
+        let circuits = behind_open_circuits(partition, action, std::slice::from_ref(&id)).await?;
         let results = outbox::act(&partition.client, &partition.keys, action, std::slice::from_ref(&id)).await?;
         api.new_deliveries.of(partition.number()).notify_one();
-        Ok::<_, Problem>(results.into_iter().next().expect("an answer for each id"))
+        let circuit = circuits.get(&id).map(|view| view.circuit);
+        Ok::<_, Problem>((results.into_iter().next().expect("an answer for each id"), circuit))
     };
-    let result = within(CALL_TIMEOUT, done).await?;
+    let (result, circuit) = within(CALL_TIMEOUT, done).await?;
     tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an action was asked for over HTTP");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
-        ActionAnswer::Done => {
-            Ok(answer(&json!({"id": id, "result": result.word(action), "state": result.state(action)})))
-        }
+        ActionAnswer::Done => Ok(answer(&ActionResultView::of(action, &result, circuit))),
         ActionAnswer::Missing => Err(unknown(&id)),
         ActionAnswer::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
         ActionAnswer::InState(state) => {

@@ -106,7 +106,8 @@ Examples:
 
 /// The end of the help of `deliveries retry`.
 const RETRY_HELP: &str = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
-    open, one attempt is made there now: the others leave when it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
+    open, one attempt is made there now, with several partitions one in each of them that holds such deliveries: the others leave when \
+    it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
 
 Examples:
   quotabell deliveries retry 6f1ed002
@@ -124,7 +125,7 @@ Examples:
 
 /// The end of the help of `deliveries discard`.
 const DISCARD_HELP: &str =
-    "Discarded deliveries stay listed as dead for 14 days after their end, and can be replayed by their id. Neither \
+    "Discarded deliveries stay listed for 14 days after their end, as `discarded`, and can be replayed by their id. Neither \
     `--state dead` nor quotabell_deliveries_dead shows them any more.
 
 Examples:
@@ -178,7 +179,8 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     let listed = redis.explained(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
     print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))?;
     if format.format() == Format::Table {
-        rows::open_circuits(&rows::circuits_of(&listed, now), now).iter().for_each(say);
+        let circuits = rows::circuits_of(&listed, now);
+        rows::open_circuits(&circuits, redis.partitions().count(), now).iter().for_each(say);
     }
     Ok(())
 }
@@ -196,7 +198,8 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
         ));
     };
     let now = redis.server_time().await?;
-    output::print(&args.format, &detail, |output| rows::print_detail(&detail, now, output))
+    let partitions = redis.partitions().count();
+    output::print(&args.format, &detail, |output| rows::print_detail(&detail, partitions, now, output))
 }
 
 async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -50,9 +51,7 @@ impl Output {
     /// Stdout of this process.
     pub fn stdout() -> Self {
         let styling = Styling::of(&io::stdout());
-        let columns = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-        let width = io::stdout().is_terminal().then(|| columns().unwrap_or(TERMINAL_COLUMNS));
-        Self { to: BufWriter::new(io::stdout().lock()), styling, width }
+        Self { to: BufWriter::new(io::stdout().lock()), styling, width: columns_of(&io::stdout()) }
     }
 
     /// Prints one line.
@@ -95,10 +94,11 @@ impl Output {
         table.lines(rows, self.width, self.styling).iter().try_for_each(|line| self.line(line))
     }
 
-    /// Prints `name  value` lines, names aligned.
+    /// Prints `name  value` lines, names aligned. On a terminal a value that does not fit goes on below itself.
     pub fn pairs(&mut self, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        pairs.iter().try_for_each(|(name, value)| self.line(format_args!("{name:width$}  {}", printable(value))))
+        let label = |name: &str| format!("{name:width$}{:PAIR_GAP$}", "");
+        pairs.iter().try_for_each(|(name, value)| self.behind(&label(name), width + PAIR_GAP, &printable(value)))
     }
 
     /// Writes out what is buffered. Without it the end of the output may be lost.
@@ -138,9 +138,19 @@ pub fn print_list<T: Serialize>(
     output.finish()
 }
 
-/// Says something beside the data, on stderr. Where nobody listens any more, there is nobody to tell.
-pub fn say(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// Says something beside the data, on stderr; on a terminal in lines that fit it, as [`Output::sentence`]. Where nobody
+/// listens any more, there is nobody to tell.
+pub fn say(text: impl fmt::Display) {
+    let margins = Margins { first: 0, others: SENTENCE_INDENT, end: columns_of(&io::stderr()) };
+    for line in text.to_string().split('\n').flat_map(|line| wrapped(line, margins)) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// The columns of a terminal; `None` where the stream is none, and lines may be as long as they like.
+fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let columns = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
+    stream.is_terminal().then(|| columns().unwrap_or(TERMINAL_COLUMNS))
 }
 
 /// Says on a terminal that a list is empty. A program that reads the list sees that by itself.
@@ -149,6 +159,9 @@ pub fn say_empty(what: &str) {
         say(what);
     }
 }
+
+/// The space between a name and its value.
+const PAIR_GAP: usize = 2;
 
 /// How far the lines of a sentence after its first are indented.
 const SENTENCE_INDENT: usize = 2;

@@ -74,6 +74,7 @@ pub struct Table {
     widths: Vec<usize>,
     heading_due: bool,
     may_shrink: &'static [usize],
+    shrinks_first: Option<usize>,
     color: Option<ColumnColor>,
 }
 
@@ -92,6 +93,7 @@ impl Table {
             widths: heading.iter().map(|name| name.chars().count()).collect(),
             heading_due: true,
             may_shrink: &[],
+            shrinks_first: None,
             color: None,
         }
     }
@@ -100,6 +102,13 @@ impl Table {
     #[must_use]
     pub const fn may_shrink(mut self, columns: &'static [usize]) -> Self {
         self.may_shrink = columns;
+        self
+    }
+
+    /// The column among those whose text is cut before that of any other.
+    #[must_use]
+    pub const fn shrinks_first(mut self, column: usize) -> Self {
+        self.shrinks_first = Some(column);
         self
     }
 
@@ -136,8 +145,8 @@ impl Table {
         lines
     }
 
-    /// The widths with which a line fits: the widest of the columns that may shrink gives way first. Where even the
-    /// least is too wide, the terminal breaks the line.
+    /// The widths with which a line fits: of the columns that may shrink that which was named gives way first, then the
+    /// widest. Where even the least is too wide, the terminal breaks the line.
     fn fitted(&self, width: Option<usize>) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let gaps = GAP * widths.len().saturating_sub(1);
@@ -146,8 +155,10 @@ impl Table {
             let least = |column: usize| CUT_WIDTH_MIN.max(self.heading[column].chars().count());
             let shrinkable = self.may_shrink.iter().copied().filter(|column| widths[*column] > least(*column));
             let is_name = |column: usize| column == 0 && widths[column] <= NAME_WIDTH;
-            let Some(widest) = shrinkable.max_by_key(|column| (!is_name(*column), widths[*column])) else { break };
-            widths[widest] -= 1;
+            let is_first = |column: usize| self.shrinks_first == Some(column);
+            let next = shrinkable.max_by_key(|column| (is_first(*column), !is_name(*column), widths[*column]));
+            let Some(next) = next else { break };
+            widths[next] -= 1;
         }
         widths
     }

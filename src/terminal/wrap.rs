@@ -20,6 +20,10 @@ pub fn wrapped(text: &str, Margins { first, others, end }: Margins) -> Vec<Strin
         let length = word.chars().count();
         let begins_line = at == 0;
         if !begins_line && column + 1 + length > end && column > others {
+            if word.is_empty() {
+                // The second of two spaces: the next line begins with a word.
+                continue;
+            }
             lines.push(std::mem::replace(&mut line, " ".repeat(others)));
             column = others;
         } else if !begins_line {
@@ -44,6 +48,7 @@ mod tests {
         assert_eq!(lines("one two  three", 0, 2, None), ["one two  three"]);
         assert_eq!(lines("one two three four", 0, 2, Some(9)), ["one two", "  three", "  four"]);
         assert_eq!(lines("one two three", 0, 2, Some(13)), ["one two three"]);
+        assert_eq!(lines("one two  three", 0, 2, Some(7)), ["one two", "  three"]);
         assert_eq!(lines("one two", 6, 4, Some(12)), ["one", "    two"]);
         assert_eq!(lines("a alert_0123456789 b", 0, 2, Some(9)), ["a alert_0123456789", "  b"]);
         assert_eq!(lines("", 0, 2, Some(9)), [""]);

@@ -39,7 +39,7 @@ impl DisableReason {
 pub struct DisabledState {
     /// Why.
     pub reason: DisableReason,
-    /// What the other side said, in a few words, without address, URL or body.
+    /// The error of the attempt that disabled it, as `HTTP 410`: without address, URL or body.
     pub detail: String,
     /// Since when, server time.
     #[serde(with = "rfc3339")]

@@ -33,14 +33,6 @@ pub struct UsageView {
     pub unreadable: Vec<FieldError>,
 }
 
-impl UsageView {
-    /// Whether anything was counted or raised in the periods that it shows.
-    pub fn has_counts(&self) -> bool {
-        let mut windows = self.metrics.iter().flat_map(|metric| &metric.windows);
-        windows.any(|window| window.used.is_some_and(|used| used > 0) || !window.alerts.is_empty())
-    }
-}
-
 /// The usage of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricUsageView {

@@ -108,15 +108,17 @@ async fn deliveries_are_retried_cancelled_discarded_and_replayed() {
     ] {
         post(&api, id, action).await.expect_problem(409, said);
     }
-    for (action, result, state) in [
-        ("discard", "discarded", "dead"),
-        ("replay", "replayed", "pending"),
-        ("retry", "retried", "pending"),
-        ("cancel", "cancelled", "cancelled"),
+    let far = outbox.totals().await.now.plus(600_000).0.to_string();
+    let open = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let () = outbox.run("HSET", &[open.as_str(), "failures", "5", "probe_at_ms", &far]).await;
+    for (action, expected) in [
+        ("discard", json!({"id": a, "result": "discarded", "state": "dead"})),
+        ("replay", json!({"id": a, "result": "replayed", "state": "pending", "circuit": "open"})),
+        ("retry", json!({"id": a, "result": "retried", "state": "pending", "circuit": "open"})),
+        ("cancel", json!({"id": a, "result": "cancelled", "state": "cancelled"})),
     ] {
         let answer = post(&api, &a, action).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        assert_eq!(answer.json(), json!({"id": a, "result": result, "state": state}));
+        assert_eq!((answer.status, answer.json()), (200, expected), "{action}");
     }
     assert_eq!(outbox.state(&of("a")).await, "cancelled");
     outbox.assert_balanced().await;

@@ -92,7 +92,8 @@ fn an_empty_list_is_told_to_a_terminal() {
 #[tokio::test]
 async fn lists_fit_a_terminal_of_80_columns() {
     let long = "x".repeat(200);
-    let (outbox, dead) = with_dead(&[&long, "bob"]).await;
+    let (outbox, dead) = with_dead(&[&long, "bob", "dave"]).await;
+    run(&outbox.server, &format!("deliveries discard {}", dead[2])).expect_done();
     outbox.fan_out_new(&alert(&subject("carol"), 80), &[webhook("a"), webhook(&"x".repeat(60))]).await;
     let disabled = json!({"reason": "failing", "detail": "HTTP 500", "at": "2026-11-21T08:37:00.123Z"});
     let contact =

@@ -119,7 +119,7 @@ async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
     assert_eq!(outbox.state(&delivery(&pending, &email("d"))).await, "cancelled");
     outbox.assert_balanced().await;
     let listed = run(&outbox.server, "deliveries list --subject alice").expect_done();
-    assert!(listed.contains("dead, discarded"), "{listed}");
+    assert!(listed.contains("  discarded  "), "{listed}");
 }
 
 /// What an action takes out of a list must not hide others from it, however many there are.
@@ -330,6 +330,8 @@ async fn a_request_for_consent_is_shown_as_what_it_is() {
 async fn what_a_delivery_waits_for_is_said() {
     let outbox = Outbox::start();
     let alice = subject("a-customer-with-a-long-name");
+    outbox.fan_out_new(&alert(&alice, 80), &[webhook("leased")]).await;
+    let leased = outbox.lease_one("t", LONG).await.id;
     outbox.fan_out_new(&alert(&alice, 80), &[webhook("open"), webhook("probed"), email("a")]).await;
     outbox.fan_out_new(&alert(&alice, 100), &[]).await;
     let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(0) };
@@ -339,7 +341,7 @@ async fn what_a_delivery_waits_for_is_said() {
     let new = NewDelivery { notification: &notification, contact: &email("b") };
     let notice = enqueue(&outbox.client, &outbox.keys, new).await.expect("it works").id;
     let now = outbox.totals().await.now;
-    for (name, probe) in [("open", now.plus(600_900)), ("probed", UnixMs(1000))] {
+    for (name, probe) in [("open", now.plus(600_900)), ("probed", UnixMs(1000)), ("leased", now.plus(100_000_000))] {
         let state = format!("{}https://{name}.test", outbox.keys.destination_prefix());
         let probe = probe.0.to_string();
         let () = outbox.run("HSET", &[state.as_str(), "failures", "5", "probe_at_ms", &probe]).await;
@@ -379,6 +381,16 @@ async fn what_a_delivery_waits_for_is_said() {
     let about = format!("\nabout        contact {} (webhook https://gone.test/)\n", webhook("gone").id);
     assert!(shown.contains("\ntype         contact_disabled\n") && shown.contains(&about), "{shown}");
     assert!(shown.contains("\ndisabled     gone (HTTP 410) at 1970-01-01T00:00:00.000Z\n"), "{shown}");
+    // An attempt that is under way waits for nothing; once its lease is over, the delivery waits as the others do.
+    let shown = show(&leased);
+    assert!(!shown.contains("circuit"), "{shown}");
+    let id = delivery(&alert(&alice, 80), &webhook("open"));
+    let shown = quotabell(["deliveries", "show", id.as_str()]).redis(&outbox.server.url()).print_on_terminal();
+    assert!(shown.contains("behind the open circuit"), "{shown}");
+    assert!(shown.lines().all(|line| line.trim_end().chars().count() <= 80), "{shown}");
+    outbox.let_time_pass(&leased).await;
+    let shown = show(&leased);
+    assert!(shown.contains("\nnext due     behind the open circuit of https://leased.test: "), "{shown}");
 }
 
 /// Whoever retries a backlog must not take one attempt for all of them.
@@ -399,16 +411,29 @@ async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     assert_eq!(
         told.stderr,
         "the circuit of https://open.test is open: one attempt is made there now\n\
-         the others leave once an attempt there succeeds; each that fails makes the time until the next longer\n"
+         the others leave once an attempt there succeeds; each attempt that fails makes the time until the next longer\n"
     );
     let rows: BTreeSet<&str> =
         told.stdout.lines().skip(1).filter_map(|line| line.split_once("  ")).map(|(_, said)| said).collect();
     assert_eq!(rows, BTreeSet::from(["retried", "retried, behind an open circuit"]), "{}", told.told());
     open().await;
+    let told = quotabell(["deliveries", "retry", "--all"]).redis(&outbox.server.url()).run_on_terminal();
+    assert!(told.contains("the others leave"), "{told}");
+    assert!(told.lines().all(|line| line.trim_end().chars().count() <= 80), "{told}");
+    open().await;
     let told = run(&outbox.server, "deliveries retry --all --json").expect_json();
     let circuits: Vec<&Value> = told.iter().filter_map(|one| one.get("circuit")).collect();
     assert_eq!((circuits, told.len()), (vec![&json!("open"), &json!("open")], 3));
     assert!(told.iter().all(|one| one["result"] == "retried"), "{told:?}");
+    // Where nothing else waits, there are no others.
+    let dave = alert(&subject("dave"), 80);
+    outbox.fan_out_new(&dave, &[webhook("alone")]).await;
+    let state = format!("{}https://alone.test", outbox.keys.destination_prefix());
+    let () = outbox.run("HSET", &[state.as_str(), "failures", "5", "probe_at_ms", "1000"]).await;
+    let told = run(&outbox.server, &format!("deliveries retry {}", delivery(&dave, &webhook("alone"))));
+    assert!(told.stderr.contains("https://alone.test") && !told.stderr.contains("others"), "{}", told.told());
+    let ended = run(&outbox.server, "deliveries cancel --subject dave");
+    assert_eq!(ended.code, 0, "{}", ended.told());
     // A replay leaves the circuit as it is.
     open().await;
     let leased = outbox.lease_one("t", LONG).await;

@@ -1,11 +1,9 @@
 //! `deliveries replay / retry / cancel / discard`: what an operator does with deliveries, one or many.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use serde::Serialize;
 
-use super::rows::{self, ActionView};
+use super::rows::{self, OpenCircuits};
 use super::select::{FilterArgs, by_partition, find};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
@@ -13,8 +11,8 @@ use crate::outbox::action::ACTION_MAX;
 use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction, OutboxError, act};
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, quantity, say};
-use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
-use crate::views::deliveries::{DeliveryScan, behind_open_circuits};
+use crate::types::{DeliveryId, DeliveryState};
+use crate::views::deliveries::{ActionResultView, DeliveryScan, behind_open_circuits};
 use crate::views::{DeliveryFilter, DeliveryIdPrefix};
 use crate::wire::Partition;
 
@@ -62,7 +60,8 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         output: Output::stdout(),
         table: Table::new(&rows::ACTION_HEADING),
         counts: Counts::default(),
-        circuits: BTreeMap::new(),
+        circuits: OpenCircuits::new(),
+        others_wait: false,
     };
     if ids.is_empty() {
         let state = filter.state.or_else(|| action.takes().first().copied());
@@ -110,7 +109,9 @@ struct Run<'a> {
     table: Table,
     counts: Counts,
     /// The open circuits behind which what was done waits, and when an attempt was to be made through each.
-    circuits: BTreeMap<Destination, UnixMs>,
+    circuits: OpenCircuits,
+    /// Whether more than one delivery waits behind any of them.
+    others_wait: bool,
 }
 
 impl Run<'_> {
@@ -138,10 +139,7 @@ impl Run<'_> {
         self.counts.asked += ids.len();
         for ids in ids.chunks(ACTION_MAX).filter(|_| !self.dry_run) {
             // As they are before: an attempt may close them at once.
-            let circuits = match self.action {
-                DeliveryAction::Replay | DeliveryAction::Retry => behind_open_circuits(partition, ids).await,
-                DeliveryAction::Cancel | DeliveryAction::Discard => Ok(BTreeMap::new()),
-            };
+            let circuits = behind_open_circuits(partition, self.action, ids).await;
             let circuits = self.redis.explained("look for open circuits", circuits)?;
             let results = match act(&partition.client, &partition.keys, self.action, ids).await {
                 Err(OutboxError::Redis { operation, of, source }) => {
@@ -151,14 +149,20 @@ impl Run<'_> {
             };
             let done = results.iter().filter(|result| result.answer == ActionAnswer::Done);
             self.counts.done += done.clone().count();
-            let waits = done.filter_map(|result| circuits.get(&result.id));
-            self.circuits.extend(waits.filter_map(|view| Some((view.destination.clone(), view.next_probe_ms?))));
+            for view in done.filter_map(|result| circuits.get(&result.id)) {
+                let Some(next_probe) = view.next_probe_ms else { continue };
+                let key = (view.destination.clone(), view.partition);
+                // What is retried was one of those that wait; what is replayed was none of them.
+                let waited = u64::from(self.action == DeliveryAction::Retry);
+                self.others_wait |= view.waiting > waited || self.circuits.contains_key(&key);
+                self.circuits.insert(key, next_probe);
+            }
             let circuit = |result: &ActionResult| circuits.get(&result.id).map(|view| view.circuit);
-            let mut views = results.iter().map(|result| ActionView::of(self.action, result, circuit(result)));
+            let mut views = results.iter().map(|result| ActionResultView::of(self.action, result, circuit(result)));
             match self.format {
                 Format::Json => views.try_for_each(|view| self.output.json(&view))?,
                 Format::Table => {
-                    self.output.rows(&mut self.table, &views.map(ActionView::row).collect::<Vec<_>>())?;
+                    self.output.rows(&mut self.table, &views.map(rows::action_row).collect::<Vec<_>>())?;
                 }
             }
         }
@@ -189,10 +193,10 @@ impl Run<'_> {
             if self.action == DeliveryAction::Retry {
                 self.circuits.values_mut().for_each(|probe| *probe = now);
             }
-            rows::open_circuits(&self.circuits, now).iter().for_each(say);
-            say(
-                "the others leave once an attempt there succeeds; each that fails makes the time until the next longer",
-            );
+            let partitions = self.redis.partitions().count();
+            rows::open_circuits(&self.circuits, partitions, now).iter().for_each(say);
+            let others = if self.others_wait { "the others leave once an attempt there succeeds; " } else { "" };
+            say(format_args!("{others}each attempt that fails makes the time until the next longer"));
         }
         Ok(self.counts)
     }

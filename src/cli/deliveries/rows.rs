@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction};
 use crate::terminal::output::{Output, Table, or_dash, quantity, rounded};
 use crate::terminal::table::Color;
-use crate::types::{Channel, DeliveryId, DeliveryState, Destination, OutcomeClass, UnixMs};
+use crate::types::{Channel, DeliveryState, Destination, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
-    AttemptView, CircuitState, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
+    ActionResultView, AttemptView, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
 };
 use crate::views::{DeliveryDetailView, DeliveryView, short_id};
 
@@ -20,12 +17,14 @@ const TYPE_COLUMN: usize = 2;
 const SUBJECT_COLUMN: usize = 3;
 const STATE_COLUMN: usize = 5;
 const ERROR_COLUMN: usize = 8;
+/// What stands as the state of a dead delivery that an operator discarded.
+const DISCARDED: &str = "discarded";
 /// The columns of [`destination_row`]; that of the partition stands there where there are several.
 const DESTINATION_HEADING: [&str; 8] =
     ["DESTINATION", "PARTITION", "WAITING", "IN FLIGHT", "BOUND", "FAILURES", "CIRCUIT", "NEXT PROBE"];
 const DESTINATION_COLUMN: usize = 0;
 const PARTITION_COLUMN: usize = 1;
-/// The columns of [`ActionView::row`].
+/// The columns of [`action_row`].
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The most open circuits that are named below a list.
 const CIRCUITS_NAMED_MAX: usize = 3;
@@ -37,6 +36,7 @@ const OUTCOME_COLUMN: usize = 1;
 pub(super) fn list_table() -> Table {
     Table::new(&LIST_HEADING)
         .may_shrink(&[TYPE_COLUMN, SUBJECT_COLUMN, ERROR_COLUMN])
+        .shrinks_first(TYPE_COLUMN)
         .colored(STATE_COLUMN, state_color)
 }
 
@@ -47,14 +47,14 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
         NextStep::Contact { .. } => "contact".to_owned(),
         NextStep::Attempt { due } => until(due, now),
     });
-    let discarded = if delivery.discarded_at.is_some() { ", discarded" } else { "" };
+    let state = if delivery.discarded_at.is_some() { DISCARDED } else { delivery.state.as_str() };
     vec![
         short_id(delivery.id.as_str()).to_owned(),
         rounded(now.since(delivery.created_at_ms)),
         delivery.r#type.as_str().to_owned(),
         delivery.subject.clone(),
         delivery.channel.as_str().to_owned(),
-        format!("{}{discarded}", delivery.state),
+        state.to_owned(),
         delivery.attempts.to_string(),
         or_dash(due),
         or_dash(delivery.last_error.as_deref()),
@@ -78,18 +78,19 @@ impl NextStep {
         let due = delivery.next_due_ms?;
         Some(match delivery.next_probe_ms {
             _ if delivery.channel == Channel::None => Self::Contact { expires: due },
-            // What is leased, or waits for longer than that, is due later.
+            // What waits for longer than that is due later.
             Some(next_probe) if due <= next_probe.max(now) => Self::Circuit { next_probe },
             _ => Self::Attempt { due },
         })
     }
 
-    /// As a sentence of `deliveries show`.
-    fn told(self, delivery: &DeliveryView, now: UnixMs) -> String {
+    /// As a sentence of `deliveries show`, in so many partitions.
+    fn told(self, delivery: &DeliveryView, partitions: u32, now: UnixMs) -> String {
         match self {
             Self::Circuit { next_probe } => format!(
-                "behind the open circuit of {}: one attempt is made there {}",
+                "behind the open circuit of {}{}: one attempt is made there {}",
                 delivery.destination,
+                in_partition(delivery.partition, partitions),
                 if next_probe <= now { "now".to_owned() } else { format!("at {next_probe}") }
             ),
             Self::Contact { expires } => format!("once the subject has a contact; expires at {expires}"),
@@ -99,19 +100,24 @@ impl NextStep {
     }
 }
 
-/// The open circuits behind which what is listed waits, and when the next attempt is made through each.
-pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> BTreeMap<Destination, UnixMs> {
+/// Open circuits by destination and partition, as each partition has circuits of its own, and when the next attempt is
+/// made through each.
+pub(super) type OpenCircuits = BTreeMap<(Destination, u32), UnixMs>;
+
+/// The open circuits behind which what is listed waits.
+pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> OpenCircuits {
     let waits = listed.iter().filter_map(|delivery| match NextStep::of(delivery, now)? {
-        NextStep::Circuit { next_probe } => Some((delivery.destination.clone(), next_probe)),
+        NextStep::Circuit { next_probe } => Some(((delivery.destination.clone(), delivery.partition), next_probe)),
         NextStep::Contact { .. } | NextStep::Attempt { .. } => None,
     });
     waits.collect()
 }
 
-/// Says of open circuits, by destination, when the next attempt is made through each.
-pub(super) fn open_circuits(circuits: &BTreeMap<Destination, UnixMs>, now: UnixMs) -> Vec<String> {
-    let told = |(destination, probe): (&Destination, &UnixMs)| {
-        format!("the circuit of {destination} is open: one attempt is made there {}", until(*probe, now))
+/// Says of open circuits, in so many partitions, when the next attempt is made through each.
+pub(super) fn open_circuits(circuits: &OpenCircuits, partitions: u32, now: UnixMs) -> Vec<String> {
+    let told = |((destination, partition), probe): (&(Destination, u32), &UnixMs)| {
+        let of = in_partition(*partition, partitions);
+        format!("the circuit of {destination}{of} is open: one attempt is made there {}", until(*probe, now))
     };
     let mut said: Vec<String> = circuits.iter().take(CIRCUITS_NAMED_MAX).map(told).collect();
     if circuits.len() > CIRCUITS_NAMED_MAX {
@@ -122,8 +128,16 @@ pub(super) fn open_circuits(circuits: &BTreeMap<Destination, UnixMs>, now: UnixM
     said
 }
 
+/// Which partition, where there are several.
+fn in_partition(partition: u32, partitions: u32) -> String {
+    if partitions == 1 { String::new() } else { format!(" in partition {partition}") }
+}
+
 fn state_color(state: &str) -> Option<Color> {
-    Some(match DeliveryState::from_stored(state.split(',').next()?)? {
+    if state == DISCARDED {
+        return Some(Color::Gray);
+    }
+    Some(match DeliveryState::from_stored(state)? {
         DeliveryState::Pending => Color::Yellow,
         DeliveryState::Delivered => Color::Green,
         DeliveryState::Dead => Color::Red,
@@ -131,8 +145,13 @@ fn state_color(state: &str) -> Option<Color> {
     })
 }
 
-/// Prints one delivery when it is `now`: to whom, about what, where it stands, and its attempts.
-pub(super) fn print_detail(detail: &DeliveryDetailView, now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
+/// Prints one delivery of so many partitions when it is `now`: to whom, about what, where it stands, and its attempts.
+pub(super) fn print_detail(
+    detail: &DeliveryDetailView,
+    partitions: u32,
+    now: UnixMs,
+    output: &mut Output,
+) -> anyhow::Result<()> {
     let delivery = &detail.delivery;
     let mut pairs = vec![
         ("id", delivery.id.to_string()),
@@ -171,7 +190,7 @@ pub(super) fn print_detail(detail: &DeliveryDetailView, now: UnixMs, output: &mu
         ("made", delivery.created_at.to_string()),
         ("ended", or_dash(delivery.ended_at)),
         ("attempts", delivery.attempts.to_string()),
-        ("next due", or_dash(NextStep::of(delivery, now).map(|next| next.told(delivery, now)))),
+        ("next due", or_dash(NextStep::of(delivery, now).map(|next| next.told(delivery, partitions, now)))),
         ("last error", or_dash(delivery.last_error.as_deref())),
     ]);
     output.pairs(&pairs)?;
@@ -224,37 +243,17 @@ fn outcome_color(outcome: &str) -> Option<Color> {
     })
 }
 
-/// What an action did with one id.
-#[derive(Debug, Serialize)]
-pub(super) struct ActionView<'a> {
-    id: &'a DeliveryId,
-    /// `replayed`, `retried`, `cancelled` or `discarded`; `not_dead` or `ended` in another state; `leased` while it is
-    /// being attempted; `unknown`.
-    result: &'static str,
-    /// Where the delivery stands now; `null` when there is none.
-    state: Option<DeliveryState>,
-    /// `open` where that of its destination is: it waits for an attempt there to succeed. Not there otherwise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    circuit: Option<CircuitState>,
-}
-
-impl<'a> ActionView<'a> {
-    /// `circuit`: that of the delivery's destination, where it is open.
-    pub(super) fn of(action: DeliveryAction, result: &'a ActionResult, circuit: Option<CircuitState>) -> Self {
-        let circuit = circuit.filter(|_| result.answer == ActionAnswer::Done);
-        Self { id: &result.id, result: result.word(action), state: result.state(action), circuit }
-    }
-
-    pub(super) fn row(self) -> Vec<String> {
-        let result = match (self.result, self.state) {
-            ("not_dead", Some(state)) => format!("not dead but {state}"),
-            ("ended", Some(state)) => format!("ended {state}"),
-            ("leased", _) => "is being attempted right now".to_owned(),
-            (result, _) if self.circuit.is_some() => format!("{result}, behind an open circuit"),
-            (result, _) => result.to_owned(),
-        };
-        vec![self.id.to_string(), result]
-    }
+/// What an action did with one delivery.
+pub(super) fn action_row(view: ActionResultView) -> Vec<String> {
+    let ActionResultView { id, result, state, circuit } = view;
+    let result = match (result, state) {
+        ("not_dead", Some(state)) => format!("not dead but {state}"),
+        ("ended", Some(state)) => format!("ended {state}"),
+        ("leased", _) => "is being attempted right now".to_owned(),
+        (result, _) if circuit.is_some() => format!("{result}, behind an open circuit"),
+        (result, _) => result.to_owned(),
+    };
+    vec![id.to_string(), result]
 }
 
 /// The columns of a list of destinations, in so many partitions.
@@ -307,5 +306,25 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
             assert!(lines[1].contains("  webhook  cancelled  100    circuit   "), "{lines:#?}");
         }
+        // What a delivery carries is known from half of the word, whom it is about is not.
+        let row = ["6f1ed002", "59m", "contact_disabled", "customer-17", "email", "pending", "0", "now", "-"];
+        let lines = list_table().lines(&[row.map(str::to_owned).to_vec()], Some(78), Styling::Plain);
+        assert!(lines[1].contains("  contact…  customer-17  email"), "{lines:#?}");
+    }
+
+    /// Each partition has a circuit of its own: one sentence for all would name the time of one of them.
+    #[test]
+    fn circuits_are_told_by_partition_where_there_are_several() {
+        let circuit = |partition, probe| ((Destination::from_stored("email"), partition), UnixMs(probe));
+        let circuits = OpenCircuits::from([circuit(0, 61_000), circuit(3, 1_000)]);
+        assert_eq!(
+            open_circuits(&circuits, 4, UnixMs(1_000)),
+            [
+                "the circuit of email in partition 0 is open: one attempt is made there in 1m",
+                "the circuit of email in partition 3 is open: one attempt is made there now",
+            ]
+        );
+        let told = open_circuits(&OpenCircuits::from([circuit(0, 61_000)]), 1, UnixMs(1_000));
+        assert_eq!(told, ["the circuit of email is open: one attempt is made there in 1m"]);
     }
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::{Pipeline, RedisResult};
 use serde::Serialize;
 
+use crate::outbox::DeliveryAction;
 use crate::types::text_form::text_enum;
-use crate::types::{DeliveryId, Destination, UnixMs};
+use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
 use crate::views::Rfc3339;
 use crate::wire::{Partition, Partitions};
 
@@ -64,11 +65,16 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
     Ok(listed)
 }
 
-/// Those of these deliveries whose destination has an open circuit, with what is known of it.
+/// Those of these deliveries whose destination has an open circuit, with what is known of it: none before an action
+/// after which a delivery waits for nothing.
 pub async fn behind_open_circuits(
     partition: &Partition,
+    action: DeliveryAction,
     ids: &[DeliveryId],
 ) -> RedisResult<BTreeMap<DeliveryId, DestinationView>> {
+    if action.leaves() != DeliveryState::Pending {
+        return Ok(BTreeMap::new());
+    }
     let Partition { client, keys } = partition;
     let mut pipeline = Pipeline::new();
     for id in ids {

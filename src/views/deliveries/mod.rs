@@ -1,5 +1,6 @@
 //! Deliveries: lists by creation, and one with its attempts. Read next: `read`, how they are found.
 
+mod action;
 mod contact;
 mod destinations;
 mod merged;
@@ -7,6 +8,7 @@ mod read;
 
 use serde::Serialize;
 
+pub use action::ActionResultView;
 pub use contact::{DeliveryContactStatus, DeliveryContactView};
 pub use destinations::{CircuitState, DestinationView, behind_open_circuits, list_destinations, read_destinations};
 pub use merged::{
@@ -45,6 +47,9 @@ pub struct DeliveryView {
     pub contact_id: ContactId,
     /// In whose queue it waits, or waited.
     pub destination: Destination,
+    /// The partition in which it lies.
+    #[serde(skip)]
+    pub partition: u32,
     /// The metric of the alert.
     pub metric: Option<Metric>,
     /// The threshold that was reached.
@@ -61,8 +66,8 @@ pub struct DeliveryView {
     pub ended_at_ms: Option<UnixMs>,
     /// `next_due` in milliseconds.
     pub next_due_ms: Option<UnixMs>,
-    /// When the next attempt is made through the circuit of its destination, while it is pending and that is open; not
-    /// there otherwise.
+    /// When the next attempt is made through the circuit of its destination, while it waits behind that; not there
+    /// otherwise, also not while it is being attempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe: Option<Rfc3339>,
     /// The same in milliseconds.

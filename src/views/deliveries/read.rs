@@ -77,7 +77,7 @@ pub async fn list(
     let times = read_times(client, keys, &ids, &hashes).await?;
     let mut deliveries = Vec::new();
     for (at, ((id, fields), times)) in ids.iter().zip(hashes).zip(times).enumerate() {
-        let view = StoredDelivery::of(id, fields, times).map(|stored| stored.view);
+        let view = StoredDelivery::of(keys, id, fields, times).map(|stored| stored.view);
         deliveries.extend(view.filter(|view| filter.takes(view)));
         if deliveries.len() == limit && at + 1 < ids.len() {
             next = Some(cursor_after(&scores[..=at], from));
@@ -118,7 +118,7 @@ impl DeliveryScan {
         // A pipeline of nothing is an error.
         let hashes = if ids.is_empty() { Vec::new() } else { read_fields(client, keys, &ids).await? };
         let passes = |(id, fields): (DeliveryId, _)| {
-            let stored = StoredDelivery::of(&id, fields, DeliveryTimes::default())?;
+            let stored = StoredDelivery::of(keys, &id, fields, DeliveryTimes::default())?;
             filter.takes(&stored.view).then_some(id)
         };
         (self.cursor, self.is_over) = (next, next == 0);
@@ -144,7 +144,8 @@ async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> R
     client.pipe(&pipeline).await
 }
 
-/// When deliveries are due, and when the next attempt is made through the circuits of their destinations.
+/// When deliveries are due, and when the next attempt is made through the circuits of their destinations. One that is
+/// being attempted waits for no circuit.
 async fn read_times(
     client: &RedisClient,
     keys: &Keys,
@@ -154,18 +155,27 @@ async fn read_times(
     let of: Vec<Destination> = hashes.iter().map(|fields| destination_in(fields)).collect();
     // Many share a destination: each is asked once.
     let destinations: BTreeSet<&Destination> = of.iter().collect();
+    // A lease that is over stays until the destination is looked at again, which an open circuit puts off.
+    let now = client.server_time().await?;
     let mut pipeline = Pipeline::new();
     for (id, destination) in ids.iter().zip(&of) {
         pipeline.cmd("ZSCORE").arg(keys.due(destination)).arg(id.as_str());
+    }
+    for (id, destination) in ids.iter().zip(&of) {
+        pipeline.cmd("ZSCORE").arg(format!("{}{destination}", keys.leased_prefix())).arg(id.as_str());
     }
     for destination in &destinations {
         pipeline.cmd("HGET").arg(format!("{}{destination}", keys.destination_prefix())).arg("probe_at_ms");
     }
     let mut dues: Vec<Option<i64>> = client.pipe(&pipeline).await?;
-    let probes = dues.split_off(ids.len());
+    let mut lease_ends = dues.split_off(ids.len());
+    let probes = lease_ends.split_off(ids.len());
     let probes: BTreeMap<&Destination, Option<i64>> = destinations.into_iter().zip(probes).collect();
-    let times = |(due, destination)| DeliveryTimes { due, next_probe: probes[destination] };
-    Ok(dues.into_iter().zip(&of).map(times).collect())
+    let times = |((due, lease_end), destination): ((_, Option<i64>), _)| {
+        let is_leased = lease_end.is_some_and(|end| end > now.0);
+        DeliveryTimes { due, next_probe: probes[destination].filter(|_| !is_leased) }
+    };
+    Ok(dues.into_iter().zip(lease_ends).zip(&of).map(times).collect())
 }
 
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
@@ -202,7 +212,7 @@ pub async fn show(
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let notice = hash.remove(NotificationKind::ContactDisabled.as_str());
     let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(&json).ok());
-    let stored = StoredDelivery::of(id, fields, times.into_iter().next().unwrap_or_default());
+    let stored = StoredDelivery::of(keys, id, fields, times.into_iter().next().unwrap_or_default());
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let now = client.server_time().await?;
     let contact = match (contact::of_operator(configured, &view.contact_id, now), view.subject.parse()) {
@@ -282,7 +292,7 @@ fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> DeliveryCursor 
 #[derive(Debug, Clone, Copy, Default)]
 struct DeliveryTimes {
     due: Option<i64>,
-    /// Where the circuit is open.
+    /// Where the circuit is open, and the delivery is not being attempted.
     next_probe: Option<i64>,
 }
 
@@ -295,7 +305,7 @@ struct StoredDelivery {
 
 impl StoredDelivery {
     /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
-    fn of(id: &DeliveryId, fields: Vec<Option<String>>, times: DeliveryTimes) -> Option<Self> {
+    fn of(keys: &Keys, id: &DeliveryId, fields: Vec<Option<String>>, times: DeliveryTimes) -> Option<Self> {
         let fields: [Option<String>; FIELDS.len()] = fields.try_into().ok()?;
         let [
             kind,
@@ -334,6 +344,7 @@ impl StoredDelivery {
             r#type: kind,
             contact_id: ContactId::from_stored(&contact.unwrap_or_default()),
             destination: destination.map_or_else(Destination::none, |name| Destination::from_stored(&name)),
+            partition: keys.partition().get(),
             metric: alert.as_ref().map(|alert| alert.metric.clone()),
             threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
             period: alert.as_ref().map(|alert| alert.period),

@@ -75,9 +75,10 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
     [
         format!(
             "{subject} reached {threshold_percent}% of {} of {metric} in the {} {period} ({timezone}): the count went from \
-             {used_before} to {used}, and {threshold_units} were needed.",
+             {used_before} to {used}, and {} needed.",
             quantity(*limit, "unit", "units"),
-            window.as_str()
+            window.as_str(),
+            quantity(*threshold_units, "was", "were")
         ),
         format!(
             "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \

@@ -29,7 +29,7 @@ use super::{
 use crate::channels::{Channels, NotificationChannel};
 use crate::contacts::resolver::ContactResolver;
 use crate::contacts::{Contact, OperatorContact};
-use crate::ledger::query;
+use crate::ledger::{past_days, query};
 use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
@@ -126,21 +126,17 @@ impl Explainer {
         {
             let found = deliveries::find_ids_in_partitions(&self.partitions, std::slice::from_ref(&prefix)).await?;
             match found.into_iter().next() {
-                Some(DeliveryIdMatches::One(id)) if names("delivery_") || self.has(&id).await? => {
-                    return Ok(ExplainTarget::Delivery(id));
-                }
+                Some(DeliveryIdMatches::One(id)) if self.has(&id).await? => return Ok(ExplainTarget::Delivery(id)),
                 Some(DeliveryIdMatches::Several(ids)) => {
                     let ids = ids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                     return Err(ExplainError::Ambiguous { what: "deliveries", text: text.to_owned(), ids });
                 }
-                _ if names("delivery_") => return Err(ExplainError::NotFound(format!("delivery {text}"))),
                 _ => {}
             }
         }
         if may_be_id && let Ok(prefix) = text.parse::<AlertIdPrefix>() {
             let mut found = self.alerts(&prefix).await?;
             match found.len() {
-                0 if names("alert_") => return Err(ExplainError::NotFound(format!("alert {text}"))),
                 0 => {}
                 1 => return Ok(ExplainTarget::Alert(Box::new(found.remove(0)))),
                 _ => {
@@ -182,9 +178,12 @@ impl Explainer {
                 Ok(Explanation { about, id, explanation, alert: None, deliveries: vec![detail], usage: None })
             }
             ExplainTarget::Alert(alert) => self.alert(*alert, audience).await,
-            ExplainTarget::Subject(subject) => self.subject(subject).await,
+            ExplainTarget::Subject(subject) => {
+                let is_known = self.is_known(&subject).await?;
+                self.subject(subject, is_known).await
+            }
             ExplainTarget::SubjectLikeId(subject) => match self.is_known(&subject).await? {
-                true => self.subject(subject).await,
+                true => self.subject(subject, true).await,
                 false => Err(ExplainError::NothingNamed(subject.to_string())),
             },
         }
@@ -304,7 +303,8 @@ impl Explainer {
         Ok(entries.iter().any(|(_, values)| values.get(1).is_some_and(|json| json.contains(id))))
     }
 
-    /// Whether anything is stored of a subject: settings, deliveries, or counts and alerts of any period that is kept.
+    /// Whether anything is stored of a subject: settings, deliveries, counts and alerts of any period that is kept, or
+    /// archived days.
     async fn is_known(&self, subject: &Subject) -> Result<bool, ExplainError> {
         let partition = self.partitions.of(subject);
         if !super::subject::read_fields(partition, subject).await?.is_empty() {
@@ -315,11 +315,16 @@ impl Explainer {
         if counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty()) {
             return Ok(true);
         }
+        // Once its periods are closed, only the history knows of a subject.
+        let Partition { client, keys } = partition;
+        if !past_days::read(client, keys, subject, None, &[]).await?.is_empty() {
+            return Ok(true);
+        }
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
         Ok(!deliveries::list_all(partition, &filter, 1).await?.is_empty())
     }
 
-    async fn subject(&self, subject: Subject) -> Result<Explanation, ExplainError> {
+    async fn subject(&self, subject: Subject, is_known: bool) -> Result<Explanation, ExplainError> {
         let partition = self.partitions.of(&subject);
         let Partition { client, keys } = partition;
         let fields = super::subject::read_fields(partition, &subject).await?;
@@ -334,8 +339,6 @@ impl Explainer {
         let lag = query::lag(client, keys).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
         let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
-        let is_in_use = !fields.is_empty() || !deliveries.is_empty() || usage.has_counts();
-        let is_known = is_in_use || self.is_known(&subject).await?;
         let facts = subject::SubjectFacts {
             usage: &usage,
             is_known,

@@ -148,18 +148,18 @@ fn told(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
 /// Who hears of an alert, and which contacts hear nothing.
 fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
     let ResolvedContacts { readable, disabled, unverified, .. } = contacts;
-    let (muted, hearing): (Vec<&Contact>, Vec<&Contact>) =
+    let (muted, unmuted): (Vec<&Contact>, Vec<&Contact>) =
         readable.iter().partition(|contact| contact.muted_at(now).is_some());
     let nobody_but = if contacts.operator.is_empty() { "Nobody" } else { "Nobody but the operator" };
     let whose = match contacts.source {
         ContactsSource::Own => "its contacts",
         ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
     };
-    let mut said = vec![match (hearing.as_slice(), muted.as_slice()) {
+    let mut said = vec![match (unmuted.as_slice(), muted.as_slice()) {
         ([], []) => format!("{nobody_but} would hear of an alert: {}.", nobody(contacts)),
         ([], _) => format!("{nobody_but} would hear of an alert: all of its contacts are muted."),
-        (hearing, _) => {
-            let named = hearing.iter().map(|contact| named(contact)).collect::<Vec<_>>().join(", ");
+        (unmuted, _) => {
+            let named = unmuted.iter().map(|contact| named(contact)).collect::<Vec<_>>().join(", ");
             format!("Its alerts go to {whose} {named}.")
         }
     }];
@@ -168,8 +168,8 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
         Some(format!("Nothing goes to {}: it is {mute}.", named(contact)))
     }));
     // Where nobody else hears, the first sentence says these.
-    let deaf = if readable.is_empty() { &[] } else { disabled.as_slice() };
-    said.extend(deaf.iter().filter_map(|contact| {
+    let disabled = if readable.is_empty() { &[] } else { disabled.as_slice() };
+    said.extend(disabled.iter().filter_map(|contact| {
         let state = contact.disabled.as_ref()?;
         let why = state.reason.sentence();
         Some(format!(
