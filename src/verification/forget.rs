@@ -1,8 +1,9 @@
 //! Forgetting what was asked of the contacts of a subject, and the codes and confirm links that were sent to them, also
 //! to contacts that were removed since.
 //!
-//! What is kept of each contact that was asked ([`unverified`]) outlives its codes, so the codes are found by it. Only a
-//! digest of a link's token is stored, so links are looked through: they are few, and live for `verification.lifetime`.
+//! What is kept of each contact that was asked ([`unverified`]) outlives its codes, so the codes are found by it. Only
+//! a digest of a link's token is stored, so links are looked through: they are few, and live for
+//! `verification.lifetime`.
 
 use redis::RedisResult;
 
@@ -13,6 +14,9 @@ use crate::wire::{Partition, Partitions};
 
 /// Keys or members that one SCAN looks at.
 const SCAN_COUNT: usize = 1000;
+
+/// Members of a sorted set, with their scores.
+type ScoredMembers = Vec<(Vec<u8>, f64)>;
 
 /// What was removed of requests for consent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,8 +48,8 @@ async fn forget_codes(Partition { client, keys }: &Partition, subject: &Subject)
     loop {
         let mut scan = redis::cmd("ZSCAN");
         scan.arg(keys.unverified()).arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-        let (next, scored): (u64, Vec<(Vec<u8>, Vec<u8>)>) = client.query(&scan).await?;
-        for (member, _) in scored {
+        let (next, members): (u64, ScoredMembers) = client.query(&scan).await?;
+        for (member, _) in members {
             if let Some((subject, consent)) = unverified::parse(&member) {
                 let key = keys.verify_code(&code::holder(&subject, &consent));
                 let stored: Option<String> = client.query(redis::cmd("GET").arg(&key)).await?;
