@@ -113,7 +113,9 @@ async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
     let done = run(&outbox.server, "deliveries discard --subject alice --json").expect_json();
     assert_eq!(done, [json!({"id": dead[0], "result": "discarded", "state": "dead"})]);
     let done = run(&outbox.server, "deliveries retry --state dead --destination https://a.test --json").expect_json();
-    assert_eq!(ids(&done), [dead[1].as_str(), dead[2].as_str()], "what was discarded is not dealt with again");
+    // Both may have died in one millisecond: then chance has put them in order.
+    let replayed: BTreeSet<&str> = ids(&done).into_iter().collect();
+    assert_eq!(replayed, [dead[1].as_str(), dead[2].as_str()].into(), "what was discarded is not dealt with again");
     let done = run(&outbox.server, "deliveries cancel --channel email").expect_done();
     assert!(done.contains("cancelled"), "{done}");
     assert_eq!(outbox.state(&delivery(&pending, &email("d"))).await, "cancelled");

@@ -63,21 +63,9 @@ impl FilterArgs {
     /// The filter by the server's clock.
     pub(super) async fn into_filter(self, redis: &Redis) -> anyhow::Result<DeliveryFilter> {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
-        let (mut made_since, mut made_before) = (None, None);
-        if since.is_some() || before.is_some() {
-            let now = redis.server_time().await?;
-            (made_since, made_before) = (since.map(|since| since.before(now)), before.map(|before| before.before(now)));
-        }
-        Ok(DeliveryFilter {
-            state,
-            subject,
-            channel,
-            destination,
-            error,
-            alert,
-            since: made_since,
-            before: made_before,
-        })
+        let now = redis.server_time().await?;
+        let [since, before] = [since, before].map(|time| time.map(|time| time.before(now)));
+        Ok(DeliveryFilter { state, subject, channel, destination, error, alert, since, before })
     }
 }
 
