@@ -85,7 +85,7 @@ impl Contender {
     /// Makes the call of this number, and tells whether it was admitted.
     pub async fn call(self, client: &RedisClient, load: &Load, number: usize) -> anyhow::Result<bool> {
         let key = load.key(number);
-        let turn = number / load.keys;
+        let round = number / load.keys;
         Ok(match self {
             Self::Incr => client.query::<u64>(redis::cmd("INCR").arg(key)).await? > 0,
             Self::OneLine => {
@@ -100,15 +100,15 @@ impl Contender {
                 let set = ExpiringSet::new(LIMIT as u32)?;
                 matches!(set.add(client, &key, &number.to_string(), WINDOW).await?, ExpiringSetDecision::Added { .. })
             }
-            Self::Token if turn == 0 => {
+            Self::Token if round == 0 => {
                 one_time_token::create(client, &key, b"alice", WINDOW).await? == one_time_token::TokenCreation::Created
             }
-            Self::Token => one_time_token::consume(client, &key, &turn.to_string()).await?.is_some(),
+            Self::Token => one_time_token::consume(client, &key, &round.to_string()).await?.is_some(),
             Self::Cooldown => Cooldown::new(WINDOW).try_start(client, &key).await? == CooldownDecision::Started,
             Self::Lease => {
                 let lease = Lease::new("bench", WINDOW);
                 // Another round of the keys each time, so that it is there to be released.
-                match turn % 2 {
+                match round % 2 {
                     0 => lease.acquire(client, &key).await? == LeaseDecision::Acquired,
                     _ => lease.release(client, &key).await.map(|()| true)?,
                 }

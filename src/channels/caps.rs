@@ -58,7 +58,7 @@ impl Caps {
         Self { client, keys, spacing: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
     }
 
-    /// Counts one message to this contact, if its cap has room; always, if it has no cap. A message that was counted
+    /// Counts one message to this contact, if its cap admits it; always, if it has no cap. A message that was counted
     /// stays counted, whatever becomes of it. Not repeatable: a second call counts another.
     pub async fn take(&self, channels: &Channels, contact: &Contact) -> CapDecision {
         let channel = contact.channel();
@@ -98,7 +98,7 @@ impl Caps {
         let refused = RefusedByCap { key: cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
         if self.log_limiter.admit(LogSubject::Exhausted(cap.channel), now.into_std()).is_some() {
-            tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap has no room: deliveries wait");
+            tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap is exhausted: deliveries wait");
         }
         let jitter = jitter_max(cap.rate).mul_f64(rand::random());
         CapDecision::Exhausted { retry_after: duration::whole_ms(wait + jitter) }
@@ -115,7 +115,7 @@ impl Caps {
         if kind == ErrorKind::WrongType {
             tracing::error!(channel, keys = cap.shown_as, %error, "the key of a cap holds something else: its deliveries wait until it is mended");
         } else {
-            tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap has room: nothing is sent under it; trying again");
+            tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap is exhausted: nothing is sent under it; trying again");
         }
     }
 }

@@ -40,14 +40,14 @@ pub struct RefusedByCap<'a> {
     pub key: &'a str,
     /// The cap.
     pub rate: Rate,
-    /// When the limiter would have room if nobody else asked.
+    /// When the limiter would admit it if nobody else asked.
     pub retry_after: Duration,
     /// The time.
     pub now: Instant,
 }
 
 impl RetrySpacing {
-    /// Puts the delivery at the end of its queue: how long until it asks again. Never before there can be room, unless
+    /// Puts the delivery at the end of its queue: how long until it asks again. Never before it can be admitted, unless
     /// that is more than five minutes away; never after more than ten.
     pub fn wait(&mut self, refused: RefusedByCap<'_>) -> Duration {
         let RefusedByCap { key, rate, retry_after, now } = refused;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     impl Window {
-        /// When it would have room, or `None` when it has.
+        /// When it would admit one more, or `None` where it does now.
         fn ask(&mut self, now: Instant) -> Option<Duration> {
             while self.admitted.front().is_some_and(|at| *at + self.rate.window() <= now) {
                 self.admitted.pop_front();
@@ -144,7 +144,7 @@ mod tests {
     /// A thousand deliveries at one destination must neither keep the dispatcher busy with asking nor leave places
     /// unused.
     #[test]
-    fn a_crowd_asks_a_few_times_each_and_uses_the_room() {
+    fn a_crowd_asks_a_few_times_each_and_uses_all_that_the_cap_allows() {
         for (text, crowd) in [("30/1m", 1000), ("2/10s", 100), ("1/1m", 50), ("1000/1s", 5000), ("5/1h", 100)] {
             let rate = rate(text);
             let Worked { asked, took } = work_off(rate, crowd);
@@ -160,7 +160,7 @@ mod tests {
 
     /// Subjects choose destinations: the memory for their rows is bounded.
     #[test]
-    fn rows_are_bounded_and_those_that_are_past_make_room() {
+    fn rows_are_bounded_and_those_that_are_past_are_forgotten() {
         let mut spacing = RetrySpacing::default();
         let begin = Instant::now();
         let mut refuse = |key: &str, now| {

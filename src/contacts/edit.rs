@@ -418,11 +418,11 @@ mod tests {
 
     /// Somebody who has as many contacts as may be removes one to add another.
     #[test]
-    fn a_contact_that_is_removed_makes_room() {
+    fn after_one_is_removed_another_may_be_added() {
         let many: Vec<Contact> = (0..CONTACTS_MAX).map(|number| email(&format!("{number}@b.test"))).collect();
         let full = serde_json::to_string(&many).expect("JSON");
         assert_eq!(add(&full, &email("new@b.test")), Err(AddContactError::Full));
-        let room = without(&full, many[3].id.as_str(), ContactOrigin::Subject).expect("it was added");
-        assert_eq!(read_all(&add(&room, &email("new@b.test")).expect("new")).len(), CONTACTS_MAX);
+        let fewer = without(&full, many[3].id.as_str(), ContactOrigin::Subject).expect("it was added");
+        assert_eq!(read_all(&add(&fewer, &email("new@b.test")).expect("new")).len(), CONTACTS_MAX);
     }
 }

@@ -10,7 +10,7 @@ use super::daemon_name::DaemonName;
 
 /// The partitions of one daemon, as numbers below `count`, ascending.
 ///
-/// Each partition ranks the daemons by a hash of both and goes to the first that has room. A daemon has room for its
+/// Each partition ranks the daemons by a hash of both and goes to the first that can take one more. A daemon takes its
 /// equal share; so few partitions that do not divide evenly leave one more to some. A daemon that comes or goes moves
 /// hardly more partitions than it has to read or leaves behind.
 pub fn partitions_of(me: &DaemonName, daemons: &[DaemonName], count: u32) -> Vec<u32> {
@@ -25,8 +25,8 @@ pub fn partitions_of(me: &DaemonName, daemons: &[DaemonName], count: u32) -> Vec
     for partition in 0..count {
         let mut ranked: Vec<usize> = (0..daemons.len()).collect();
         ranked.sort_by_cached_key(|at| rank(daemons[*at], partition));
-        let has_room = |at: &usize| taken[*at] < share || taken[*at] == share && extras > 0;
-        let Some(at) = ranked.into_iter().find(has_room) else { continue };
+        let can_take_one = |at: &usize| taken[*at] < share || taken[*at] == share && extras > 0;
+        let Some(at) = ranked.into_iter().find(can_take_one) else { continue };
         extras -= u32::from(taken[at] == share);
         taken[at] += 1;
         if daemons[at] == me {

@@ -161,7 +161,7 @@ impl EventWorker {
     /// noticed.
     pub(super) fn begin_reading(&mut self) -> Result<(), SessionError> {
         if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
-            return Err(SessionError::Again("more counters are held than there is room for"));
+            return Err(SessionError::Again("more counters are held than may be"));
         }
         if self.builder.has_used_numbers_up() {
             return Err(SessionError::Again("batches are numbered anew"));

@@ -14,7 +14,7 @@ const FAILURES: [u16; 4] = [408, 421, 425, 429];
 pub(super) enum DestinationHealth {
     /// It is there and deals with messages.
     Answered,
-    /// It is not, or has no room.
+    /// It is not, or it may have no further attempt in flight.
     Failed,
 }
 

@@ -96,7 +96,7 @@ end
 -- recorded.
 local FOLLOWING = 3
 
--- Of each destination its share, as far as its bound leaves room. All are read before the first write: a hash that is
+-- Of each destination its share, as far as its bound allows. All are read before the first write: a hash that is
 -- elsewhere is no delivery that was lost.
 local due, visited, followers = {}, {}, tonumber(ARGV[11])
 local function take(names, slots_left)
@@ -105,22 +105,22 @@ local function take(names, slots_left)
     local d, failed = destination_of(name)
     if failed then return failed end
     local share = math.max(1, math.floor(slots_left / (#names - at + 1)))
-    local room = math.min(share, slots_left, d.bound - in_flight(d, now))
+    local free = math.min(share, slots_left, d.bound - in_flight(d, now))
     if d.probe_at then
-      if d.probe_at > now then room = 0 end
+      if d.probe_at > now then free = 0 end
       failed = give_up(d)
       if failed then return failed end
     end
     local following = 0
-    if room > 0 and is_healthy(d) then following = math.min(FOLLOWING * room, share - room, followers) end
-    local ids, waiting = both_ends(d.due, now, room + following)
+    if free > 0 and is_healthy(d) then following = math.min(FOLLOWING * free, share - free, followers) end
+    local ids, waiting = both_ends(d.due, now, free + following)
     d.standing = not is_healthy(d) and 'unhealthy' or waiting > 1 and 'busy' or 'healthy'
     for _, id in ipairs(ids) do
       local why, fields = judge(id)
       if why == 'refused' then return fields end
       if not overdue[id] then
-        due[#due + 1] = {id = id, why = why, fields = fields, d = d, follows = room == 0}
-        if not why then room = math.max(0, room - 1) end
+        due[#due + 1] = {id = id, why = why, fields = fields, d = d, follows = free == 0}
+        if not why then free = math.max(0, free - 1) end
       end
     end
     slots_left, followers = slots_left - #ids, followers - following

@@ -28,7 +28,7 @@ impl RedisOutage {
         if self.logs.admit(kind, Instant::now()).is_some() {
             let error = chain(error);
             if kind == ErrorKind::Full {
-                tracing::error!(error, "redis memory is full: nothing is sent until there is room; trying again");
+                tracing::error!(error, "redis memory is full: nothing is sent until memory is free; trying again");
             } else {
                 tracing::error!(error, error_kind = kind.as_str(), "redis does not serve deliveries; trying again");
             }

@@ -66,7 +66,7 @@ impl Output {
     }
 
     /// Prints text behind a label, on a terminal in lines that fit it and begin where the text does. `columns` is the
-    /// width of the label, which may hold what takes no room.
+    /// width of the label, which may hold colours.
     pub fn behind(&mut self, label: &str, columns: usize, text: &str) -> anyhow::Result<()> {
         self.labelled(label, Margins { first: columns, others: columns, end: self.width }, text)
     }

@@ -150,8 +150,8 @@ impl Table {
     fn fitted(&self, width: Option<usize>) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let gaps = GAP * widths.len().saturating_sub(1);
-        let Some(room) = width.map(|width| width.saturating_sub(gaps)) else { return widths };
-        while widths.iter().sum::<usize>() > room {
+        let Some(columns) = width.map(|width| width.saturating_sub(gaps)) else { return widths };
+        while widths.iter().sum::<usize>() > columns {
             let least = |column: usize| CUT_WIDTH_MIN.max(self.heading[column].chars().count());
             let shrinkable = self.may_shrink.iter().copied().filter(|column| widths[*column] > least(*column));
             let is_name = |column: usize| column == 0 && widths[column] <= NAME_WIDTH;
@@ -164,7 +164,7 @@ impl Table {
     }
 }
 
-/// One line: each cell in its column, without spaces at the end. `styled` may add what takes no room.
+/// One line: each cell in its column, without spaces at the end. `styled` may add what takes no column.
 fn aligned(row: &[String], widths: &[usize], styled: impl Fn(usize, String) -> String) -> String {
     let mut line = String::new();
     let mut padding = 0;
@@ -212,7 +212,7 @@ mod tests {
         assert!(lines[1].starts_with("6f1ed002  sss") && lines[1].ends_with('…'), "{lines:#?}");
         let whole = table().lines(&rows, None, Styling::Plain);
         assert!(whole[1].contains(&rows[0][1]) && whole[1].contains(&rows[0][3]), "{whole:#?}");
-        // Where there is no room at all, a name stays recognisable.
+        // Where no column is left at all, a name stays recognisable.
         let narrow = table().lines(&rows, Some(10), Styling::Plain);
         assert!(narrow[1].contains("sssssss…"), "{narrow:#?}");
     }
@@ -227,7 +227,7 @@ mod tests {
         assert!(lines[1].starts_with(id) && lines[1].chars().count() <= 64, "{lines:#?}");
     }
 
-    /// Colours take no room, and text that could steer a terminal is escaped before its width is taken.
+    /// Colours take no column, and text that could steer a terminal is escaped before its width is taken.
     #[test]
     fn colours_and_escapes_keep_the_columns_aligned() {
         let rows = [row(&["1", "a\x1bb", "dead", "x"]), row(&["2", "a", "pending", "y"])];

@@ -83,7 +83,7 @@ meters! {
     /// Messages whose template failed; label `channel`.
     TEMPLATE_FAILURES = Counter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
     /// Deliveries put off by a cap; label `channel`.
-    THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap had no room, by channel";
+    THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap was exhausted, by channel";
     /// From crossing to delivered; label `channel`.
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
     /// Contacts disabled; label `reason`.

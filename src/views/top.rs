@@ -111,22 +111,22 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
 pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
     let TopRequest { of, by } = request;
     // Settings of subjects belong to no partition.
-    let home = partitions.first();
-    let read_at_ms = home.client.server_time().await?;
+    let first = partitions.first();
+    let read_at_ms = first.client.server_time().await?;
     let mut ranking = Ranking::new(limit.min(TOP_MAX));
     for partition in partitions.iter() {
         let mut scan = CounterScan::new(of.clone());
         while let Some(counts) = scan.next(partition).await? {
             match by {
                 RankingOrder::Used => counts.into_iter().for_each(|count| ranking.offer(count.used.into(), count)),
-                RankingOrder::Percent => ranking.offer_by_percent(home, plans, of, &counts).await?,
+                RankingOrder::Percent => ranking.offer_by_percent(first, plans, of, &counts).await?,
             }
         }
     }
     let ranked = ranking.into_counts();
     let mut subjects = Vec::with_capacity(ranked.len());
     for part in ranked.chunks(SETTINGS_AT_ONCE) {
-        let plans_and_limits = plans_and_limits(home, plans, of, part).await?;
+        let plans_and_limits = plans_and_limits(first, plans, of, part).await?;
         subjects.extend(part.iter().zip(plans_and_limits).map(|(count, of_subject)| {
             let SubjectCount { subject, used } = count.clone();
             let used_percent = of_subject.limit.map(|limit| used_percent(used, limit));
@@ -203,13 +203,13 @@ impl Ranking {
 
     async fn offer_by_percent(
         &mut self,
-        home: &Partition,
+        first: &Partition,
         plans: &Plans,
         of: &MetricPeriod,
         counts: &[SubjectCount],
     ) -> RedisResult<()> {
         for part in counts.chunks(SETTINGS_AT_ONCE) {
-            for (count, of_subject) in part.iter().zip(plans_and_limits(home, plans, of, part).await?) {
+            for (count, of_subject) in part.iter().zip(plans_and_limits(first, plans, of, part).await?) {
                 let Some(limit) = of_subject.limit else { continue };
                 // No doubles: the order of two subjects must not depend on how they round.
                 self.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());

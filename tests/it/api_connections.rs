@@ -281,14 +281,14 @@ async fn a_lack_of_descriptors_is_told_once_and_got_over() {
     for _ in 0..80 {
         callers.push(TcpStream::connect(address).await.expect("the system takes it"));
     }
-    let trouble = "http accepts no connection";
-    assert!(daemon.says(trouble).await.contains("Too many open files"));
+    let line = "http accepts no connection";
+    assert!(daemon.says(line).await.contains("Too many open files"));
     drop(callers);
     eventually("it answers again", || async {
         http_get(address, "/healthz").await.filter(|page| page.status == 200).map(|_| ())
     })
     .await;
-    let told = daemon.lines_after(0).iter().filter(|line| line.contains(trouble)).count();
+    let told = daemon.lines_after(0).iter().filter(|said| said.contains(line)).count();
     assert_eq!(told, 1);
     daemon.drain().await;
 }

@@ -89,7 +89,7 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     let VerificationMail { code, .. } = api.next_verification().await;
     api.add_email("bob", "bob@b.test").await;
     api.counted("throttled", 1).await;
-    // It waits, and leaves by itself once there is room.
+    // It waits, and leaves by itself once the cap admits it.
     let _: u64 = api.outbox.run("DEL", api.outbox.keys.cap(Channel::Email, None)).await;
     api.make_all_due().await;
     assert_eq!(api.next_verification().await.to, "bob@b.test");
@@ -100,7 +100,7 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     verify(&receiver.next().await, &secret(9));
     api.counted("throttled", 2).await;
     assert!(api.mailbox.try_next().is_none() && receiver.try_next().is_none());
-    // A message that finds no room leaves the code before it valid.
+    // A message that the cap does not admit leaves the code before it valid.
     api.request_verification("alice", &id).await;
     api.counted("throttled", 3).await;
     assert_eq!(api.submit_code("alice", &id, &code).await.status, 200);

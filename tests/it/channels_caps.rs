@@ -1,4 +1,4 @@
-//! Attempts under caps, on a real Redis with real receivers: who takes room, who waits and for how long.
+//! Attempts under caps, on a real Redis with real receivers: who counts, who waits and for how long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,10 +156,10 @@ async fn mail_is_capped_as_a_whole() {
     assert_eq!(capped.stored().await, [capped.keys.cap(Channel::Email, None)]);
 }
 
-/// Room is for what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from
+/// A cap counts what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from
 /// others.
 #[tokio::test]
-async fn what_does_not_leave_takes_no_room() {
+async fn what_does_not_leave_is_not_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
@@ -188,7 +188,7 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     assert_eq!(test().await, OutcomeClass::Delivered);
 }
 
-/// A cap is a promise: where nobody can say whether there is room, nothing leaves. What has no cap does.
+/// A cap is a promise: where nobody can say whether it is exhausted, nothing leaves. What has no cap does.
 #[tokio::test]
 async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
@@ -202,7 +202,7 @@ async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     receiver.next().await;
 }
 
-/// Somebody else's value under the key of a cap says nothing about room.
+/// Somebody else's value under the key of a cap says nothing about the cap.
 #[tokio::test]
 async fn nothing_leaves_under_a_cap_whose_key_holds_something_else() {
     let caps = Caps { per_destination: Some("9/1s"), per_minute: Some(9), ..Caps::default() };

@@ -231,7 +231,7 @@ async fn a_server_that_hangs_runs_into_one_deadline() {
 
 /// What was said about the mail stands, even if the server then hangs or drops the line.
 #[tokio::test]
-async fn trouble_after_the_answer_changes_nothing() {
+async fn what_fails_after_the_answer_changes_nothing() {
     for (phase, class) in [(Phase::Quit, OutcomeClass::Delivered), (Phase::Rset, OutcomeClass::Delivered)] {
         let server = server().await;
         server.program(phase, Reply::Hang, Times::Always);
@@ -246,7 +246,7 @@ async fn trouble_after_the_answer_changes_nothing() {
 
 /// Trouble on the way is nobody's refusal.
 #[tokio::test]
-async fn trouble_on_the_way_is_transient() {
+async fn what_fails_on_the_way_is_transient() {
     let refused = mailer(&format!("smtp://127.0.0.1:{}", free_port())).send(MAIL).await;
     assert_eq!((refused.class, error(&refused)), (OutcomeClass::Transient, "connect: connection refused"));
 
@@ -313,7 +313,7 @@ async fn smtps_is_encrypted_from_the_start() {
     assert!(outcome.hint.is_some_and(|hint| hint.contains("email.ca_file")), "{outcome:?}");
 }
 
-/// An expired mail password must not kill every alert: all AUTH trouble is retried.
+/// An expired mail password must not kill every alert: every failure of AUTH is retried.
 #[tokio::test]
 async fn wrong_credentials_are_transient() {
     let user = User { name: "al@ice".to_owned(), password: "p:a/s%s".to_owned() };

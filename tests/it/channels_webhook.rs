@@ -225,7 +225,7 @@ async fn an_endless_answer_is_cut_off() {
 
 /// Trouble on the way is nobody's refusal.
 #[tokio::test]
-async fn trouble_on_the_way_is_transient() {
+async fn what_fails_on_the_way_is_transient() {
     let reset = ScriptedServer::start([REQUEST, Step::Reset]).await;
     let outcome = send(&inside(), &reset.url()).await;
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "connection reset"));

@@ -234,12 +234,12 @@ async fn an_id_is_named_by_its_first_digits() {
     assert_eq!((told.len(), &told[0]["id"], &told[0]["result"]), (1, &json!(dead[0]), &json!("replayed")));
 
     // Two ids that begin alike.
-    let twin = format!("delivery_{}{}", short[1], "0".repeat(24));
-    let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1", &twin]).await;
+    let other = format!("delivery_{}{}", short[1], "0".repeat(24));
+    let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1", &other]).await;
     for verb in ["show", "replay"] {
         let told = run(&outbox.server, &format!("deliveries {verb} {}", short[1]));
         assert!(told.code == 2 && told.stdout.is_empty(), "{}", told.told());
-        assert!(told.stderr.contains(&twin) && told.stderr.contains(dead[1].as_str()), "{}", told.stderr);
+        assert!(told.stderr.contains(&other) && told.stderr.contains(dead[1].as_str()), "{}", told.stderr);
     }
     assert_eq!(outbox.state(&dead[1]).await, "dead");
     let unknown = run(&outbox.server, "deliveries show ffffffff");

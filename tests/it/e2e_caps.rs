@@ -145,7 +145,7 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     // Each comes back a few times, not at every place that becomes free.
     let throttled = throttled(&mut daemon, "webhook").await;
     assert!((1..=10 * 2 * SUBJECTS as u64).contains(&throttled), "{throttled}");
-    assert!(daemon.has_said("a cap has no room"));
+    assert!(daemon.has_said("a cap is exhausted"));
     // With its colon: the digits alone may stand in an id, or in a time.
     let port = format!(":{}", busy.address().port());
     assert!(daemon.lines_after(0).iter().all(|line| !line.contains(&port)), "no address in the log");

@@ -22,6 +22,16 @@ fn events(count: u64) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("s:{}", number % SUBJECTS))
 }
 
+/// A deployment that has counted so many events, and has no daemon any more.
+async fn counted(server: &RedisServer, partitions: u32, count: u64) -> Streams {
+    let mut source = Streams::on(&server.url(), partitions).await;
+    let daemon = source.daemon().start().await;
+    source.send(events(count)).await;
+    source.agree().await;
+    daemon.drain().await;
+    source
+}
+
 fn migrate(from: &str, to: &str, partitions: &str) -> Finished {
     quotabell(["migrate", "--from", from, "--to", to, "--partitions", partitions, "--json"]).run()
 }
@@ -56,11 +66,7 @@ async fn flag_left(streams: &Streams, subject: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
     let (old, new) = (RedisServer::start(), RedisCluster::start().await);
-    let mut source = Streams::on(&old.url(), 1).await;
-    let daemon = source.daemon().start().await;
-    source.send(events(SUBJECTS * LIMIT * 9 / 10)).await;
-    source.agree().await;
-    daemon.drain().await;
+    let mut source = counted(&old, 1, SUBJECTS * LIMIT * 9 / 10).await;
     source.send(events(SUBJECTS)).await;
     let settings: u64 = source
         .partitions
@@ -109,11 +115,7 @@ async fn refused_to_start(streams: &Streams, why: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_that_is_killed_is_run_again() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    let mut source = Streams::on(&old.url(), 3).await;
-    let daemon = source.daemon().start().await;
-    source.send(events(SUBJECTS * LIMIT)).await;
-    source.agree().await;
-    daemon.drain().await;
+    let mut source = counted(&old, 3, SUBJECTS * LIMIT).await;
     source.send(events(1_000)).await;
     pause(&source.partitions, Some("moving")).await.expect("it works");
     let target = source.moved_to(&new.url(), 2).await;
@@ -186,11 +188,7 @@ async fn what_can_not_be_moved_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_moves_along() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    let mut source = Streams::on(&old.url(), 2).await;
-    let daemon = source.daemon().start().await;
-    source.send(events(SUBJECTS)).await;
-    source.agree().await;
-    daemon.drain().await;
+    let source = counted(&old, 2, SUBJECTS).await;
     let (metric, mut written) = (Metric::default(), Vec::new());
     for (partition, back) in source.partitions.iter().zip([20, 30]) {
         let Partition { client, keys } = partition;
@@ -230,11 +228,7 @@ async fn history_moves_along() {
 #[tokio::test]
 async fn since_when_contacts_fail_moves_along() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    let mut source = Streams::on(&old.url(), 1).await;
-    let daemon = source.daemon().start().await;
-    source.send(events(SUBJECTS)).await;
-    source.agree().await;
-    daemon.drain().await;
+    let source = counted(&old, 1, SUBJECTS).await;
     let failing = |at: &Streams, subject: &Subject| {
         let Partition { client, keys } = at.partitions.of(subject);
         (client.clone(), format!("{}{subject}", keys.failing_prefix()))
@@ -262,11 +256,7 @@ async fn since_when_contacts_fail_moves_along() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_that_differ_are_found() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    let mut source = Streams::on(&old.url(), 1).await;
-    let daemon = source.daemon().start().await;
-    source.send(events(SUBJECTS)).await;
-    source.agree().await;
-    daemon.drain().await;
+    let mut source = counted(&old, 1, SUBJECTS).await;
     source.send(events(SUBJECTS)).await;
     let kept = source.partitions.first();
     for entry in ["1-1", "1-2"] {

@@ -19,20 +19,20 @@ async fn a_day_that_is_over_is_archived_before_its_counters_are_let_go() {
         read.get(&Metric::default()).and_then(|days| days.get(&day).copied())
     };
     let counter = partition.keys.usage(&Metric::default(), past, keys::bucket("alice"));
-    let life = async || partition.run::<i64>(&["TTL", &counter]).await;
+    let ttl_s = async || partition.run::<i64>(&["TTL", &counter]).await;
 
     let first = partition.start_worker().await;
     partition.add_at(&format!("{past}T12:00:00Z"), &["subject", "alice", "units", "5"]).await;
     eventually("it is archived", || async { (archived(past).await == Some(5)).then_some(()) }).await;
     // An entry may still get an id of that day, so the day is not closed.
-    assert!(life().await > CLOSED_TTL_S);
+    assert!(ttl_s().await > CLOSED_TTL_S);
     partition.add_at(&format!("{past}T13:00:00Z"), &["subject", "alice", "units", "2"]).await;
     eventually("it is archived again", || async { (archived(past).await == Some(7)).then_some(()) }).await;
     first.end().await;
 
     partition.add(&[(b"subject", b"bob")]).await;
     partition.start_worker().await;
-    eventually("its counters are let go", || async { (life().await <= CLOSED_TTL_S).then_some(()) }).await;
+    eventually("its counters are let go", || async { (ttl_s().await <= CLOSED_TTL_S).then_some(()) }).await;
     assert_eq!(archived(past).await, Some(7));
     assert_eq!(archived(past.next().expect("a day")).await, None);
 }

@@ -249,8 +249,8 @@ async fn keys_live_as_long_as_their_window_needs() {
     partition.add(&[(b"subject", b"alice"), (b"units", b"5"), (b"id", b"1")]).await;
     partition.caught_up().await;
     let now = partition.now().await;
-    let within = |name: &str, life: i64, expected: i64| {
-        assert!((expected - 20..=expected).contains(&life), "{name} lives {life} s, not {expected}");
+    let within = |name: &str, ttl_s: i64, expected: i64| {
+        assert!((expected - 20..=expected).contains(&ttl_s), "{name} lives {ttl_s} s, not {expected}");
     };
     let told = partition.facts().await;
     assert_eq!(told.len(), 8);

@@ -43,8 +43,8 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
 
     let expected = 14 * 86_400 + 10 * u64::from(bucket);
     for key in [ledger.counter(&batch), ledger.records(&batch)] {
-        let life: u64 = ledger.run(&["TTL", &key]).await;
-        assert!((expected - 5..=expected).contains(&life), "{key}: {life}");
+        let ttl_s: u64 = ledger.run(&["TTL", &key]).await;
+        assert!((expected - 5..=expected).contains(&ttl_s), "{key}: {ttl_s}");
     }
     assert_eq!(ledger.count(&batch).await, Some(8));
     assert_eq!(ledger.run::<Vec<String>>(&["SMEMBERS", &ledger.keys.metrics(of.period)]).await, ["requests"]);
@@ -373,8 +373,8 @@ async fn refusals_and_event_ids_are_written_with_the_batch() {
         let values: Vec<Vec<u8>> = ledger.run(&["LRANGE", &list, "0", "-1"]).await;
         assert_eq!(values, std::slice::from_ref(&batch.event_ids[0].digests), "one value a commit, 16 bytes an id");
         assert_eq!(values[0].len(), 32);
-        let life: u64 = ledger.run(&["TTL", &list]).await;
-        assert!((14 * 86_400 - 5..=14 * 86_400).contains(&life), "{life}");
+        let ttl_s: u64 = ledger.run(&["TTL", &list]).await;
+        assert!((14 * 86_400 - 5..=14 * 86_400).contains(&ttl_s), "{ttl_s}");
     }
     let kept: Vec<(String, Vec<Vec<u8>>)> = ledger.run(&["XRANGE", &ledger.keys.refused(), "-", "+"]).await;
     assert_eq!(kept[0].1[1], batch.to.to_string().as_bytes());
@@ -414,10 +414,10 @@ async fn a_full_server_still_commits() {
     assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 }
 
-/// The life of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without
+/// The TTL of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without
 /// one.
 #[tokio::test]
-async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
+async fn a_counter_that_is_made_anew_within_the_minute_has_a_ttl() {
     let ledger = Ledger::open();
     let first = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
     ledger.committed(&first).await;
@@ -429,15 +429,15 @@ async fn a_counter_that_is_made_anew_within_the_minute_has_a_life() {
     ledger.committed(&next).await;
     let expected = 14 * 86_400 + 10 * u64::from(first.groups[0].bucket);
     for key in [ledger.counter(&first), ledger.records(&first)] {
-        let life: u64 = ledger.run(&["TTL", &key]).await;
-        assert!((14 * 86_400 - 5..=expected).contains(&life), "{key}: {life}");
+        let ttl_s: u64 = ledger.run(&["TTL", &key]).await;
+        assert!((14 * 86_400 - 5..=expected).contains(&ttl_s), "{key}: {ttl_s}");
     }
 }
 
 /// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever; and
-/// a counter whose life was set keeps it.
+/// a counter whose TTL was set keeps it.
 #[tokio::test]
-async fn a_record_that_comes_later_in_the_minute_has_a_life() {
+async fn a_record_that_comes_later_in_the_minute_has_a_ttl() {
     let ledger = Ledger::open();
     let first = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
     ledger.committed(&first).await;
@@ -446,15 +446,15 @@ async fn a_record_that_comes_later_in_the_minute_has_a_life() {
     next.groups[0].ttl_s = None;
     ledger.committed(&next).await;
     let expected = 14 * 86_400 + 10 * u64::from(first.groups[0].bucket);
-    let life: u64 = ledger.run(&["TTL", &ledger.records(&first)]).await;
-    assert!((expected - 5..=expected).contains(&life), "{life}");
+    let ttl_s: u64 = ledger.run(&["TTL", &ledger.records(&first)]).await;
+    assert!((expected - 5..=expected).contains(&ttl_s), "{ttl_s}");
     assert!(ledger.run::<u64>(&["TTL", &ledger.counter(&first)]).await <= 1_000_000);
 }
 
-/// A hash is given its life once a minute: one that somebody deleted in between, and that a new subject makes again,
+/// A hash is given its TTL once a minute: one that somebody deleted in between, and that a new subject makes again,
 /// would live for ever.
 #[tokio::test]
-async fn a_hash_that_has_gone_gets_its_life_when_it_is_made_again() {
+async fn a_hash_that_has_gone_gets_its_ttl_when_it_is_made_again() {
     let ledger = Ledger::open();
     let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
     batch.groups[0].ttl_s = None;

@@ -110,8 +110,8 @@ async fn days_are_known_after_their_counters_have_expired() {
     books.write(day("2026-11-21"), &[("bob", 1)]).await;
     let expected = listed(&[("2026-11-17", 7), ("2026-11-20", 9), ("2026-11-21", 1)]);
     assert_eq!(books.days("bob", &[day("2026-11-21")]).await, expected);
-    let life: i64 = books.run(&["TTL", &books.keys.history(&Metric::default(), keys::bucket("bob"))]).await;
-    assert!((90 * 86_400 - 5..=90 * 86_400 + 2560).contains(&life), "{life}");
+    let ttl_s: i64 = books.run(&["TTL", &books.keys.history(&Metric::default(), keys::bucket("bob"))]).await;
+    assert!((90 * 86_400 - 5..=90 * 86_400 + 2560).contains(&ttl_s), "{ttl_s}");
 }
 
 /// Days come in any order: a daemon that was away finds a fortnight, and a late event changes a day that was archived.

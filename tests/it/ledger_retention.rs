@@ -40,7 +40,7 @@ impl Books {
         let () = self.client.pipe(&pipeline).await.expect("they are written");
     }
 
-    async fn life(&self, key: &str) -> i64 {
+    async fn ttl_s(&self, key: &str) -> i64 {
         self.client.query(redis::cmd("TTL").arg(key)).await.expect("redis answers")
     }
 
@@ -76,11 +76,11 @@ async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.last().map(String::as_str), Some("2026-11-20"));
     for key in [books.counter(over), books.keys.raised(&Metric::default(), over, BUCKET)] {
-        let life = books.life(&key).await;
-        assert!((CLOSED_TTL_S - 5..=CLOSED_TTL_S).contains(&life), "{key}: {life}");
+        let ttl_s = books.ttl_s(&key).await;
+        assert!((CLOSED_TTL_S - 5..=CLOSED_TTL_S).contains(&ttl_s), "{key}: {ttl_s}");
     }
-    assert!(books.life(&books.keys.metrics(over)).await <= 48 * 3600 + 2560);
-    assert!(books.life(&books.counter(open)).await > COUNTER_TTL_S - 5);
+    assert!(books.ttl_s(&books.keys.metrics(over)).await <= 48 * 3600 + 2560);
+    assert!(books.ttl_s(&books.counter(open)).await > COUNTER_TTL_S - 5);
     assert_eq!(books.close(&mut retention, "2026-11-21T17:00:01Z").await, [""; 0], "each day once");
 }
 
@@ -94,7 +94,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     retention.written([old.into()].into_iter());
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
-    assert!(books.life(&books.counter(old)).await <= CLOSED_TTL_S);
+    assert!(books.ttl_s(&books.counter(old)).await <= CLOSED_TTL_S);
 }
 
 /// Closing again must not give a day that is nearly gone another 48 hours.
@@ -107,5 +107,5 @@ async fn closing_again_prolongs_nothing() {
     books
         .close(&mut Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 }), "2026-11-21T17:00:00Z")
         .await;
-    assert!(books.life(&books.counter(over)).await <= 100);
+    assert!(books.ttl_s(&books.counter(over)).await <= 100);
 }

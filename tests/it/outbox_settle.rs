@@ -369,8 +369,8 @@ async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
     let keys = &outbox.keys;
     let old_pending = alert(&subject("old"), 80);
     outbox.fan_out_new(&old_pending, &[email("a")]).await;
-    let keeper = delivery(&old_pending, &email("a"));
-    let () = outbox.run("ZADD", &[keys.deliveries().as_str(), "0", keeper.as_str()]).await;
+    let kept = delivery(&old_pending, &email("a"));
+    let () = outbox.run("ZADD", &[keys.deliveries().as_str(), "0", kept.as_str()]).await;
     for n in 0..100 {
         for list in [keys.deliveries(), keys.dead()] {
             let () = outbox.run("ZADD", &[list, (n + 1).to_string(), format!("delivery_gone{n}")]).await;
@@ -384,7 +384,7 @@ async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
         settled(&outbox, &current, &Settlement::Released(Duration::ZERO)).await;
         *leased.borrow_mut() = outbox.lease_one(&format!("t{}", call.get()), LONG).await;
         let left: Vec<String> = outbox.run("ZRANGE", &[keys.deliveries().as_str(), "0", "-1"]).await;
-        left == [keeper.as_str()] && outbox.totals().await.dead_kept == 0
+        left == [kept.as_str()] && outbox.totals().await.dead_kept == 0
     })
     .await;
     assert!(call.get() >= 6, "at most 16 ids a call");

@@ -43,7 +43,7 @@ struct CheckClients {
     address: SocketAddr,
     client: reqwest::Client,
     /// How many daemons have been ready: whoever was cut off waits for the next one.
-    lives: watch::Receiver<u64>,
+    starts: watch::Receiver<u64>,
     /// How many answers came.
     answers: watch::Sender<u64>,
     stop: CancellationToken,
@@ -56,17 +56,17 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
         std::env::var("QUOTABELL_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     eprintln!("QUOTABELL_TEST_SEED={seed}");
     let books = Outbox::start();
-    let (born, lives) = watch::channel(0);
+    let (started, starts) = watch::channel(0);
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let setup = setup(&books, address);
     let (answers, answered) = watch::channel(0);
     // The daemon's own provider; a second test in this process finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A connection for each request: what fails has failed with the daemon that lives now, not with one that is long
+    // A connection for each request: what fails has failed with the daemon that runs now, not with one that is long
     // dead.
     let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).pool_max_idle_per_host(0).build();
     let client = client.expect("a client");
-    let clients_share = Arc::new(CheckClients { address, client, lives, answers, stop: CancellationToken::new() });
+    let clients_share = Arc::new(CheckClients { address, client, starts, answers, stop: CancellationToken::new() });
     let _: u64 =
         books.run("HSET", &[Keys::new("usage").subject(&subject(DENIED)).as_str(), "limit:requests", "1"]).await;
 
@@ -74,7 +74,7 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
         (0..CLIENTS).map(|number| tokio::spawn(Arc::clone(&clients_share).ask(seed, number))).collect();
     let mut random = StdRng::seed_from_u64(seed);
     for _ in 0..KILLS {
-        let daemon = begin(&setup, &born).await;
+        let daemon = begin(&setup, &started).await;
         let moment = *answered.borrow() + random.random_range(0..200);
         let come = async { answered.clone().wait_for(|answers| *answers >= moment).await.map(|_| ()) };
         tokio::time::timeout(WAIT_MAX, come).await.expect("answers in time").expect("clients ask");
@@ -83,7 +83,7 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
         }
         daemon.kill().await;
     }
-    let survivor = begin(&setup, &born).await;
+    let survivor = begin(&setup, &started).await;
     clients_share.stop.cancel();
     let mut admitted = Vec::new();
     for client in clients {
@@ -105,10 +105,10 @@ fn setup(books: &Outbox, address: SocketAddr) -> DaemonSetup {
         .env("QUOTABELL__STREAM__TRIM", "never")
 }
 
-async fn begin(setup: &DaemonSetup, born: &watch::Sender<u64>) -> Daemon {
+async fn begin(setup: &DaemonSetup, started: &watch::Sender<u64>) -> Daemon {
     let mut daemon = setup.spawn();
     daemon.says(READY).await;
-    born.send_modify(|lives| *lives += 1);
+    started.send_modify(|starts| *starts += 1);
     daemon
 }
 
@@ -138,16 +138,16 @@ impl CheckClients {
 
     /// Sends a request until somebody has judged it: to one daemon after the other.
     async fn answer(&self, body: &Value) -> (u16, Value, u64) {
-        let mut lives = self.lives.clone();
+        let mut starts = self.starts.clone();
         for sends in 1.. {
-            let life = *lives.borrow_and_update();
+            let start = *starts.borrow_and_update();
             match self.send(body).await {
                 // Not reached Redis yet.
                 Ok((503, _)) => {}
                 Ok((status, answer)) => return (status, answer, sends),
                 // Cut off, or nobody there.
                 Err(_) => {
-                    let next = tokio::time::timeout(WAIT_MAX, lives.wait_for(|now| *now > life)).await;
+                    let next = tokio::time::timeout(WAIT_MAX, starts.wait_for(|now| *now > start)).await;
                     next.expect("another daemon in time").expect("daemons are begun");
                 }
             }

@@ -19,7 +19,7 @@ const CASES: u32 = 1000;
 #[derive(Debug, Clone)]
 struct Step<C> {
     /// Milliseconds; below 0 the server's clock was set back.
-    turn_ms: i64,
+    step_ms: i64,
     sent: Sent,
     call: C,
 }
@@ -325,9 +325,9 @@ impl Model for LeaseModel {
 }
 
 fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
-    let turn_ms = prop_oneof![4 => Just(0_i64), 3 => Just(10_i64), 4 => 0..=60_i64, 1 => -60..0_i64];
+    let step_ms = prop_oneof![4 => Just(0_i64), 3 => Just(10_i64), 4 => 0..=60_i64, 1 => -60..0_i64];
     let sent = prop_oneof![3 => Just(Sent::Once), 1 => Just(Sent::Twice)];
-    let step = (turn_ms, sent, M::calls()).prop_map(|(turn_ms, sent, call)| Step { turn_ms, sent, call });
+    let step = (step_ms, sent, M::calls()).prop_map(|(step_ms, sent, call)| Step { step_ms, sent, call });
     prop::collection::vec(step, 1..30)
 }
 
@@ -342,8 +342,8 @@ struct Pair<'a, M> {
 
 impl<M: Model> Pair<'_, M> {
     async fn run(&mut self, schedule: &[Step<M::Call>]) -> Result<(), TestCaseError> {
-        for Step { turn_ms, sent, call } in schedule {
-            self.now_ms = self.now_ms.checked_add_signed(*turn_ms).expect("after 1970");
+        for Step { step_ms, sent, call } in schedule {
+            self.now_ms = self.now_ms.checked_add_signed(*step_ms).expect("after 1970");
             let answer = self.call(call, *sent).await?;
             // A wait is neither too long nor too short.
             if let Some(wait_ms) = M::wait_of(&answer) {

@@ -113,9 +113,9 @@ async fn no_more_members_are_alive_than_the_expiring_set_holds() {
         matches!(set.add(&client, "race", &member, WINDOW).await.expect("an answer"), ExpiringSetDecision::Added { .. })
     })
     .await;
-    // Members that are alive at one moment were added within one life.
-    let life = WINDOW - MILLISECOND;
-    assert!(most_within(&admitted, life) <= LIMIT, "{}", most_within(&admitted, life));
+    // Members that are alive at one moment were added within one TTL.
+    let ttl = WINDOW - MILLISECOND;
+    assert!(most_within(&admitted, ttl) <= LIMIT, "{}", most_within(&admitted, ttl));
 }
 
 /// More than the doubled limit that a boundary explains.

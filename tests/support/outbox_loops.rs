@@ -27,9 +27,9 @@ pub enum FakeAttempt {
     Retry,
     Die,
     Mute,
-    /// Finds no room, due again at once.
+    /// The cap is exhausted; due again at once.
     Throttle,
-    /// Can't ask for room, due again at once.
+    /// Nobody can say whether the cap is exhausted; due again at once.
     Postpone,
     Panic,
     /// Delivers once the gate is opened.

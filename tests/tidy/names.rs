@@ -4,13 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::source::{Exception, Keep, Source, excepted, expect_none, first_word, rust_below, stripped, tests_begin};
+use crate::source::{
+    Exception, Keep, Source, excepted, expect_none, files_below, first_word, rust_below, stripped, tests_begin,
+};
 
-/// What defines a name that others read.
-const DEFINING: [&str; 8] = ["struct ", "enum ", "trait ", "type ", "fn ", "mod ", "const ", "static "];
+/// What defines a name: of Rust, and `local` of Lua.
+const DEFINING: [&str; 10] =
+    ["struct ", "enum ", "trait ", "type ", "fn ", "mod ", "const ", "static ", "let ", "local "];
 
 /// The same but for functions. Names of tests are sentences, and so are those of their helpers.
-const DEFINING_IN_TESTS: [&str; 7] = ["struct ", "enum ", "trait ", "type ", "mod ", "const ", "static "];
+const DEFINING_IN_TESTS: [&str; 8] = ["struct ", "enum ", "trait ", "type ", "mod ", "const ", "static ", "let "];
+
+/// What a local variable may be all the same: the link of a mail, the page that somebody is shown.
+const TERMS_OF_LOCALS: [&str; 2] = ["link", "page"];
 
 /// Where a banned word is the field's own term.
 const ALLOWED: [Exception; 6] = [
@@ -52,6 +58,7 @@ fn definitions(file: &Source) -> Vec<Defined<'_>> {
         for keyword in DEFINING {
             // A macro has no name for what it defines.
             if let Some(rest) = text.strip_prefix(keyword).filter(|rest| !rest.starts_with('$')) {
+                let rest = rest.trim_start_matches("mut ").trim_start_matches("function ");
                 found.push(Defined { line, keyword, name: first_word(rest), public, file });
             }
         }
@@ -89,7 +96,8 @@ fn banned_names(files: &[Source], banned: &[String], defining: &[&str]) -> Vec<S
             violations.push(format!("{}: the file's name holds {word:?}", file.path));
         }
         for defined in definitions(file).iter().filter(|defined| defining.contains(&defined.keyword)) {
-            if let Some(word) = held(&defined.name).filter(|_| !is_allowed(&defined.name)) {
+            let is_term = |word: &str| defined.keyword == "let " && TERMS_OF_LOCALS.contains(&word);
+            if let Some(word) = held(&defined.name).filter(|word| !is_allowed(&defined.name) && !is_term(word)) {
                 violations.push(file.says(defined.line, &format!("{} holds {word:?}", defined.name)));
             }
         }
@@ -131,6 +139,9 @@ fn names_are_terms_of_the_field() {
     assert!(banned.len() > 10, "ARCHITECTURE.md bans {banned:?}");
     let files = rust_below("src");
     let mut violations = banned_names(&files, &banned, &DEFINING);
+    let scripts: Vec<Source> = files_below("src").into_iter().filter(|file| file.is("lua")).collect();
+    assert!(!scripts.is_empty(), "no script was found");
+    violations.extend(banned_names(&scripts, &banned, &["local "]));
     let tests: Vec<Source> = ["tests", "benches"].into_iter().flat_map(rust_below).collect();
     violations.extend(banned_names(&tests, &banned, &DEFINING_IN_TESTS));
     let defined: BTreeSet<String> = files.iter().flat_map(definitions).map(|defined| defined.name).collect();
@@ -156,6 +167,8 @@ fn doubled_and_banned_names_are_found() {
     assert_eq!(of("src/a/room.rs", ""), 1);
     assert_eq!(of("src/a/x.rs", "pub async fn room_for() {}\npub(super) const LIFE_MAX: u8 = 1;\nstruct OpenDoor;"), 3);
     assert_eq!(of("src/a/x.rs", "fn lifetime() {}\nconst fn roomy() {}\n// fn room()\nstruct Bathrooms;"), 0);
+    assert_eq!(of("src/a/x.rs", "    let mut room = 1;\n    let page = 2;\n    let (door, _) = x;"), 1);
+    assert_eq!(of("src/a/x.lua", "local room = 1\nlocal function door() end\nlocal rows = 2"), 2);
     let helpers = [Source::sample("tests/support/x.rs", "fn there_is_room() {}\npub struct Room;")];
     assert_eq!(banned_names(&helpers, &banned, &DEFINING_IN_TESTS).len(), 1);
 }

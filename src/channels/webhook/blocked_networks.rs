@@ -308,7 +308,7 @@ mod tests {
     proptest! {
         /// However a v4 literal is spelled, the URL is judged like the address.
         #[test]
-        fn spelling_does_not_change_the_judgement(bits in any::<u32>()) {
+        fn spelling_does_not_change_what_is_blocked(bits in any::<u32>()) {
             let address = Ipv4Addr::from(bits);
             let expected = HTTP.judge(address.into()).map_err(|blocked| blocked.to_string());
             for host in [bits.to_string(), format!("0x{bits:x}"), format!("0{bits:o}"), address.to_string(), format!("[::ffff:{address}]")] {
