@@ -287,9 +287,9 @@ async fn ceiling(order: &Order) -> anyhow::Result<Done> {
     let mut left = order.entries;
     reader.request("0-0", count, None).await?;
     loop {
-        let received = reader.receive().await?;
-        let StreamId { ms, seq } = received.last.context("the stream is too short")?;
-        left = left.saturating_sub(received.entries);
+        let reply = reader.receive().await?;
+        let StreamId { ms, seq } = reply.last().context("the stream is too short")?;
+        left = left.saturating_sub(reply.entries().len());
         if left == 0 {
             return clock.stop();
         }

@@ -245,6 +245,8 @@ impl BatchBuilder {
             self.batch.read_at = server;
             self.first_entry = entry;
         }
+        // The oldest decides, also where the server's clock was set back between two readings.
+        self.batch.read_at = self.batch.read_at.min(server);
         self.newest_read = server;
         self.batch.entries += 1;
         self.batch.to = entry;

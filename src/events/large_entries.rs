@@ -3,12 +3,11 @@
 //!
 //! The loop that meets them is in [`super::session`].
 
-use crate::types::{Instance, StreamId, UnixMs};
+use crate::types::{Instance, StreamId};
 use crate::wire::CutEntry;
 use crate::wire::xread::StreamReader;
 
 use super::in_flight_commit::InFlightCommit;
-use super::session::entries_of;
 use super::session_error::SessionError;
 use super::worker::EventWorker;
 
@@ -18,7 +17,7 @@ impl EventWorker {
     pub(super) async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
         self.finish_commit(in_flight).await?;
         loop {
-            self.ahead.add_up(&mut self.builder, &mut self.held);
+            while self.ahead.add_some(&mut self.builder, &mut self.held) {}
             self.begin_missing(in_flight)?;
             let is_due = self.builder.is_full() || self.ahead.is_empty();
             if is_due && self.may_commit(in_flight) {
@@ -38,15 +37,14 @@ impl EventWorker {
     pub(super) async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
         let mut reader = StreamReader::connect_unbounded(&self.endpoint, self.keys.stream()).await?;
         reader.request(&after.to_string(), 1, None).await?;
-        let received = reader.receive().await?;
-        let Some(last) = received.last else { return Ok(after) };
+        let reply = reader.receive().await?;
+        let Some(last) = reply.last() else { return Ok(after) };
         if !self.builder.reads_from(reader.run_id()) {
             return Err(SessionError::Again("the server was replaced between two connections"));
         }
-        self.read_sizer.came(&received);
+        self.read_sizer.came(reply.entries().len(), reply.bytes());
         self.begin_reading()?;
-        let server = UnixMs(received.server_ms);
-        self.ahead.take(entries_of(&reader), server, &mut self.builder, &mut self.held);
+        self.ahead.push(reply, &mut self.builder, &mut self.held);
         Ok(last)
     }
 

@@ -1,18 +1,21 @@
-//! Entries that were read and are not added yet: what they need is read while others are added and committed. Pure.
+//! Readings whose entries are not all added yet: what they need is read while others are added and committed. Pure.
 //!
-//! The reply that held them is gone when they are added, so their bytes are copied, one behind the other.
+//! Entries are added a few at a time, so that between them the next reading can be asked for and a commit can leave.
 
 use std::collections::VecDeque;
 
 use crate::types::{StreamId, UnixMs};
+use crate::wire::XreadReply;
 
 use super::batch_builder::{AddResult, BatchBuilder, ReadEntry};
 use super::held_state::{HeldState, Missing};
 
-/// So many readings wait at most. Then the server waits until some of them are added.
-const READINGS_MAX: usize = 3;
-/// Bytes of a length.
-const LENGTH: usize = size_of::<u32>();
+/// So many readings wait at most. Then the server waits until one of them is added.
+const READINGS_MAX: usize = 6;
+/// So many bytes of readings are enough to wait.
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+/// So many entries are added at once.
+const ADDED_AT_ONCE: usize = 512;
 
 /// The readings, in the order of the stream.
 #[derive(Debug, Default)]
@@ -20,33 +23,17 @@ pub struct ReadAhead {
     readings: VecDeque<WaitingReading>,
     /// What the entries need, as far as nobody has asked for it yet.
     missing: Missing,
-    /// Whether the entries of the last reading that was looked through needed anything.
-    had_missing: bool,
 }
 
 /// A reading of which some entries are not added yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WaitingReading {
-    /// When it was read.
-    server: UnixMs,
-    bytes: Vec<u8>,
-    entries: Vec<WaitingEntry>,
+    reply: XreadReply,
     /// How many were added.
     added: usize,
     /// Those that needed something when they were looked at last.
     unready: Vec<usize>,
 }
-
-#[derive(Debug, Clone, Copy)]
-struct WaitingEntry {
-    id: StreamId,
-    /// Where its fields end, which is where those of the next begin.
-    end: usize,
-}
-
-/// The fields of one entry.
-#[derive(Debug, Clone)]
-struct WaitingFields<'a>(&'a [u8]);
 
 impl ReadAhead {
     /// Forgets all of them.
@@ -61,60 +48,47 @@ impl ReadAhead {
 
     /// Whether no further reading is to be received yet.
     pub fn is_full(&self) -> bool {
-        self.readings.len() >= READINGS_MAX
+        let bytes: usize = self.readings.iter().map(|reading| reading.reply.bytes()).sum();
+        self.readings.len() >= READINGS_MAX || bytes >= BYTES_MAX
     }
 
     /// The first entry that waits for something to be read.
     pub fn first_unready(&self) -> Option<StreamId> {
-        let first = |reading: &WaitingReading| reading.unready.first().map(|at| reading.entries[*at].id);
+        let first = |reading: &WaitingReading| Some(reading.entries_from(*reading.unready.first()?).next()?.id);
         self.readings.iter().find_map(first)
     }
 
-    /// Takes the entries of a reading, which came at `server`: adds them to the batch as far as it goes, and keeps the
-    /// others.
-    pub fn take<'a, F>(
-        &mut self,
-        entries: impl Iterator<Item = ReadEntry<F>> + Clone,
-        server: UnixMs,
-        builder: &mut BatchBuilder,
-        held: &mut HeldState,
-    ) where
-        F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    {
-        let (added, result) = match self.is_empty() {
-            true => builder.add(held, entries.clone(), server),
-            false => (0, AddResult::Full),
-        };
-        if result == AddResult::Added {
+    /// Takes a reading, whose entries follow those of the last one.
+    pub fn push(&mut self, reply: XreadReply, builder: &mut BatchBuilder, held: &mut HeldState) {
+        if reply.last().is_none() {
             return;
         }
-        let mut reading = WaitingReading { server, ..WaitingReading::default() };
-        entries.skip(added).for_each(|entry| reading.push(&entry));
-        if result == AddResult::Missing || self.had_missing {
-            self.had_missing = reading.look_through(builder, held, &mut self.missing);
+        let mut reading = WaitingReading { reply, added: 0, unready: Vec::new() };
+        // What it needs can be asked for together with what others wait for.
+        if self.readings.iter().any(|reading| !reading.unready.is_empty()) {
+            reading.look_through(builder, held, &mut self.missing);
         }
-        if !reading.entries.is_empty() {
-            self.readings.push_back(reading);
-        }
+        self.readings.push_back(reading);
     }
 
-    /// Adds entries to the batch until it is full, or one needs something that is not held.
-    pub fn add_up(&mut self, builder: &mut BatchBuilder, held: &mut HeldState) {
-        while let Some(reading) = self.readings.front_mut() {
-            let (added, result) = builder.add(held, reading.iter_from(reading.added), reading.server);
-            reading.added += added;
-            match result {
-                AddResult::Added => drop(self.readings.pop_front()),
-                AddResult::Full => return,
-                AddResult::Missing => {
-                    // What it needs was let go, or has changed, since it was looked through.
-                    let is_known = reading.unready.contains(&reading.added);
-                    if is_known || reading.look_through(builder, held, &mut self.missing) {
-                        return;
-                    }
-                }
-            }
+    /// Adds some entries to the batch, unless it is full or the first of them needs something. Whether more can be
+    /// added.
+    pub fn add_some(&mut self, builder: &mut BatchBuilder, held: &mut HeldState) -> bool {
+        let Some(reading) = self.readings.front_mut() else { return false };
+        if reading.is_unready() {
+            return false;
         }
+        let some = reading.entries_from(reading.added).take(ADDED_AT_ONCE);
+        let (added, result) = builder.add(held, some, reading.server());
+        reading.added += added;
+        if result == AddResult::Missing && !reading.is_unready() {
+            // Nobody has looked at it, or what it needs was let go since.
+            reading.look_through(builder, held, &mut self.missing);
+        }
+        if reading.added == reading.reply.entries().len() {
+            self.readings.pop_front();
+        }
+        result == AddResult::Added && !self.is_empty()
     }
 
     /// What is to be read before all entries can be added, but for what was taken by [`Self::take_missing`].
@@ -139,75 +113,33 @@ impl ReadAhead {
 }
 
 impl WaitingReading {
-    fn push<'a, F>(&mut self, entry: &ReadEntry<F>)
-    where
-        F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    {
-        for part in entry.fields.clone().flat_map(|(name, value)| [name, value]) {
-            let length = u32::try_from(part.len()).expect("the reader bounds entries");
-            self.bytes.extend_from_slice(&length.to_le_bytes());
-            self.bytes.extend_from_slice(part);
-        }
-        self.entries.push(WaitingEntry { id: entry.id, end: self.bytes.len() });
+    /// When it was read.
+    const fn server(&self) -> UnixMs {
+        UnixMs(self.reply.server_ms())
     }
 
     /// The entries from the one at `at` on.
-    fn iter_from(&self, at: usize) -> impl Iterator<Item = ReadEntry<WaitingFields<'_>>> {
-        let start = at.checked_sub(1).map_or(0, |before| self.entries[before].end);
-        self.entries[at..].iter().scan(start, |start, entry| {
-            let fields = WaitingFields(&self.bytes[*start..entry.end]);
-            *start = entry.end;
-            Some(ReadEntry { id: entry.id, fields })
+    fn entries_from(&self, at: usize) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+        self.reply.entries().skip(at).map(|entry| ReadEntry {
+            id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
+            fields: entry.fields.map(|field| (field.name, field.value)),
         })
     }
 
-    /// Finds what the entries that are not added need. Whether they need anything.
-    fn look_through(&mut self, builder: &mut BatchBuilder, held: &mut HeldState, missing: &mut Missing) -> bool {
-        let entries = (self.added..).zip(self.iter_from(self.added));
-        let unready = entries.filter(|(_, entry)| builder.needs(held, entry, self.server, missing));
+    /// Whether the next entry waits for something.
+    fn is_unready(&self) -> bool {
+        self.unready.contains(&self.added)
+    }
+
+    /// Finds what the entries that are not added need.
+    fn look_through(&mut self, builder: &mut BatchBuilder, held: &mut HeldState, missing: &mut Missing) {
+        let entries = (self.added..).zip(self.entries_from(self.added));
+        let unready = entries.filter(|(_, entry)| builder.needs(held, entry, self.server(), missing));
         self.unready = unready.map(|(at, _)| at).collect();
-        !self.unready.is_empty()
     }
 
     fn needs(&self, at: usize, builder: &mut BatchBuilder, held: &mut HeldState, missing: &mut Missing) -> bool {
-        let entry = self.iter_from(at).next();
-        at >= self.added && entry.is_some_and(|entry| builder.needs(held, &entry, self.server, missing))
-    }
-}
-
-impl<'a> Iterator for WaitingFields<'a> {
-    type Item = (&'a [u8], &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut part = || {
-            let (length, rest) = self.0.split_first_chunk::<LENGTH>()?;
-            let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            self.0 = rest;
-            Some(part)
-        };
-        Some((part()?, part()?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A field that came back otherwise would be counted, or refused, as another event than the producer sent.
-    #[test]
-    fn entries_come_back_as_they_were() {
-        let mut waiting = WaitingReading::default();
-        let entries: [&[(&[u8], &[u8])]; 3] =
-            [&[(b"subject", b"alice"), (b"", b"")], &[], &[(b"units", b"5"), (b"\0\xff", &[7; 300])]];
-        for (ms, fields) in (1..).zip(entries) {
-            waiting.push(&ReadEntry { id: StreamId { ms, seq: 0 }, fields: fields.iter().copied() });
-        }
-        let from = |at| -> Vec<(u64, Vec<_>)> {
-            waiting.iter_from(at).map(|entry| (entry.id.ms, entry.fields.collect())).collect()
-        };
-        let expected = [(1, entries[0].to_vec()), (2, Vec::new()), (3, entries[2].to_vec())];
-        assert_eq!(from(0), expected);
-        assert_eq!(from(2), expected[2..]);
-        assert_eq!(from(3), []);
+        let entry = self.entries_from(at).next();
+        at >= self.added && entry.is_some_and(|entry| builder.needs(held, &entry, self.server(), missing))
     }
 }

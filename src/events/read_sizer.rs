@@ -1,7 +1,5 @@
 //! How many entries to ask for, so that no reply grows beyond its bound. Pure.
 
-use crate::wire::XreadReply;
-
 /// A reply is kept below 4 MiB; half of it is aimed at, since entries vary.
 const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
 /// The first reading, before anything is known about the size of entries.
@@ -32,10 +30,10 @@ impl ReadSizer {
         self.is_stuck
     }
 
-    /// A reply came: up to twice as many next time, as long as they fit.
-    pub(super) fn came(&mut self, received: &XreadReply) {
+    /// A reply of so many entries and bytes came: up to twice as many next time, as long as they fit.
+    pub(super) fn came(&mut self, entries: usize, bytes: usize) {
         self.is_stuck = false;
-        let entry_bytes = (received.bytes / received.entries.max(1)).max(1);
+        let entry_bytes = (bytes / entries.max(1)).max(1);
         let fit = u32::try_from(REPLY_BYTES_AIM / entry_bytes).unwrap_or(u32::MAX);
         self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
     }
@@ -52,37 +50,33 @@ impl ReadSizer {
 mod tests {
     use super::*;
 
-    fn received(entries: usize, bytes: usize) -> XreadReply {
-        XreadReply { entries, bytes, server_ms: 0, last: None }
-    }
-
-    fn after(count: u32, received: &XreadReply) -> u32 {
-        let mut pace = ReadSizer { count, ..ReadSizer::new(2000) };
-        pace.came(received);
-        pace.count()
+    fn after(count: u32, entries: usize, bytes: usize) -> u32 {
+        let mut sizer = ReadSizer { count, ..ReadSizer::new(2000) };
+        sizer.came(entries, bytes);
+        sizer.count()
     }
 
     /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and
     /// again.
     #[test]
     fn failures_make_readings_smaller() {
-        let mut pace = ReadSizer { count: 2000, ..ReadSizer::new(2000) };
+        let mut sizer = ReadSizer { count: 2000, ..ReadSizer::new(2000) };
         let counts = [(); 4].map(|()| {
-            pace.failed();
-            (pace.count(), pace.is_stuck())
+            sizer.failed();
+            (sizer.count(), sizer.is_stuck())
         });
         assert_eq!(counts, [(16, false), (4, false), (1, false), (1, true)]);
-        pace.came(&received(1, 100));
-        assert_eq!((pace.count(), pace.is_stuck()), (2, false));
+        sizer.came(1, 100);
+        assert_eq!((sizer.count(), sizer.is_stuck()), (2, false));
         assert_eq!(ReadSizer::new(10).count(), 10);
     }
 
     /// 400 entries of 1 MB in one reply added 377 MB to the server.
     #[test]
     fn large_entries_make_readings_small() {
-        assert_eq!(after(2000, &received(1, 1_000_000)), 2);
-        assert_eq!(after(64, &received(64, 64 * 60)), 128);
-        assert_eq!(after(2000, &received(2000, 2000 * 60)), 2000);
-        assert_eq!(after(2, &received(1, 10_000_000)), 1);
+        assert_eq!(after(2000, 1, 1_000_000), 2);
+        assert_eq!(after(64, 64, 64 * 60), 128);
+        assert_eq!(after(2000, 2000, 2000 * 60), 2000);
+        assert_eq!(after(2, 1, 10_000_000), 1);
     }
 }

@@ -13,7 +13,6 @@ use crate::types::{StreamId, UnixMs};
 use crate::wire::ReadError;
 use crate::wire::xread::{StreamReader, XreadReply};
 
-use super::batch_builder::ReadEntry;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
 use super::missing_reader::FinishedRead;
 use super::session_error::SessionError;
@@ -40,6 +39,8 @@ enum Waited {
     Tidied,
     /// It is to stop.
     Stopped,
+    /// Nothing has come.
+    Nothing,
 }
 
 impl EventWorker {
@@ -84,9 +85,9 @@ impl EventWorker {
         }
         self.request(&mut reader, after, is_behind).await?;
         loop {
-            self.ahead.add_up(&mut self.builder, &mut self.held);
+            let can_add = self.ahead.add_some(&mut self.builder, &mut self.held);
             self.begin_missing(in_flight)?;
-            let may_grow = is_behind && begun.elapsed() < HOLD_MAX && !self.builder.is_full();
+            let may_grow = (is_behind || can_add) && begun.elapsed() < HOLD_MAX && !self.builder.is_full();
             if !may_grow && self.may_commit(in_flight) {
                 *in_flight = self.commit().await?;
                 begun = Instant::now();
@@ -94,7 +95,7 @@ impl EventWorker {
                 tokio::task::yield_now().await;
                 continue;
             }
-            match self.wait(&mut reader, in_flight, stop).await? {
+            match self.wait(&mut reader, in_flight, can_add, stop).await? {
                 Waited::Stopped => {
                     self.finish_commit(in_flight).await?;
                     // Whoever looks at the stream while no daemon runs is to see how far it was read.
@@ -103,26 +104,25 @@ impl EventWorker {
                     }
                     return Ok(());
                 }
-                Waited::Committed | Waited::ReadMissing | Waited::Tidied => {}
-                Waited::Read(received) => {
-                    let server = UnixMs(received.server_ms);
-                    is_behind = received.entries >= self.read_sizer.count() as usize;
-                    let Some(last) = received.last else {
+                Waited::Committed | Waited::ReadMissing | Waited::Tidied | Waited::Nothing => {}
+                Waited::Read(reply) => {
+                    is_behind = reply.entries().len() >= self.read_sizer.count() as usize;
+                    let Some(last) = reply.last() else {
                         if self.builder.entries() == 0 && self.ahead.is_empty() {
                             self.finish_commit(in_flight).await?;
-                            self.caught_up(after, server).await?;
+                            self.caught_up(after, UnixMs(reply.server_ms())).await?;
                         }
                         self.request(&mut reader, after, is_behind).await?;
                         continue;
                     };
                     after = last;
-                    self.read_sizer.came(&received);
-                    self.begin_reading()?;
+                    self.read_sizer.came(reply.entries().len(), reply.bytes());
                     self.request(&mut reader, after, is_behind).await?;
-                    if self.builder.entries() == 0 {
+                    self.begin_reading()?;
+                    if self.builder.entries() == 0 && self.ahead.is_empty() {
                         begun = Instant::now();
                     }
-                    self.ahead.take(entries_of(&reader), server, &mut self.builder, &mut self.held);
+                    self.ahead.push(reply, &mut self.builder, &mut self.held);
                 }
             }
         }
@@ -135,11 +135,13 @@ impl EventWorker {
         Ok(reader.request(&after.to_string(), self.read_sizer.count(), block).await?)
     }
 
-    /// Waits for the next reply, or for the commit that is under way.
+    /// Waits for the next reply, or for the commit that is under way; where entries can be added, only looks what has
+    /// come.
     async fn wait(
         &mut self,
         reader: &mut StreamReader,
         in_flight: &mut InFlightCommit,
+        can_add: bool,
         stop: &CancellationToken,
     ) -> Result<Waited, SessionError> {
         let tidy_due = self.janitor.tidy_due();
@@ -154,6 +156,7 @@ impl EventWorker {
                 self.tidy().await;
                 Ok(Waited::Tidied)
             }
+            () = tokio::task::yield_now(), if can_add => Ok(Waited::Nothing),
         }
     }
 
@@ -283,14 +286,4 @@ impl EventWorker {
             | AuditFinding::Rewound(_) => Ok(()),
         }
     }
-}
-
-/// The entries of the last reading.
-pub(super) fn entries_of(
-    reader: &StreamReader,
-) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> + Clone {
-    reader.entries().map(|entry| ReadEntry {
-        id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
-        fields: entry.fields.map(|field| (field.name, field.value)),
-    })
 }

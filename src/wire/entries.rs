@@ -53,13 +53,6 @@ pub struct Entries<'a> {
     pub(super) ends: std::slice::Iter<'a, usize>,
 }
 
-impl Entries<'_> {
-    /// No entries.
-    pub fn none() -> Self {
-        Self { buffer: &[], start: 0, ends: [].iter() }
-    }
-}
-
 impl<'a> Iterator for Entries<'a> {
     type Item = XreadEntry<'a>;
 

@@ -10,8 +10,8 @@ use super::entries::{Entries, Head, decimal};
 use super::resp::{self, BulkString, LengthKind, LengthLine, ProtocolError, array, bulk, line};
 use crate::types::StreamId;
 
-/// Offsets kept across replies; beyond it the memory is given back.
-const OFFSETS_KEPT: usize = 128 * 1024;
+/// Room for so many entries at most before they come.
+const CAPACITY_MAX: usize = 128 * 1024;
 
 /// Where the indexing goes on when more bytes are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,12 +99,9 @@ impl ReplyIndex {
         }
     }
 
-    /// Forgets the reply, for the next one to begin at offset 0.
-    pub fn restart(&mut self) {
-        let mut ends = std::mem::take(&mut self.ends);
-        ends.clear();
-        ends.shrink_to(OFFSETS_KEPT);
-        *self = Self { ends, ..Self::new() };
+    /// Nothing seen yet, of a reply with about so many entries.
+    pub fn with_capacity(entries: usize) -> Self {
+        Self { ends: Vec::with_capacity(entries.min(CAPACITY_MAX)), ..Self::new() }
     }
 
     /// Goes on through the buffer as far as it is filled. Bytes that were shown before must not have changed.

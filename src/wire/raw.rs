@@ -23,14 +23,14 @@ use super::resp::{self, ProtocolError};
 
 /// Room for one read at least, so that a large reply is not read in small bites.
 const READ_MIN: usize = 64 * 1024;
-/// What a buffer may keep between replies. Twice the reply that the reader aims at.
-const BUFFER_KEPT: usize = 8 * 1024 * 1024;
+/// Room for the next reply at most before it comes. Twice the reply that the reader aims at.
+const CAPACITY_MAX: usize = 8 * 1024 * 1024;
 /// The longest entry of a stream that is read whole, as it is in the reply. Half of what a server sends to a subscriber
 /// unless it is configured otherwise, so that such an entry always fits.
 pub const ENTRY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What the replies in a buffer may hold together: as much as a server sends to a subscriber, and the reply before it.
+/// The longest reply: twice what a server sends to a subscriber.
 const BUFFER_MAX: usize = 64 * 1024 * 1024;
-const _: () = assert!(BUFFER_KEPT < ENTRY_BYTES_MAX && 2 * ENTRY_BYTES_MAX <= BUFFER_MAX);
+const _: () = assert!(CAPACITY_MAX < ENTRY_BYTES_MAX && 2 * ENTRY_BYTES_MAX <= BUFFER_MAX);
 
 /// Why a raw connection is of no more use, or why the server refused.
 #[expect(missing_docs, reason = "the messages say it")]
@@ -261,10 +261,15 @@ impl RawConnection {
         &self.buffer
     }
 
-    /// Drops the first `count` bytes of the buffer, and gives back memory that only a huge reply needed.
-    pub fn consume(&mut self, count: usize) {
-        self.buffer.drain(..count.min(self.buffer.len()));
-        self.buffer.shrink_to(BUFFER_KEPT);
+    /// Gives the first `count` bytes of the buffer away, and makes room for as many again: replies are alike in size.
+    pub fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut rest = self.buffer.split_off(count.min(self.buffer.len()));
+        rest.reserve(count.min(CAPACITY_MAX));
+        std::mem::replace(&mut self.buffer, rest)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.buffer.drain(..count);
     }
 
     /// Bytes that the buffer holds memory for.

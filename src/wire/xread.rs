@@ -1,8 +1,8 @@
-//! The reader of one stream: XREAD on a connection of its own, its reply read in place.
+//! The reader of one stream: XREAD on a connection of its own, each reply read in place.
 //!
 //! Knows no meaning of an entry and keeps no position; the caller says after which entry to read. One request at a
-//! time, but the next may be written while the entries of the last are still in use, so that the server reads while the
-//! caller commits. Read next: [`index`](super::index), where a reply is taken apart.
+//! time. A reply is its receiver's own, so the server reads on while its entries are still in use. Read next:
+//! [`index`](super::index), where a reply is taken apart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,55 @@ use crate::types::{StreamId, keys, nonce};
 /// What `CLIENT LIST` shows for the connection.
 const NAME: &str = "quotabell-reader";
 
-/// One reply, counted; its entries are at [`StreamReader::entries`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One reply to XREAD, with the server's time at which the read was complete.
+#[derive(Debug)]
 pub struct XreadReply {
-    /// Entries in it.
-    pub entries: usize,
+    buffer: Vec<u8>,
+    index: ReplyIndex,
+    last: Option<StreamId>,
+}
+
+impl XreadReply {
+    /// Takes the bytes of both replies, to XREAD and to the TIME behind it.
+    ///
+    /// # Errors
+    ///
+    /// They are not these two replies, or not all of them.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, ReadError> {
+        let mut index = ReplyIndex::new();
+        match index.advance(&bytes)? {
+            IndexProgress::Complete => Self::new(bytes, index),
+            IndexProgress::Incomplete => Err(ReadError::Closed),
+        }
+    }
+
+    fn new(buffer: Vec<u8>, index: ReplyIndex) -> Result<Self, ReadError> {
+        if let Some(reply) = index.error_reply() {
+            return Err(ReadError::refused(reply.command, &buffer[reply.text.clone()]));
+        }
+        let last = index.last(&buffer)?;
+        Ok(Self { buffer, index, last })
+    }
+
+    /// Its entries, read where they lie.
+    pub fn entries(&self) -> Entries<'_> {
+        self.index.iter(&self.buffer)
+    }
+
     /// Length of the reply to XREAD in bytes.
-    pub bytes: usize,
+    pub const fn bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
     /// The server's clock when the read completed, Unix milliseconds.
-    pub server_ms: i64,
+    pub const fn server_ms(&self) -> i64 {
+        self.index.server_ms()
+    }
+
     /// Id of the last entry; `None` without entries.
-    pub last: Option<StreamId>,
+    pub const fn last(&self) -> Option<StreamId> {
+        self.last
+    }
 }
 
 /// What the connection is in the middle of.
@@ -40,10 +78,8 @@ enum State {
     Idle,
     /// A request is being written. Seen by a later call only when that was given up.
     Writing,
-    /// A reply is due; the one before is still in the buffer.
+    /// A reply is due, or arriving.
     Asked { block: Duration },
-    /// A reply is arriving; the one before is gone.
-    Receiving { block: Duration },
 }
 
 /// Reads one stream on a connection of its own. After an error other than an error reply it is of no more use: connect
@@ -115,7 +151,7 @@ impl StreamReader {
     }
 
     /// Asks for `count` entries after the id `after`, at least one; with `block`, waits that long for the first of them
-    /// (1 ms at least, for 0 would mean for ever). Only writes: the entries of the last reply stay readable.
+    /// (1 ms at least, for 0 would mean for ever). Only writes.
     ///
     /// TIME follows in the same write. The server answers it after XREAD, also after one that blocked, so its reply is
     /// the moment at which the read was complete.
@@ -149,8 +185,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Drops the last reply and waits for the next, at most the request's `block` and [`RESPONSE_TIMEOUT`] more. May be
-    /// given up and called again; it goes on where it was.
+    /// Waits for the next reply, at most the request's `block` and [`RESPONSE_TIMEOUT`] more. May be given up and
+    /// called again; it goes on where it was.
     ///
     /// # Errors
     ///
@@ -159,44 +195,19 @@ impl StreamReader {
     /// where the server hung up behind it, that fails with [`ReadError::OutOfStep`], as
     /// [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
     pub async fn receive(&mut self) -> Result<XreadReply, ReadError> {
-        let block = match self.state {
-            State::Asked { block } => {
-                self.connection.consume(self.index.end());
-                self.index.restart();
-                self.state = State::Receiving { block };
-                block
-            }
-            State::Receiving { block } => block,
-            State::Idle | State::Writing => return Err(ReadError::OutOfStep),
-        };
+        let State::Asked { block } = self.state else { return Err(ReadError::OutOfStep) };
         let limit = block.saturating_add(RESPONSE_TIMEOUT);
         let waited =
             timeout(limit, self.both_replies()).await.unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit }));
-        if waited.is_ok() {
-            self.state = State::Idle;
+        match waited {
+            Ok(()) => self.state = State::Idle,
+            // A server that is demoted, or has too many clients, says why and closes.
+            Err(_) if self.index.error_reply().is_some() => {}
+            Err(error) => return Err(error),
         }
-        let buffer = self.connection.buffer();
-        // Also where the connection ended after it: a server that is demoted, or has too many clients, says why and
-        // closes.
-        if let Some(reply) = self.index.error_reply() {
-            return Err(ReadError::refused(reply.command, &buffer[reply.text.clone()]));
-        }
-        waited?;
-        let last = self.index.last(buffer)?;
-        Ok(XreadReply {
-            entries: self.index.count(),
-            bytes: self.index.bytes(),
-            server_ms: self.index.server_ms(),
-            last,
-        })
-    }
-
-    /// The entries of the last reply that [`Self::receive`] returned, until it is called again.
-    pub fn entries(&self) -> Entries<'_> {
-        match self.state {
-            State::Receiving { .. } => Entries::none(),
-            _ => self.index.iter(self.connection.buffer()),
-        }
+        let next = ReplyIndex::with_capacity(self.index.count());
+        let index = std::mem::replace(&mut self.index, next);
+        XreadReply::new(self.connection.take(index.end()), index)
     }
 
     /// The run id of the server process whose entries these are; `None` where the user may not ask for it.

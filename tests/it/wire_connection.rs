@@ -42,7 +42,7 @@ async fn assert_both_reach(target: &RedisEndpoint) {
     let mut reader = StreamReader::connect(target, "usage").await.expect("the reader");
     reader.request("0-0", 1, None).await.expect("the request is written");
     let received = reader.receive().await.expect("a reply");
-    assert_eq!(received.last.map(|last| last.to_string()), Some(id));
+    assert_eq!(received.last().map(|last| last.to_string()), Some(id));
 }
 
 /// What both kinds of connection make of a target that refuses them.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::support::eventually::WAIT_MAX;
 use crate::support::redis_server::RedisServer;
+use crate::support::xread_reply::xread_reply;
 use proptest::prelude::*;
 use quotabell::types::StreamId;
 use quotabell::wire::{
@@ -20,9 +21,9 @@ fn target(url: &str) -> RedisEndpoint {
     RedisEndpoint::from_config(&config).expect("a valid URL")
 }
 
-fn owned(reader: &StreamReader) -> Owned {
+fn owned(reply: &XreadReply) -> Owned {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    reader
+    reply
         .entries()
         .map(|entry| (text(entry.id), entry.fields.map(|field| (text(field.name), text(field.value))).collect()))
         .collect()
@@ -48,44 +49,41 @@ async fn entries_are_read_in_order_and_only_after_the_given_id() {
     let server = RedisServer::start();
     let client = server.client();
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
-    assert_eq!(read(&mut reader, "0-0", 10).await.entries, 0);
-    assert_eq!(owned(&reader), Owned::new());
+    assert_eq!(owned(&read(&mut reader, "0-0", 10).await), Owned::new());
 
     let binary: Vec<u8> = (0..=255).collect();
     add(&client, "usage", "5-1", &[("subject", b"alice"), ("units", b"3")]).await;
     add(&client, "usage", "5-2", &[("", b""), ("bytes", &binary)]).await;
     add(&client, "usage", "7-0", &[("subject", b"bob\r\n$3\r\n")]).await;
     let received = read(&mut reader, "0-0", 2).await;
-    assert_eq!((received.entries, received.last), (2, Some(StreamId { ms: 5, seq: 2 })));
+    assert_eq!((received.entries().len(), received.last()), (2, Some(StreamId { ms: 5, seq: 2 })));
     let now: Vec<i64> = client.query(&redis::cmd("TIME")).await.expect("the time");
-    assert!((now[0] * 1000 - received.server_ms).abs() < 10_000, "{received:?} at {now:?}");
-    assert_eq!(owned(&reader)[0].1, [("subject", "alice"), ("units", "3")].map(|(n, v)| (n.into(), v.into())));
-    let second = reader.entries().nth(1).expect("two entries");
+    assert!((now[0] * 1000 - received.server_ms()).abs() < 10_000, "{} at {now:?}", received.server_ms());
+    assert_eq!(owned(&received)[0].1, [("subject", "alice"), ("units", "3")].map(|(n, v)| (n.into(), v.into())));
+    let second = received.entries().nth(1).expect("two entries");
     assert_eq!(second.fields.last().expect("two fields").value, binary);
 
     let received = read(&mut reader, "5-2", 10).await;
-    assert_eq!((received.entries, received.last), (1, Some(StreamId { ms: 7, seq: 0 })));
-    assert_eq!(owned(&reader)[0].1, [("subject".to_owned(), "bob\r\n$3\r\n".to_owned())]);
-    assert_eq!(read(&mut reader, "7-0", 10).await.last, None);
+    assert_eq!((received.entries().len(), received.last()), (1, Some(StreamId { ms: 7, seq: 0 })));
+    assert_eq!(owned(&received)[0].1, [("subject".to_owned(), "bob\r\n$3\r\n".to_owned())]);
+    assert_eq!(read(&mut reader, "7-0", 10).await.last(), None);
 }
 
-/// The caller commits one batch while the server reads the next: the batch must stay as it was.
+/// The caller adds up one reply while the server reads the next: the first must stay as it was.
 #[tokio::test]
-async fn entries_stay_readable_after_the_next_request_was_written() {
+async fn a_reply_stays_as_it_was_while_others_come() {
     let server = RedisServer::start();
     let client = server.client();
     for id in ["1-0", "2-0", "3-0"] {
         add(&client, "usage", id, &[("subject", id.as_bytes())]).await;
     }
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
-    read(&mut reader, "0-0", 2).await;
-    let before = owned(&reader);
+    let first = read(&mut reader, "0-0", 2).await;
+    let before = owned(&first);
     reader.request("2-0", 2, None).await.expect("the request is written");
-    assert_eq!(owned(&reader), before);
     assert!(matches!(reader.request("2-0", 2, None).await, Err(ReadError::OutOfStep)));
-    assert_eq!(owned(&reader), before);
-    assert_eq!(reader.receive().await.expect("a reply").entries, 1);
-    assert_eq!(owned(&reader)[0].0, "3-0");
+    assert_eq!(owned(&reader.receive().await.expect("a reply"))[0].0, "3-0");
+    assert_eq!((before.len(), owned(&first)), (2, before));
     assert!(matches!(reader.receive().await, Err(ReadError::OutOfStep)));
 }
 
@@ -99,15 +97,15 @@ async fn a_blocked_read_ends_with_an_entry_or_with_its_time() {
     let begun_ms = begun[0] * 1000 + begun[1] / 1000;
     reader.request("$", 10, Some(Duration::from_millis(150))).await.expect("the request is written");
     let received = reader.receive().await.expect("a reply");
-    assert_eq!(received.entries, 0);
-    assert!(received.server_ms >= begun_ms + 150, "{received:?} began at {begun_ms}");
+    assert_eq!(received.last(), None);
+    assert!(received.server_ms() >= begun_ms + 150, "{} began at {begun_ms}", received.server_ms());
 
     reader.request("$", 10, Some(Duration::from_secs(30))).await.expect("the request is written");
     wait_for_blocked(&client).await;
     let id = add(&client, "usage", "*", &[("subject", b"alice")]).await;
     let received = reader.receive().await.expect("a reply");
-    assert_eq!(received.last.map(|id| id.to_string()), Some(id));
-    assert!(received.server_ms >= i64::try_from(received.last.expect("one entry").ms).expect("a time"));
+    assert_eq!(received.last().map(|id| id.to_string()), Some(id));
+    assert!(received.server_ms() >= i64::try_from(received.last().expect("one entry").ms).expect("a time"));
 }
 
 async fn wait_for_blocked(client: &RedisClient) {
@@ -131,10 +129,9 @@ async fn a_receive_that_is_given_up_goes_on_where_it_was() {
     reader.request("0-0", 10, Some(Duration::from_secs(30))).await.expect("the request is written");
     for _ in 0..3 {
         tokio::time::timeout(Duration::from_millis(5), reader.receive()).await.expect_err("nothing to read yet");
-        assert_eq!(reader.entries().count(), 0);
     }
     add(&client, "usage", "1-0", &[("subject", b"alice")]).await;
-    assert_eq!(reader.receive().await.expect("a reply").entries, 1);
+    assert_eq!(reader.receive().await.expect("a reply").entries().len(), 1);
 }
 
 /// One huge entry must be read, and must not cost its memory for ever.
@@ -147,14 +144,12 @@ async fn a_huge_reply_is_read_and_its_memory_given_back() {
     add(&client, "usage", "2-0", &[("subject", b"alice")]).await;
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     let received = read(&mut reader, "0-0", 1).await;
-    assert!(received.bytes > value.len(), "{received:?}");
+    assert!(received.bytes() > value.len(), "{}", received.bytes());
     assert_eq!(
-        reader.entries().next().and_then(|entry| entry.fields.last()).expect("a field").value.len(),
+        received.entries().next().and_then(|entry| entry.fields.last()).expect("a field").value.len(),
         value.len()
     );
-    assert!(reader.capacity() >= value.len());
-    read(&mut reader, "1-0", 1).await;
-    assert_eq!(owned(&reader)[0].0, "2-0");
+    assert_eq!(owned(&read(&mut reader, "1-0", 1).await)[0].0, "2-0");
     assert!(reader.capacity() <= 9 * 1024 * 1024, "{}", reader.capacity());
 }
 
@@ -184,7 +179,7 @@ async fn the_server_ends_a_reading_rather_than_hold_more_than_a_subscriber_may_h
     let added = memory("used_memory_peak").await - before;
     assert!((32 * MIB..40 * MIB).contains(&added), "{added}");
     let mut reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
-    assert_eq!(read(&mut reader, "0-0", 16).await.entries, 16);
+    assert_eq!(read(&mut reader, "0-0", 16).await.entries().len(), 16);
 }
 
 /// An entry that no server sends to a subscriber at once has to be known, to be refused; and what is in it must not be
@@ -220,7 +215,7 @@ async fn an_entry_that_is_too_long_is_read_no_further() {
         }
         error => panic!("{error:?}"),
     }
-    assert_eq!(read(&mut limited().await, "2-0", 1).await.entries, 1, "as long as one may be");
+    assert_eq!(read(&mut limited().await, "2-0", 1).await.entries().len(), 1, "as long as one may be");
     assert!(matches!(failed(limited().await, "3-0", 1).await, ReadError::LongEntry(_)), "one byte more");
     assert_eq!(failed(limited().await, "4-0", 1).await.error_kind(), ErrorKind::Unreachable, "the server hangs up");
     match failed(unbounded().await, "4-0", 1).await {
@@ -244,10 +239,9 @@ async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     reader.request("0-0", 1, None).await.expect("the request is written");
     let error = reader.receive().await.expect_err("the key is no stream");
     assert_eq!(error.error_kind(), ErrorKind::WrongType, "{error}");
-    assert_eq!(reader.entries().count(), 0);
     let () = client.query(redis::cmd("DEL").arg("text")).await.expect("del");
     add(&client, "text", "1-0", &[("subject", b"alice")]).await;
-    assert_eq!(read(&mut reader, "0-0", 1).await.entries, 1);
+    assert_eq!(read(&mut reader, "0-0", 1).await.entries().len(), 1);
     reader.request("not an id", 1, None).await.expect("the request is written");
     assert_eq!(reader.receive().await.expect_err("no id").error_kind(), ErrorKind::Other);
 
@@ -292,7 +286,10 @@ async fn answered(pieces: &[&[u8]]) -> Result<(XreadReply, Owned), ReadError> {
         drop(theirs);
     };
     let (received, ()) = tokio::join!(reader.receive(), feed);
-    received.map(|received| (received, owned(&reader)))
+    received.map(|received| {
+        let entries = owned(&received);
+        (received, entries)
+    })
 }
 
 async fn swallow_request(theirs: &mut DuplexStream) {
@@ -312,14 +309,14 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 fn nil_fields_and_all_ways_to_say_nothing_are_understood() {
     let deleted = format!("*1\r\n*2\r\n$5\r\nusage\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*-1\r\n*2\r\n$3\r\n2-0\r\n*0\r\n{TIME}");
     let (received, entries) = run(answered(&[deleted.as_bytes()])).expect("a reply");
-    assert_eq!((received.entries, received.last), (2, Some(StreamId { ms: 2, seq: 0 })));
-    assert_eq!(received.server_ms, 1_763_715_600_123);
-    assert_eq!(received.bytes, deleted.len() - TIME.len());
+    assert_eq!((received.entries().len(), received.last()), (2, Some(StreamId { ms: 2, seq: 0 })));
+    assert_eq!(received.server_ms(), 1_763_715_600_123);
+    assert_eq!(received.bytes(), deleted.len() - TIME.len());
     assert_eq!(entries, [("1-0".to_owned(), vec![]), ("2-0".to_owned(), vec![])]);
     for nothing in ["*-1\r\n", "_\r\n", "%1\r\n$5\r\nusage\r\n*0\r\n", "*0\r\n", "*1\r\n*2\r\n$5\r\nusage\r\n*0\r\n"] {
         let reply = format!("{nothing}{TIME}");
         let (received, entries) = run(answered(&[reply.as_bytes()])).expect("a reply");
-        assert_eq!((received.entries, received.last, received.bytes), (0, None, nothing.len()));
+        assert_eq!((received.entries().len(), received.last(), received.bytes()), (0, None, nothing.len()));
         assert!(entries.is_empty());
     }
 }
@@ -352,16 +349,8 @@ fn broken_replies_are_refused() {
 }
 
 fn reply(entries: &Owned) -> Vec<u8> {
-    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
-    let mut reply = format!("*1\r\n*2\r\n$5\r\nusage\r\n*{}\r\n", entries.len());
-    for (id, fields) in entries {
-        reply += &format!("*2\r\n{}*{}\r\n", bulk(id), fields.len() * 2);
-        for (name, value) in fields {
-            reply += &bulk(name);
-            reply += &bulk(value);
-        }
-    }
-    (reply + TIME).into_bytes()
+    let entries = entries.iter().map(|(id, fields)| (id.clone(), fields.as_slice()));
+    xread_reply(entries, Duration::new(1_763_715_600, 123_999_000))
 }
 
 fn any_entries() -> impl Strategy<Value = Owned> {
@@ -387,8 +376,8 @@ proptest! {
     ) {
         let bytes = reply(&entries);
         let (received, read) = run(answered(&cut(&bytes, &cuts))).expect("a whole reply");
-        prop_assert_eq!(received.entries, entries.len());
-        prop_assert_eq!(received.bytes, bytes.len() - TIME.len());
+        prop_assert_eq!(received.entries().len(), entries.len());
+        prop_assert_eq!(received.bytes(), bytes.len() - TIME.len());
         prop_assert_eq!(read, entries.clone());
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         prop_assert_eq!(run(answered(&single)).expect("a whole reply").1, entries);

@@ -6,15 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quotabell::events::batch_builder::{BatchBounds, BatchBuilder, ReadEntry};
+use quotabell::events::batch_builder::{BatchBounds, BatchBuilder};
 use quotabell::events::held_state::{HeldState, Missing};
 use quotabell::events::read_ahead::ReadAhead;
 use quotabell::ledger::read_totals::RaisedRecords;
 use quotabell::ledger::{Batch, CommitAnswer, CountedEventIds, HeldTotals};
 use quotabell::subjects::{Plans, Profile, SettingsCache};
 use quotabell::types::{Instance, Keys, StreamId, UnixMs};
+use quotabell::wire::XreadReply;
 
 use crate::simulated_store::{Entry, Store};
+use crate::support::xread_reply::xread_reply;
 
 /// `stream.late_max` of the default configuration.
 const LATE_MAX: Duration = Duration::from_secs(5 * 3_600);
@@ -155,8 +157,8 @@ impl SimulatedWorker {
         }
     }
 
-    /// Reads up to so many entries, which it takes for read at `server`, and adds those that can be. Some settings may
-    /// have changed since the last time.
+    /// Reads up to so many entries, which it takes for read at `server`. Some settings may have changed since the
+    /// last time.
     pub async fn read(&mut self, store: &mut impl Store, count: usize, server: UnixMs, changed: Option<&str>) -> usize {
         let Some(session) = &mut self.session else { return 0 };
         let entries = store.read(session.after, count).await;
@@ -170,14 +172,14 @@ impl SimulatedWorker {
         if let Some(subject) = changed {
             self.held.cache.changed(subject.as_bytes());
         }
-        session.ahead.take(entries.iter().map(read_entry), server, &mut self.builder, &mut self.held);
+        session.ahead.push(reply(&entries, server), &mut self.builder, &mut self.held);
         entries.len()
     }
 
-    /// Adds entries that were read until the batch is full or one needs something.
+    /// Adds some entries that were read, until the batch is full or one needs something.
     pub fn add(&mut self) {
         if let Some(session) = &mut self.session {
-            session.ahead.add_up(&mut self.builder, &mut self.held);
+            session.ahead.add_some(&mut self.builder, &mut self.held);
         }
     }
 
@@ -221,7 +223,7 @@ impl SimulatedWorker {
         for _ in 0..READS_MAX {
             self.take_missing();
             let Some(session) = &mut self.session else { return };
-            session.ahead.add_up(&mut self.builder, &mut self.held);
+            while session.ahead.add_some(&mut self.builder, &mut self.held) {}
             if self.builder.is_ready() && (self.builder.is_full() || session.ahead.is_empty()) {
                 return;
             }
@@ -255,7 +257,8 @@ impl SimulatedWorker {
     }
 }
 
-fn read_entry(entry: &Entry) -> ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone> {
-    let fields = entry.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-    ReadEntry { id: entry.id, fields }
+fn reply(entries: &[Entry], server: UnixMs) -> XreadReply {
+    let time = Duration::from_millis(server.0.unsigned_abs());
+    let entries = entries.iter().map(|entry| (entry.id.to_string(), entry.fields.as_slice()));
+    XreadReply::parse(xread_reply(entries, time)).expect("a reply")
 }

@@ -33,3 +33,4 @@ pub mod surviving;
 pub mod table;
 pub mod traffic;
 pub mod webhook_receiver;
+pub mod xread_reply;
