@@ -30,7 +30,8 @@ run: setup ## build and run the daemon with a Redis of its own on port 6399, dat
 quick: setup ## unit tests, the shape of the repository, and of `it` what waits for nothing: below a minute once built
 	@bash tools/test.sh --lib --test tidy --test it -- --skip e2e_ --skip wire_ --skip events_worker:: --skip channels_email:: --skip channels_webhook:: --skip api_con
 
-test: setup ## build and run every test, on real servers
+test: ## build and run every test, on real servers
+	@bash tools/setup.sh tests
 	@bash tools/test.sh
 
 check: deny ## format, lints, API documentation, licences and sources of dependencies
@@ -67,7 +68,7 @@ PARTITIONS ?= 8
 SCENARIOS ?=
 
 torture: ## faults by the thousand, in full in 100 minutes: MINUTES=100 SEED= PARTITIONS=8 SCENARIOS="kills cluster"
-	@bash tools/setup.sh torture
+	@bash tools/setup.sh tests
 	$(CARGO) test --locked --test torture -- --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --partitions $(PARTITIONS) $(SCENARIOS)
 
 mutants: setup ## plant bugs one at a time and see which test catches each: MUTANTS="commit.lua" for some of them

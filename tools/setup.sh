@@ -3,7 +3,7 @@
 # 7.2 or later), the system's certificate authorities, a C compiler (one dependency has C in it). Does nothing where all
 # of them are there.
 #
-# `setup.sh torture` also installs libfaketime, with which `make torture` gives daemons another clock.
+# `setup.sh tests` also installs libfaketime, with which tests give daemons another clock.
 #
 # Only on Debian and its kin, through apt-get; elsewhere it says what is missing and ends with 1.
 set -euo pipefail
@@ -23,8 +23,8 @@ command -v redis-server >/dev/null || command -v valkey-server >/dev/null \
 command -v cc >/dev/null || lacks gcc "one dependency is partly written in C"
 command -v cc >/dev/null || [[ -e /usr/include/stdio.h ]] || lacks libc6-dev "its headers"
 
-[[ ${1:-} != torture ]] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null \
-  || lacks libfaketime "some daemons of make torture get another clock"
+[[ ${1:-} != tests ]] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null \
+  || lacks libfaketime "some tests give daemons another clock"
 
 if ! command -v "${CARGO:-cargo}" >/dev/null; then
   printf 'error: cargo was not found\nhint: install Rust 1.88 or later with rustup, see https://rustup.rs\n' >&2

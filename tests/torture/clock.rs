@@ -16,11 +16,6 @@ const OFF: [&str; 3] = ["+1d", "-1d", "+0"];
 /// How many entries each reads before another one takes over.
 const ENTRIES: u64 = 300;
 
-/// Whether daemons can be given another clock on this machine.
-pub fn is_possible() -> bool {
-    library().is_some()
-}
-
 fn library() -> Option<String> {
     let files = LIBRARIES.iter().map(|folder| format!("{folder}/faketime/libfaketime.so.1"));
     files.into_iter().find(|file| Path::new(file).exists())
