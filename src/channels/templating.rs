@@ -98,6 +98,16 @@ pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
 /// include.
 pub(super) fn explain(error: &Error, templates: &str, variables: &Value) -> String {
     let line = error.line().unwrap_or(1);
+    // Where it includes another template that is wrong, or lacks something here, that one's error is the source.
+    let outer = error;
+    let mut error = error;
+    while let Some(inner) = std::error::Error::source(error).and_then(|source| source.downcast_ref()) {
+        error = inner;
+    }
+    let place = match (error.name(), error.line()) {
+        (Some(name), Some(line)) if !std::ptr::eq(error, outer) => format!(" ({name}, line {line})"),
+        _ => String::new(),
+    };
     let shown = error.template_source().zip(error.range()).and_then(|(source, range)| source.get(range));
     let what = match (error.kind(), error.detail(), shown) {
         (ErrorKind::UndefinedError, _, Some(shown)) => format!("{shown:?} is not known"),
@@ -110,7 +120,7 @@ pub(super) fn explain(error: &Error, templates: &str, variables: &Value) -> Stri
         ErrorKind::TemplateNotFound => format!("the templates {templates}"),
         _ => format!("the variables {} and the filters {FILTERS}", names_of(variables)),
     };
-    format!("line {line}: {what}; known are {known}")
+    format!("line {line}: {what}{place}; known are {known}")
 }
 
 /// The names of variables, for error texts.

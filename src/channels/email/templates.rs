@@ -24,6 +24,12 @@ use crate::types::{Alert, DisabledNotice, Locale, Percent};
 const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
+/// What the HTML parts of all languages have in common: everything but the texts.
+const SHARED: [(&str, &str); 3] = [
+    ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
+    ("shared/alert.html", include_str!("../../../templates/shared/alert.html")),
+    ("shared/verify.html", include_str!("../../../templates/shared/verify.html")),
+];
 /// What the templates of the mail that asks to confirm an address are checked with, and what `preview` shows.
 pub const SAMPLE_VERIFICATION: VerifyVariables<'static> = VerifyVariables {
     subject: "example-customer",
@@ -88,6 +94,9 @@ impl Templates {
             Some((locale, _)) if !name.contains('/') => format!("{locale}/{name}").into(),
             _ => name.into(),
         });
+        for (name, source) in SHARED {
+            environment.add_template(name, source).expect("a test reads it");
+        }
         let files = TemplateFiles::read(directory, default)?;
         for locale in files.locales() {
             for name in NAMES {
@@ -268,6 +277,28 @@ mod tests {
         let ours = Templates::embedded().render(&sample(80), AlertPurpose::Alert, None).expect("renders");
         assert_eq!(rendered.subject_line, "example-customer at 80.0%");
         assert_eq!((rendered.text, rendered.html), (ours.text, ours.html));
+    }
+
+    /// A translation is a list of texts, and what it lacks is told by its name.
+    #[test]
+    fn a_language_of_the_operator_sets_the_texts_of_the_shared_card() {
+        let directory = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(directory.path().join("de")).expect("created");
+        let write = |source: &str| std::fs::write(directory.path().join("de/alert.html"), source).expect("written");
+        let english = include_str!("../../../templates/alert.html");
+        let advice = "This is a warning: nothing is refused below the limit.";
+        write(&english.replace(advice, "Noch wird nichts abgelehnt & <b>gut</b>."));
+        let german = Locale::parse("de").expect("a tag");
+        let rendered = load(directory.path()).expect("legal").render(&sample(80), AlertPurpose::Alert, Some(&german));
+        let ours = Templates::embedded().render(&sample(80), AlertPurpose::Alert, None).expect("renders");
+        assert!(ours.html.contains(advice));
+        assert_eq!(
+            rendered.expect("renders").html,
+            ours.html.replace(advice, "Noch wird nichts abgelehnt & <b>gut</b>.")
+        );
+        write(&english.replace("set badge", "set budge"));
+        let lacking = load(directory.path()).expect_err("a text is missing").to_string();
+        assert!(lacking.contains("de/alert.html") && lacking.contains("\"badge\" is not known"), "{lacking}");
     }
 
     /// A wrong folder must not silently mean our own templates.
