@@ -9,7 +9,7 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::types::meters;
+use quotabell::types::{RefusalReason, meters};
 
 /// A page of metrics, read as Prometheus reads it.
 #[derive(Debug, Default)]
@@ -96,8 +96,10 @@ const CORRECT_DORA: &str =
 async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let (outbox, _receiver, mut daemon) = stage().await;
     let before = Metrics::of(&mut daemon).await;
-    for reason in quotabell::types::RefusalReason::ALL {
-        let series = format!("{}{{reason=\"{reason}\"}}", meters::REFUSED);
+    let refused = RefusalReason::ALL.map(|reason| format!("{}{{reason=\"{reason}\"}}", meters::REFUSED));
+    let alone =
+        [meters::COUNTED, meters::DUPLICATES, meters::GAP, meters::DRIFT, meters::UNREADABLE].map(str::to_owned);
+    for series in refused.into_iter().chain(alone) {
         assert_eq!(before.samples.get(&series), Some(&0.0), "{series} starts from zero");
     }
     // Another group that has read nothing holds trimming back.
