@@ -7,11 +7,13 @@ use crate::support::binary::quotabell;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::recorded_usage::RecordedUsage;
+use crate::support::redis_cluster::RedisCluster;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::outbox::totals;
 use quotabell::types::keys::bucket;
 use quotabell::types::{Day, PartitionNumber};
+use quotabell::wire::RedisClient;
 use redis::Value as Reply;
 use serde_json::{Value, json};
 
@@ -31,14 +33,14 @@ async fn put(api: &Caller, path: &str, body: &Value) -> Answer {
 }
 
 /// Everything in the server that is not the usage stream, nor digests of event ids, as text.
-async fn stored(usage: &RecordedUsage) -> String {
+async fn stored(client: &RedisClient) -> String {
     let query = async |command: &[&str]| -> Reply {
-        usage.client.query(redis::cmd(command[0]).arg(&command[1..])).await.expect("redis answers")
+        client.query(redis::cmd(command[0]).arg(&command[1..])).await.expect("redis answers")
     };
-    let keys: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("*")).await.expect("redis answers");
+    let keys: Vec<String> = client.query(redis::cmd("KEYS").arg("*")).await.expect("redis answers");
     let mut text = String::new();
-    for key in keys.iter().filter(|key| *key != "usage" && !key.starts_with("quota_seen:")) {
-        let kind: String = usage.client.query(redis::cmd("TYPE").arg(key)).await.expect("redis answers");
+    for key in keys.iter().filter(|key| !key.starts_with("usage") && !key.starts_with("quota_seen:")) {
+        let kind: String = client.query(redis::cmd("TYPE").arg(key)).await.expect("redis answers");
         let value = match kind.as_str() {
             "hash" => query(&["HGETALL", key]).await,
             "zset" => query(&["ZRANGE", key, "0", "-1"]).await,
@@ -131,7 +133,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     for contact in not_confirmed {
         assert_eq!(api.send("DELETE", &contact, &[], "").await.status, 204);
     }
-    let before = stored(&usage).await;
+    let before = stored(&usage.client).await;
     let families: BTreeSet<&str> = naming(&before).iter().filter_map(|line| line.split(':').next()).collect();
     let expected = [
         "quota_alert",
@@ -153,7 +155,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         "deliveries": 3, "pending_deliveries": 1, "verification_codes": 2, "verification_links": 2, "limiters": 1,
     });
     assert_eq!(erased.json(), json!({"subject": GONE, "removed": counts}));
-    let after = stored(&usage).await;
+    let after = stored(&usage.client).await;
     assert_eq!(naming(&after), BTreeSet::new());
     // Codes name nobody: those of the other are left.
     assert_eq!(after.lines().filter(|line| line.starts_with("quota_verify_code:")).count(), 2);
@@ -186,18 +188,18 @@ async fn an_erasure_that_failed_half_way_is_repeated() {
     for units in ["4000", "many"] {
         emit(&usage, &["subject", "alice", "units", units]).await;
     }
-    eventually("it is counted", || async { stored(&usage).await.contains("80:alice").then_some(()) }).await;
+    eventually("it is counted", || async { stored(&usage.client).await.contains("80:alice").then_some(()) }).await;
     daemon.drain().await;
     let words = ["ACL", "SETUSER", "few", "on", ">few", "~*", "+@all", "-xdel"];
     let () = usage.client.query(redis::cmd(words[0]).arg(&words[1..])).await.expect("a user");
     let few = usage.server.url().replace("redis://", "redis://few:few@");
     let failed = quotabell(["subject", "remove", "--everything", "alice"]).redis(&few).run();
     assert!(failed.code == 1 && failed.stderr.contains("remove everything of alice"), "{}", failed.stderr);
-    assert!(stored(&usage).await.contains("alice"));
+    assert!(stored(&usage.client).await.contains("alice"));
     let again = quotabell(["subject", "remove", "--everything", "alice", "bob"]).redis(&usage.server.url()).run();
     assert!(again.code == 0 && again.stderr.contains("refused events"), "{}", again.stderr);
     assert!(again.stderr.contains("removed bob: 1 settings"), "{}", again.stderr);
-    assert!(!stored(&usage).await.contains("alice"), "{}", stored(&usage).await);
+    assert!(!stored(&usage.client).await.contains("alice"), "{}", stored(&usage.client).await);
     let nothing = quotabell(["subject", "remove", "--everything", "alice"]).redis(&usage.server.url()).run();
     assert!(nothing.stderr.contains("removed alice: nothing was stored"), "{}", nothing.stderr);
 }
@@ -341,5 +343,61 @@ async fn rankings_and_erasures_know_the_partitions() {
     assert_eq!((&erased["removed"]["counters"], &erased["removed"]["refused"]), (&json!(1), &json!(1)));
     let left: Vec<String> = names.iter().filter(|name| *name != "subject 4").cloned().collect();
     assert_eq!(ranked(), left);
+    daemon.drain().await;
+}
+
+/// In a cluster the settings, the books and what was sent to contacts lie on several nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subject_is_erased_on_every_node_of_a_cluster() {
+    const COUNT: u32 = 4;
+    let cluster = RedisCluster::start().await;
+    let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let setup = DaemonSetup::on(&cluster.url(""))
+        .env("QUOTABELL__STREAM__PARTITIONS", &COUNT.to_string())
+        .env("QUOTABELL__EMAIL__SMTP_URL", &mailbox.url())
+        .env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com")
+        .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"fixed","requests":"60/1h"}"#);
+    let (daemon, api) = with_token(setup).await;
+    let number = PartitionNumber::of_subject(GONE.as_bytes(), COUNT).get();
+    let path = format!("/v1/subjects/{}", GONE.replace('*', "%2A"));
+    assert_eq!(put(&api, &path, &json!({"limits": {"requests": ["10/hour", "100/day"]}})).await.status, 200);
+    let contact = json!({"channel": "email", "address": "gone@b.test"});
+    assert_eq!(api.post(&format!("{path}/contacts"), &contact).await.status, 202);
+    assert_eq!(api.post("/v1/check", &json!({"subject": GONE})).await.status, 200);
+    for (partition, units) in [(number, "9"), (number, "many"), ((number + 1) % COUNT, "1")] {
+        let stream = format!("usage:{partition}");
+        let event = ["XADD", &stream, "*", "subject", GONE, "units", units];
+        let _: String = cluster.try_on(cluster.primary_of(&stream).await, &event).await.expect("added");
+    }
+    let everything = async || {
+        let mut texts = Vec::new();
+        for node in cluster.primaries().await {
+            texts.push(stored(&cluster.client(node)).await);
+        }
+        texts
+    };
+    let families = |texts: &[String]| -> BTreeSet<String> {
+        let lines = texts.iter().flat_map(|text| naming(text));
+        lines.filter_map(|line| line.split(':').next()).map(str::to_owned).collect()
+    };
+    mailbox.next().await;
+    eventually("all of it is there", || async {
+        let texts = everything().await;
+        let refused = texts.iter().map(|text| text.matches(&format!("subject {GONE} units")).count()).sum::<usize>();
+        let found = families(&texts);
+        let wanted = ["quota_alert", "quota_raised", "quota_subject", "quota_usage", "quota_verify_link"];
+        (refused == 2 && wanted.iter().all(|family| found.contains(*family))).then_some(())
+    })
+    .await;
+    let erased = api.send("DELETE", &path, &[], "").await;
+    assert_eq!(erased.status, 200, "{}", erased.text);
+    let removed = &erased.json()["removed"];
+    let count = |name: &str| removed[name].as_u64().expect("a number");
+    let counts = ["counters", "flags", "refused", "verification_codes", "verification_links", "limiters"].map(count);
+    assert_eq!(counts, [2, 1, 2, 1, 1, 1], "{removed}");
+    assert_eq!(count("deliveries") + count("undelivered_alerts"), 2, "the mail, and an alert without a contact");
+    let left = everything().await;
+    assert_eq!(families(&left), BTreeSet::new(), "{left:?}");
+    assert!(!left.iter().any(|text| text.contains("quota_verify_code:")), "{left:?}");
     daemon.drain().await;
 }
