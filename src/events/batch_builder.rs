@@ -370,10 +370,9 @@ fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{CountedEventIds, HeldTotals};
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
-    use crate::subjects::{Plans, Profile, SettingsCache};
+    use crate::subjects::{Plans, Profile};
     use crate::types::{Metric, Percent};
 
     /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again
@@ -406,11 +405,7 @@ mod tests {
         let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
         let plan = PlanConfig { limits, thresholds: percents.to_vec(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let mut held = HeldState {
-            cache: SettingsCache::new(10, &plans),
-            totals: HeldTotals::default(),
-            event_ids: CountedEventIds::new(10),
-        };
+        let mut held = HeldState::new(10, 10, &plans);
         let bounds = BatchBounds { entries: 100, cost: 100 };
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
         builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);

@@ -7,7 +7,7 @@ use crate::ledger::read_totals::{CounterQuery, RecordQuery};
 use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, HeldTotals};
-use crate::subjects::{Profile, SettingsCache};
+use crate::subjects::{Plans, Profile, SettingsCache};
 use crate::types::{Percent, UnixMs};
 
 /// The most counters of one event: one a window.
@@ -100,6 +100,15 @@ impl Missing {
 }
 
 impl HeldState {
+    /// Nothing yet, for about so many subjects, and so many ids of events at most.
+    pub fn new(subjects_max: usize, event_ids_max: usize, plans: &Plans) -> Self {
+        Self {
+            cache: SettingsCache::new(subjects_max, plans),
+            totals: HeldTotals::default(),
+            event_ids: CountedEventIds::new(event_ids_max),
+        }
+    }
+
     /// Forgets totals and ids; another worker may have committed.
     pub fn forget_totals(&mut self) {
         self.totals.forget();
@@ -190,18 +199,10 @@ impl HeldState {
 mod tests {
     use super::*;
     use crate::subjects::Plans;
-    use crate::subjects::config::PlanConfig;
-    use crate::subjects::rates::RateConfig;
     use crate::types::{Period, Subject};
 
     fn held(subjects_max: usize) -> HeldState {
-        let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: RateConfig::default() };
-        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        HeldState {
-            cache: SettingsCache::new(subjects_max, &plans),
-            totals: HeldTotals::default(),
-            event_ids: CountedEventIds::new(10),
-        }
+        HeldState::new(subjects_max, 10, &Plans::without_limits())
     }
 
     fn add(held: &mut HeldState, name: &str) -> u32 {

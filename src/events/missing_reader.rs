@@ -178,29 +178,19 @@ impl MissingReader {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use tokio::sync::Notify;
 
     use super::*;
     use crate::events::batch_builder::BatchBounds;
-    use crate::ledger::{CountedEventIds, HeldTotals};
-    use crate::subjects::SettingsCache;
-    use crate::subjects::config::PlanConfig;
-    use crate::subjects::rates::RateConfig;
     use crate::types::{Instance, Subject};
 
     fn fixture() -> (MissingReader, HeldState, BatchBuilder) {
         let (keys, changes) = (Keys::new("usage"), ChangeFeed::default());
         changes.listening(true);
-        let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), rate: RateConfig::default() };
-        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let held = HeldState {
-            cache: SettingsCache::new(10, &plans),
-            totals: HeldTotals::default(),
-            event_ids: CountedEventIds::new(10),
-        };
+        let plans = Plans::without_limits();
+        let held = HeldState::new(10, 10, &plans);
         let builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
         (MissingReader::new(keys, plans, changes), held, builder)
     }

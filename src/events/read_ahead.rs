@@ -81,14 +81,22 @@ impl ReadAhead {
         let some = reading.entries_from(reading.added).take(ADDED_AT_ONCE);
         let (added, result) = builder.add(held, some, reading.server());
         reading.added += added;
-        if result == AddResult::Missing && !reading.is_unready() {
-            // Nobody has looked at it, or what it needs was let go since.
-            reading.look_through(builder, held, &mut self.missing);
+        match result {
+            AddResult::Added => {}
+            AddResult::Full => return false,
+            AddResult::Missing => {
+                if !reading.is_unready() {
+                    // Nobody has looked at it, or what it needs was let go since.
+                    reading.look_through(builder, held, &mut self.missing);
+                }
+                // A broken one needs nothing.
+                return !reading.is_unready();
+            }
         }
         if reading.added == reading.reply.entries().len() {
             self.readings.pop_front();
         }
-        result == AddResult::Added && !self.is_empty()
+        !self.is_empty()
     }
 
     /// What is to be read before all entries can be added, but for what was taken by [`Self::take_missing`].
@@ -141,5 +149,29 @@ impl WaitingReading {
     fn needs(&self, at: usize, builder: &mut BatchBuilder, held: &mut HeldState, missing: &mut Missing) -> bool {
         let entry = self.entries_from(at).next();
         at >= self.added && entry.is_some_and(|entry| builder.needs(held, &entry, self.server(), missing))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::events::batch_builder::BatchBounds;
+    use crate::subjects::Plans;
+    use crate::types::Keys;
+
+    /// Nothing is read for it, so nothing would come that has it added: it would wait for the next event.
+    #[test]
+    fn a_broken_event_of_an_unknown_subject_waits_for_nothing() {
+        let mut held = HeldState::new(10, 10, &Plans::without_limits());
+        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        let mut ahead = ReadAhead::default();
+        let entry = "*2\r\n$3\r\n1-0\r\n*4\r\n$7\r\nsubject\r\n$5\r\nalice\r\n$5\r\nunits\r\n$4\r\nmany\r\n";
+        let time = "*2\r\n$10\r\n1763715600\r\n$1\r\n0\r\n";
+        let reply = XreadReply::parse(format!("*1\r\n*2\r\n$5\r\nusage\r\n*1\r\n{entry}{time}").into_bytes());
+        ahead.push(reply.expect("a reply"), &mut builder, &mut held);
+        while ahead.add_some(&mut builder, &mut held) {}
+        assert_eq!((builder.entries(), ahead.is_empty(), ahead.missing().is_empty()), (1, true, true));
     }
 }

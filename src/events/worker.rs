@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::audit::Audit;
 use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::Retention;
-use crate::ledger::{Committer, CountedEventIds, HeldTotals, Tidier};
+use crate::ledger::{Committer, Tidier};
+use crate::subjects::Plans;
 use crate::subjects::watch::ChangeFeed;
-use crate::subjects::{Plans, SettingsCache};
 use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::{RedisClient, RedisEndpoint};
@@ -90,11 +90,7 @@ impl EventWorker {
         let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
         let EventWorkerParts { cache_entries, changes, raised, .. } = parts;
         let batch_sizer = BatchSizer::new();
-        let held = HeldState {
-            cache: SettingsCache::new(cache_entries, &plans),
-            totals: HeldTotals::default(),
-            event_ids: CountedEventIds::new(config.event_ids_max),
-        };
+        let held = HeldState::new(cache_entries, config.event_ids_max, &plans);
         let missing = MissingReader::new(keys.clone(), plans, changes);
         Self {
             audit: Audit::new(keys.clone()),

@@ -230,16 +230,13 @@ fn rate_status(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<LimitStat
 mod tests {
     use super::*;
     use crate::subjects::Plans;
-    use crate::subjects::config::PlanConfig;
     use crate::types::Window;
     use proptest::prelude::*;
 
     fn profile(zone: &str, billing_day: u8) -> Profile {
-        let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: Default::default() };
-        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let fields = [("timezone", zone.to_owned()), ("billing_day", billing_day.to_string())];
         let fields = fields.map(|(name, value)| (name.as_bytes().to_vec(), value.into_bytes()));
-        Profile::read(&fields, &plans, None).0
+        Profile::read(&fields, &Plans::without_limits(), None).0
     }
 
     fn limit(window: Window, units: u64) -> WindowLimit {

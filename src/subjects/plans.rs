@@ -127,6 +127,15 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
 }
 
 #[cfg(test)]
+impl Plans {
+    /// One plan, which limits nothing.
+    pub(crate) fn without_limits() -> Self {
+        let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), rate: Default::default() };
+        Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;

@@ -10,8 +10,8 @@ use quotabell::events::batch_builder::{BatchBounds, BatchBuilder};
 use quotabell::events::held_state::{HeldState, Missing};
 use quotabell::events::read_ahead::ReadAhead;
 use quotabell::ledger::read_totals::RaisedRecords;
-use quotabell::ledger::{Batch, CommitAnswer, CountedEventIds, HeldTotals};
-use quotabell::subjects::{Plans, Profile, SettingsCache};
+use quotabell::ledger::{Batch, CommitAnswer};
+use quotabell::subjects::{Plans, Profile};
 use quotabell::types::{Instance, Keys, StreamId, UnixMs};
 use quotabell::wire::XreadReply;
 
@@ -80,11 +80,7 @@ pub enum Decision {
 
 impl SimulatedWorker {
     pub fn new(plans: &Plans, profiles: Profiles) -> Self {
-        let held = HeldState {
-            cache: SettingsCache::new(SUBJECTS_HELD, plans),
-            totals: HeldTotals::default(),
-            event_ids: CountedEventIds::new(IDS_MAX),
-        };
+        let held = HeldState::new(SUBJECTS_HELD, IDS_MAX, plans);
         let builder = BatchBuilder::new(Keys::new("usage"), LATE_MAX, BatchBounds { entries: 1, cost: 1 });
         Self { builder, held, profiles, unknown: Profile::of_unknown(plans), session: None }
     }
