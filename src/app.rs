@@ -20,7 +20,7 @@ use crate::config::Config;
 mod embedded_supervisor;
 pub mod logging;
 mod parts;
-pub mod plan_reload;
+mod plan_reload;
 mod signals;
 pub mod startup;
 mod tasks;

@@ -118,11 +118,6 @@ impl Problem {
         self.0.headers.insert(name, value);
         self
     }
-
-    /// The status.
-    pub const fn status(&self) -> StatusCode {
-        self.0.status
-    }
 }
 
 impl From<RedisError> for Problem {

@@ -21,7 +21,6 @@ pub struct Readiness {
 }
 
 /// Why it is not ready.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
     #[error("starting, Redis has not been reached yet")]

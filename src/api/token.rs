@@ -39,7 +39,6 @@ impl fmt::Debug for Token {
 }
 
 /// What is wrong with the token. Never contains any part of it.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("read http.token_file {}", .path.display())]

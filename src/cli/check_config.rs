@@ -11,7 +11,7 @@ use crate::terminal::output::{self, FormatArgs};
 
 mod findings;
 mod reach;
-pub mod rights;
+mod rights;
 mod server;
 
 use findings::Findings;

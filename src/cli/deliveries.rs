@@ -12,10 +12,10 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, Format, FormatArgs, print_list, say};
 use crate::views::{DeliveryIdPrefix, deliveries};
 
-pub mod act;
-pub mod pause;
+mod act;
+mod pause;
 mod rows;
-pub mod select;
+mod select;
 
 use select::{FilterArgs, find};
 

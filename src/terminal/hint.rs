@@ -73,11 +73,6 @@ pub fn usage(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Err
     advised(anyhow::anyhow!("{message}"), hint, Exit::Usage)
 }
 
-/// A configuration or a template is wrong.
-pub fn misconfigured(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
-    advised(anyhow::anyhow!("{message}"), hint, Exit::Configuration)
-}
-
 fn advised(error: anyhow::Error, hint: impl fmt::Display, exit: Exit) -> anyhow::Error {
     Advised { error, hint: hint.to_string(), exit }.into()
 }

@@ -8,12 +8,12 @@ use clap::{Args, Subcommand};
 use super::context::CliContext;
 use edit::SelectedContactArgs;
 
-pub mod add;
-pub mod edit;
-pub mod enable;
-pub mod list;
-pub mod mute;
-pub mod remove;
+mod add;
+mod edit;
+mod enable;
+mod list;
+mod mute;
+mod remove;
 
 /// Arguments of `contact`.
 #[derive(Debug, Args)]

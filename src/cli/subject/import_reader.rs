@@ -55,7 +55,6 @@ pub struct ImportLine {
 }
 
 /// Why the rest of the file can't be read.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ImportReadError {
     #[error("read line {line}")]

@@ -93,7 +93,6 @@ pub struct Explanation {
 }
 
 /// Why there is no answer.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     #[error(transparent)]
