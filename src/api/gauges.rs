@@ -23,7 +23,6 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Gauges of these partitions.
     pub const fn new(partitions: Partitions) -> Self {
         Self { partitions }
     }

@@ -18,10 +18,6 @@ const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0
 const CHECK_BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
 
 /// Installs the recorder of this process and describes every metric.
-///
-/// # Errors
-///
-/// [`BuildError`] when a recorder is installed already.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(meters::COMMIT_SECONDS.to_owned()), &COMMIT_BUCKETS)?

@@ -15,10 +15,8 @@ use crate::verification::VerificationService;
 use crate::views::explain::Explainer;
 use crate::wire::Partitions;
 
-/// What the handlers share.
 #[derive(Debug)]
 pub struct ApiState {
-    /// Whether the daemon is ready.
     pub readiness: Arc<Readiness>,
     /// Gauges that are read from Redis at each scrape.
     pub gauges: Gauges,
@@ -28,9 +26,7 @@ pub struct ApiState {
     pub token: Option<Token>,
     /// Reads the plans again.
     pub plans: Arc<dyn PlanReload>,
-    /// Decides checks.
     pub checks: Arc<CheckService>,
-    /// What the routes that read subjects and counters need.
     pub reads: ReadState,
     /// Redis, for the other routes.
     pub partitions: Partitions,
@@ -42,17 +38,14 @@ pub struct ApiState {
     pub verification: Arc<VerificationService>,
 }
 
-/// What the routes that read subjects and counters need.
 #[derive(Debug)]
 pub struct ReadState {
     /// Redis, on connections for these reads alone: a long list never delays a delivery.
     pub partitions: Partitions,
-    /// The plans in effect.
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
     /// How many days of history are kept.
     pub history_days: u32,
-    /// The rankings that were read lately.
     pub top: TopCache,
 }

@@ -101,7 +101,6 @@ pub(super) async fn erase(
     Ok(answer(&erased))
 }
 
-/// The query of `usage`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UsageQuery {
@@ -126,7 +125,6 @@ pub(super) async fn usage(
     Ok(answer(&within(CALL_TIMEOUT, read).await?))
 }
 
-/// The query of `history`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {

@@ -67,25 +67,16 @@ pub enum TokenCheck {
     Missing,
     /// It is another token, another scheme, or there are several.
     Invalid,
-    /// It is the token.
     Valid,
 }
 
 impl Token {
     /// The token of the section, if it has one. Reads the file that the section names.
-    ///
-    /// # Errors
-    ///
-    /// A file that can't be read, or text that can't be sent in a header.
     pub fn from_config(config: &HttpConfig) -> Result<Option<Self>, TokenError> {
         Ok(Self::text(config)?.map(|text| Self::new(text.reveal())))
     }
 
     /// The token itself, for a caller of the API that is of the same configuration.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::from_config`].
     pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
         let (text, origin, setting) = match (&config.token_file, &config.token) {
             (Some(path), _) => {
@@ -110,7 +101,6 @@ impl Token {
         guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
 
-    /// Checks the `Authorization` of a request.
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {

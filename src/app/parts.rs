@@ -18,7 +18,6 @@ use crate::verification::VerificationService;
 use crate::views::explain::Explainer;
 use crate::wire::{Partitions, RedisEndpoint};
 
-/// The parts of one daemon.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
@@ -38,10 +37,6 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Builds the parts, and logs what is legal but unwise.
-    ///
-    /// # Errors
-    ///
-    /// A setting that the part refuses: a template, a plan, a URL, a token.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
         for warning in config.warnings() {

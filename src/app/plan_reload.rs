@@ -17,7 +17,6 @@ use crate::types::meters;
 /// Reads the configuration as it stands now.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
-/// Reads the plans again.
 pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,

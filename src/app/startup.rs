@@ -21,11 +21,8 @@ pub const NO_DATABASE_HINT: &str =
 /// Waits for Redis at start, and judges what is there.
 #[derive(Debug)]
 pub struct RedisStartup<'a> {
-    /// The configuration.
     pub config: &'a Config,
-    /// The plans.
     pub plans: &'a Plans,
-    /// Where Redis is.
     pub endpoint: &'a RedisEndpoint,
     /// The partitions, on the shared connections.
     pub partitions: &'a Partitions,
@@ -35,25 +32,17 @@ pub struct RedisStartup<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct StartupError {
-    /// What is wrong.
     pub problem: String,
-    /// What to do.
     pub hint: String,
 }
 
 enum StartFailure {
-    /// Try again.
     Transient(String),
-    /// Give up.
     Permanent(StartupError),
 }
 
 impl RedisStartup<'_> {
     /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
-    ///
-    /// # Errors
-    ///
-    /// What waiting can't mend.
     pub async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
         let endpoint = self.endpoint;
         let settings = commit_settings(self.config, self.plans);
@@ -182,10 +171,6 @@ impl RedisStartup<'_> {
 }
 
 /// Whether this server will do at all, where the endpoint says so.
-///
-/// # Errors
-///
-/// Why waiting can't help, and what can.
 pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
     info.judge().map_err(|unfit| StartupError { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
@@ -199,10 +184,6 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupErr
 }
 
 /// A daemon with another layout or another number of partitions must not touch what is stored.
-///
-/// # Errors
-///
-/// What differs, and what to do about it.
 pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
         compare_one(keys, stored)?;

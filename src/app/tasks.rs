@@ -24,14 +24,12 @@ pub(super) struct Tasks {
     work: usize,
 }
 
-/// The HTTP server.
 pub(super) const HTTP: &str = "http";
 
 /// Tasks that serve the others and are ended after them.
 const SERVICES: [&str; 4] = [HTTP, "upkeep", "checks", "reload"];
 
 impl Tasks {
-    /// Spawns a task and tracks it.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         if !SERVICES.contains(&name) {
             self.work += 1;

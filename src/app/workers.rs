@@ -23,7 +23,6 @@ use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::wire::Partition;
 use crate::wire::endpoint::Deployment;
 
-/// What the workers have in common.
 pub(super) struct Workers<'a> {
     pub(super) parts: &'a Parts<'a>,
     pub(super) settings: CommitSettings,
@@ -37,10 +36,6 @@ pub(super) struct Workers<'a> {
 
 impl Workers<'_> {
     /// Spawns every worker.
-    ///
-    /// # Errors
-    ///
-    /// When a client can't be built, or this machine has no name.
     pub(super) fn spawn(self, tasks: &mut Tasks) -> anyhow::Result<()> {
         let Self { parts, stop, serving, .. } = self;
         let partitions: Vec<&Partition> = parts.partitions.iter().collect();

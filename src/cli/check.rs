@@ -13,7 +13,6 @@ use crate::terminal::output::{self, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
 use crate::wire::Partition;
 
-/// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks what POST /v1/check asks: whether each limit of the subject and the rate of its plan admit it. What is admitted \
@@ -43,16 +42,11 @@ pub struct CheckArgs {
     /// The event's id, up to 128 bytes: the same one is not counted twice [default: one is made]
     #[arg(long, requires = "record")]
     pub id: Option<EventId>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Asks, and prints the answer.
-///
-/// # Errors
-///
-/// A refusal; a bad configuration, Redis, or stdout.
 pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;

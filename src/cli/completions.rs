@@ -5,7 +5,6 @@ use clap_complete::Shell;
 
 use crate::terminal::output::Output;
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quotabell completions bash > /etc/bash_completion.d/quotabell

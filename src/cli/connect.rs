@@ -55,10 +55,6 @@ pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
 }
 
 /// The same, whatever number of partitions what is stored has.
-///
-/// # Errors
-///
-/// [`ConfigError`](crate::config::ConfigError), as [`redis()`].
 pub async fn any_redis(config: &Config) -> anyhow::Result<Redis> {
     open(config).await.map(|(redis, _)| redis)
 }
@@ -132,10 +128,6 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
         self.query_on(self.client(), what, command).await
     }
@@ -151,10 +143,6 @@ impl Redis {
     }
 
     /// Runs several commands in one write.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
         self.explained(what, self.client().pipe(pipeline).await)
     }
@@ -195,10 +183,6 @@ impl Redis {
     }
 
     /// Adds to the error of a call what was tried, where, and a hint.
-    ///
-    /// # Errors
-    ///
-    /// The same error with more words.
     pub fn explained<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
         let kind = reply.as_ref().err().map(error_kind);

@@ -30,19 +30,11 @@ impl CliContext {
     }
 
     /// Reads the configuration: defaults, file, environment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
     pub fn config(&self) -> Result<Config, ConfigError> {
         Config::load(self.config_file(), std::env::vars_os())
     }
 
     /// As [`Self::config`], with the files that settings name judged too: all mistakes at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
     pub fn config_with_files(&self) -> Result<Config, ConfigError> {
         Config::load_with_files(self.config_file(), std::env::vars_os())
     }

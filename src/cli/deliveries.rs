@@ -19,15 +19,12 @@ mod select;
 
 use select::{FilterArgs, find};
 
-/// Arguments of `deliveries`.
 #[derive(Debug, Args)]
 pub struct DeliveriesArgs {
-    /// What to do.
     #[command(subcommand)]
     pub action: DeliveriesAction,
 }
 
-/// What to do with deliveries.
 #[derive(Debug, Subcommand)]
 pub enum DeliveriesAction {
     /// List deliveries, oldest first
@@ -56,7 +53,6 @@ pub enum DeliveriesAction {
     Resume(FormatArgs),
 }
 
-/// Arguments of `deliveries list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A delivery stays listed for 14 days after its end. The table shows the first digits of each id; `show` and `replay` \
@@ -71,18 +67,15 @@ Examples:
   quotabell deliveries list --subject alice --json"
 )]
 pub struct DeliveriesListArgs {
-    /// Which.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Only the newest N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Arguments of `deliveries show`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quotabell deliveries show 6f1ed002
@@ -90,12 +83,10 @@ pub struct DeliveriesListArgs {
 pub struct DeliveriesShowArgs {
     /// The delivery's id, or the first digits of it
     pub id: DeliveryIdPrefix,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// The end of the help of `deliveries replay`.
 const REPLAY_HELP: &str =
     "Only dead deliveries can be replayed. The receiver sees the same webhook-id or Message-ID as before.
 
@@ -104,7 +95,6 @@ Examples:
   quotabell deliveries replay --destination https://example.com
   quotabell deliveries replay --all";
 
-/// The end of the help of `deliveries retry`.
 const RETRY_HELP: &str = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
     open, one attempt is made there now, with several partitions one in each of them that holds such deliveries: the others leave when \
     it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
@@ -114,7 +104,6 @@ Examples:
   quotabell deliveries retry --destination email    # the mail server is back
   quotabell deliveries retry --subject alice --dry-run";
 
-/// The end of the help of `deliveries cancel`.
 const CANCEL_HELP: &str = "A cancelled delivery is not sent, also when its contact comes back. One that is being attempted right now is left \
     alone.
 
@@ -123,7 +112,6 @@ Examples:
   quotabell deliveries cancel --subject alice --dry-run
   quotabell deliveries cancel --destination https://example.com --error \"HTTP 503\"";
 
-/// The end of the help of `deliveries discard`.
 const DISCARD_HELP: &str =
     "Discarded deliveries stay listed for 14 days after their end, as `discarded`, and can be replayed by their id. Neither \
     `--state dead` nor quotabell_deliveries_dead shows them any more.
@@ -133,7 +121,6 @@ Examples:
   quotabell deliveries discard --all
   quotabell deliveries discard --error \"HTTP 410\" --since 7d";
 
-/// The end of the help of `deliveries destinations`.
 const DESTINATIONS_HELP: &str = "A destination is the origin of a webhook's URL, the mail server (email), or none for deliveries that wait for a contact. \
     BOUND is how many may be attempted at once. While CIRCUIT is open, nothing leaves but an attempt at NEXT PROBE.
 
@@ -142,10 +129,6 @@ Examples:
   quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'";
 
 /// Does what the action says.
-///
-/// # Errors
-///
-/// A bad configuration, an id that is not there, a delivery in another state, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args, context).await,

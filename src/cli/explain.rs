@@ -13,7 +13,6 @@ use crate::terminal::output::{self, FormatArgs, printable};
 use crate::types::Subject;
 use crate::views::explain::{Audience, ExplainError, ExplainTarget, Explainer};
 
-/// Arguments of `explain`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("what").required(true).args(["id", "subject"]),
@@ -34,16 +33,11 @@ pub struct ExplainArgs {
     /// A subject, whatever its name looks like
     #[arg(long)]
     pub subject: Option<Subject>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Prints the sentences.
-///
-/// # Errors
-///
-/// An id that is not there or means several; a bad configuration, Redis, or stdout.
 pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> {
     let ExplainArgs { id, subject, format } = args;
     let config = context.config_with_files()?;

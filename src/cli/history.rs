@@ -12,7 +12,6 @@ use crate::terminal::output::{self, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 
-/// Arguments of `history`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Lists the days on which something was used, as dates of the subject's time zone. A day that is marked open may \
@@ -35,16 +34,11 @@ pub struct HistoryArgs {
     /// The last day, YYYY-MM-DD [default: today]
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Prints the days.
-///
-/// # Errors
-///
-/// A first day after the last one, a bad configuration, Redis, or stdout.
 pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> {
     let HistoryArgs { subject, metric, from, to, format } = args;
     let range = DayRange::new(from, to)

@@ -21,7 +21,6 @@ use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{self, FormatArgs, Output, printable, say};
 use crate::types::Secret;
 
-/// Arguments of `listen`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "For trying alerts out on this machine: email.smtp_url and a contact's URL point here. Prints every mail and every \
@@ -47,7 +46,6 @@ pub struct ListenArgs {
     /// The HTTP status of every answer to a webhook; 500 provokes retries [default: 200]
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
     pub status: Option<u16>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -63,10 +61,6 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Receives and prints until Ctrl-C.
-///
-/// # Errors
-///
-/// A secret that is none, an address that is in use, a bad configuration, or stdout.
 pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     let verifier = SignatureVerifier::new(&args.secrets, &context.config()?.fallback.contacts)?;
     let smtp = SmtpCatcher::start_on(args.smtp, SmtpSetup::default()).await;

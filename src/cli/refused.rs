@@ -10,15 +10,12 @@ use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::views::RefusedEventView;
 use crate::views::refused::{MergedRefusedEvents, REFUSED_READ_MAX};
 
-/// Arguments of `refused`.
 #[derive(Debug, Args)]
 pub struct RefusedArgs {
-    /// What to do.
     #[command(subcommand)]
     pub action: RefusedAction,
 }
 
-/// What to do with refused events.
 #[derive(Debug, Subcommand)]
 pub enum RefusedAction {
     /// List refused events, oldest first
@@ -31,13 +28,11 @@ Examples:
         /// Only the newest N [default: all]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         limit: Option<u64>,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
 }
 
-/// Lists refused events.
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;

@@ -17,7 +17,6 @@ use crate::terminal::output::{Format, FormatArgs, Output};
 /// The daemon reads some files.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Arguments of `reload`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks the daemon that listens at http.listen of this configuration (POST /v1/reload), with the token of http.token. It \
@@ -36,16 +35,11 @@ pub struct ReloadArgs {
     /// Where the daemon listens [default: http.listen]
     #[arg(long)]
     pub url: Option<Url>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Asks the daemon, and prints what it said.
-///
-/// # Errors
-///
-/// No token, no answer, or a refusal.
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     // The limits and files of the daemon may be others than those read here: it judges.
     let config = context.config()?;

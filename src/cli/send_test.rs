@@ -26,7 +26,6 @@ use crate::views::SubjectSettings;
 /// back, and a verb in a loop is written quickly.
 const COOLDOWN: Duration = Duration::from_secs(10);
 
-/// Arguments of `send-test`.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("to").required(true).arg("subject").args(NamedAddresses::flags()),
@@ -47,10 +46,8 @@ pub struct SendTestArgs {
     /// The subject's contact: its id, the beginning of its id, or its address
     #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = NamedAddresses::flags())]
     pub contact: Option<String>,
-    /// To this address.
     #[command(flatten)]
     pub named: NamedAddresses,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -74,10 +71,6 @@ struct TestMessageView<'a> {
 }
 
 /// Sends the message and prints how it ended.
-///
-/// # Errors
-///
-/// A bad configuration, no such contact, or an outcome that is not `delivered`.
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let channels = config.channels()?;

@@ -21,7 +21,6 @@ pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<Vec
     redis.explained(format_args!("read subject {subject}"), fields)
 }
 
-/// Says which fields can't be read.
 pub fn warn(subject: &Subject, unreadable: &[FieldError]) {
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));

@@ -11,7 +11,6 @@ use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
 use crate::types::{Metric, Period, Window};
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
-/// Arguments of `top`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ranks the subjects of one period: with --by used those that used most, with --by percent those that used most of their \
@@ -40,16 +39,11 @@ pub struct TopArgs {
     /// How many subjects, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TOP_MAX as u64))]
     pub limit: u64,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Prints the ranking.
-///
-/// # Errors
-///
-/// A period of another window, a bad configuration, Redis, or stdout.
 pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;

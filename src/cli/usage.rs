@@ -12,7 +12,6 @@ use crate::types::{Day, Subject, UnixMs};
 use crate::views::UsageView;
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 
-/// Arguments of `usage`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A subject for which nothing is set has the default plan. Hours are of UTC; days, weeks and months of the subject's time \
@@ -31,12 +30,10 @@ pub struct UsageArgs {
     /// Another day than today, YYYY-MM-DD
     #[arg(long)]
     pub day: Option<Day>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints counts, limits and alerts.
 pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let UsageArgs { subject, day, format } = args;
     let config = context.config()?;

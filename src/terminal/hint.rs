@@ -55,10 +55,6 @@ impl std::error::Error for Advised {
 }
 
 /// Adds to a failure what to do about it; exit 1.
-///
-/// # Errors
-///
-/// The same failure with the hint.
 pub fn with_hint<T, E: Into<anyhow::Error>>(result: Result<T, E>, hint: impl fmt::Display) -> anyhow::Result<T> {
     result.map_err(|error| advised(error.into(), hint, Exit::Failed))
 }

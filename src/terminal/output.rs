@@ -23,13 +23,11 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// What the flag asks for.
     pub const fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Table }
     }
 }
 
-/// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people: aligned columns.
@@ -48,13 +46,11 @@ pub struct Output {
 }
 
 impl Output {
-    /// Stdout of this process.
     pub fn stdout() -> Self {
         let styling = Styling::of(&io::stdout());
         Self { to: BufWriter::new(io::stdout().lock()), styling, width: columns_of(&io::stdout()) }
     }
 
-    /// Prints one line.
     pub fn line(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
         writeln!(self.to, "{line}").context(WRITE)
     }

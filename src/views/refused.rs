@@ -14,12 +14,10 @@ use crate::wire::{Partition, Partitions};
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
 
-/// A refused event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedEventView {
     /// The id of the usage event's entry in the stream.
     pub entry: String,
-    /// The stream.
     pub stream: String,
     /// Which rule it broke.
     pub reason: String,
@@ -27,16 +25,13 @@ pub struct RefusedEventView {
     pub detail: String,
     /// The event's own fields; of a repeated one the first, which is the one that was judged.
     pub fields: BTreeMap<String, String>,
-    /// When it was refused.
     pub refused_at: Option<Rfc3339>,
-    /// The same in milliseconds.
     pub refused_at_ms: Option<UnixMs>,
 }
 
 /// A part of the list, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedSlice {
-    /// The events.
     pub events: Vec<RefusedEventView>,
     /// Where to go on; `None` at the end.
     pub next: Option<RefusedCursor>,
@@ -50,7 +45,6 @@ pub struct RefusedCursor(String);
 type RawEntry = (String, Vec<Vec<u8>>);
 
 impl RefusedCursor {
-    /// The beginning of the list.
     pub fn oldest() -> Self {
         Self(StreamId::ZERO.to_string())
     }
@@ -108,7 +102,6 @@ struct PartitionRefusedEvents<'a> {
 }
 
 impl<'a> MergedRefusedEvents<'a> {
-    /// All of them.
     pub fn all(partitions: &'a Partitions) -> Self {
         let list = |partition| PartitionRefusedEvents {
             partition,

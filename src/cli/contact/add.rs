@@ -16,7 +16,6 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactId, Subject};
 
-/// Arguments of `contact add`.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
@@ -36,16 +35,13 @@ Examples:
 pub struct ContactAddArgs {
     /// Whose contact
     pub subject: Subject,
-    /// The contact.
     #[command(flatten)]
     pub contact: NamedAddresses,
     /// The id of the new contact [default: one that follows from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
-    /// Which alerts it hears.
     #[command(flatten)]
     pub filter: ContactFilterArgs,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -63,15 +59,12 @@ fn contact_id(text: &str) -> Result<ContactId, String> {
     }
 }
 
-/// What became of the contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum AddOutcome {
-    /// It is new.
     Added,
     /// It was there, and has another secret, format or headers, hears other alerts, or is verified or enabled now.
     Changed,
-    /// It was there.
     Unchanged,
 }
 
@@ -104,10 +97,6 @@ struct AddedContact {
 }
 
 /// Adds the contact, and prints the secret that was generated.
-///
-/// # Errors
-///
-/// An id that is taken; a bad configuration or value, Redis, or stdout.
 pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");

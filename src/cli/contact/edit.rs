@@ -17,12 +17,10 @@ pub struct SelectedContactArgs {
     pub subject: Subject,
     /// The contact: its id, the beginning of its id, or its address
     pub contact: String,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// What ends an edit.
 enum ContactVerbError {
     /// The contacts could not be read or written.
     Contacts(EditContactsError),

@@ -15,15 +15,12 @@ mod list;
 mod mute;
 mod remove;
 
-/// Arguments of `contact`.
 #[derive(Debug, Args)]
 pub struct ContactArgs {
-    /// What to do.
     #[command(subcommand)]
     pub action: ContactAction,
 }
 
-/// What to do with the contacts of a subject.
 #[derive(Debug, Subcommand)]
 pub enum ContactAction {
     /// List the contacts of a subject
@@ -44,10 +41,6 @@ pub enum ContactAction {
 }
 
 /// Does what the action says.
-///
-/// # Errors
-///
-/// A contact that is not there, a bad configuration or value, Redis, or stdout.
 pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         ContactAction::List(args) => list::run(args, context).await,

@@ -25,13 +25,11 @@ pub struct ActionArgs {
     /// Every one in a state that fits
     #[arg(long)]
     pub all: bool,
-    /// Those that pass a filter.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Only print how many that would be
     #[arg(long)]
     pub dry_run: bool,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -44,10 +42,6 @@ struct DryRun {
 }
 
 /// Does it with the deliveries that are meant.
-///
-/// # Errors
-///
-/// Ids beside a filter, or neither; an id with which it can't be done; a bad configuration, Redis, or stdout.
 pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext) -> anyhow::Result<()> {
     let ActionArgs { ids, all, filter, dry_run, format } = args;
     judge(action, &ids, all, &filter)?;

@@ -12,7 +12,6 @@ use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
 use crate::wire::Partition;
 
-/// Arguments of `deliveries pause`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "No daemon begins an attempt until `deliveries resume`, also after a restart. Attempts that are under way end by \
@@ -26,12 +25,10 @@ pub struct DeliveriesPauseArgs {
     /// Why; shown wherever the pause is
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// The end of the help of `deliveries resume`.
 pub const RESUME_HELP: &str = "What is due leaves within a second, within the bounds of its destination.
 
 Examples:
@@ -47,7 +44,6 @@ struct PauseView {
     in_flight: u64,
 }
 
-/// Pauses all sending.
 pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Result<()> {
     let reason = checked_reason(args.reason).map_err(|error| hint::usage(error, "shorten the reason"))?;
     let redis = connect::redis(&context.config()?).await?;
@@ -55,7 +51,6 @@ pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Res
     print(&redis, &args.format).await
 }
 
-/// Ends the pause.
 pub async fn run_resume(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     redis.explained("resume deliveries", resume(redis.partitions()).await)?;

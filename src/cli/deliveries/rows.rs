@@ -28,11 +28,9 @@ const PARTITION_COLUMN: usize = 1;
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The most open circuits that are named below a list.
 const CIRCUITS_NAMED_MAX: usize = 3;
-/// The columns of the attempt log.
 const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
 const OUTCOME_COLUMN: usize = 1;
 
-/// The columns of a list.
 pub(super) fn list_table() -> Table {
     Table::new(&LIST_HEADING)
         .may_shrink(&[TYPE_COLUMN, SUBJECT_COLUMN, ERROR_COLUMN])

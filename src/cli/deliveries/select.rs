@@ -11,7 +11,6 @@ use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
 use crate::views::{AlertIdPrefix, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix, deliveries};
 use crate::wire::Partition;
 
-/// A filter of deliveries.
 #[derive(Debug, Args)]
 pub struct FilterArgs {
     /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
@@ -47,7 +46,6 @@ pub struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// Whether it names anything.
     pub(super) const fn is_empty(&self) -> bool {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
         state.is_none()

@@ -30,7 +30,6 @@ use crate::wire::{ErrorKind, error_kind};
 /// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
 const CHUNK: usize = 500;
 
-/// Arguments of `subject import`.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct SubjectImportArgs {
@@ -39,13 +38,11 @@ pub struct SubjectImportArgs {
     /// How the file is written: csv or jsonl [default: jsonl when it begins with {, else csv]
     #[arg(long = "as", value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub written_as: Option<ImportFormat>,
-    /// Which stored contacts the named ones replace.
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
     /// Only check every line
     #[arg(long)]
     pub dry_run: bool,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -88,7 +85,6 @@ impl AsRef<GeneratedSecret> for SubjectSecret {
     }
 }
 
-/// A line that was left out.
 #[derive(Debug, Serialize)]
 struct BadLine {
     line: u64,
@@ -112,11 +108,6 @@ struct CheckedLine {
 }
 
 /// Imports the file.
-///
-/// # Errors
-///
-/// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or
-/// stdout.
 pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = if args.dry_run { None } else { Some(connect::redis(&config).await?) };
@@ -283,7 +274,6 @@ impl Import<'_> {
     }
 }
 
-/// Checks what a line names.
 fn check(row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<SubjectChange, String> {
     let subject = row.subject.ok_or("no subject")?;
     let mut change = SubjectChange::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);

@@ -27,21 +27,15 @@ const CONTACTS: &str = "contacts";
 /// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRow {
-    /// Who.
     pub subject: Option<String>,
-    /// The plan.
     pub plan: Option<String>,
-    /// The time zone.
     pub timezone: Option<String>,
-    /// The day of the month.
     pub billing_day: Option<String>,
     /// Limits by metric, `600/hour 5000/day`.
     pub limits: BTreeMap<String, String>,
     /// `80,100`.
     pub thresholds: Option<String>,
-    /// The language of mails.
     pub locale: Option<String>,
-    /// The contacts.
     pub contacts: NamedAddresses,
 }
 

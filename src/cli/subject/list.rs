@@ -18,7 +18,6 @@ const SCAN_COUNT: usize = 1000;
 /// Hashes that are read in one write.
 const CHUNK: usize = 500;
 
-/// Arguments of `subject list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Complete and in the order of the names, unless --limit cuts it short. Secrets are shown as ***.
@@ -32,12 +31,10 @@ pub struct SubjectListArgs {
     /// Only the first N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints the subjects.
 pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;

@@ -10,7 +10,6 @@ use crate::terminal::hint;
 use crate::terminal::output::say;
 use crate::types::Subject;
 
-/// Arguments of `subject remove`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts. \
@@ -33,10 +32,6 @@ pub struct SubjectRemoveArgs {
 }
 
 /// Removes the subjects.
-///
-/// # Errors
-///
-/// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
 pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config).await?;

@@ -15,7 +15,6 @@ use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactFilter, Metric, Subject, UnixMs};
 use crate::views::{MuteView, SubjectView};
 
-/// Arguments of `subject show`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the \
@@ -29,7 +28,6 @@ Examples:
 pub struct SubjectShowArgs {
     /// The subject
     pub subject: Subject,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -116,10 +114,6 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 pub(super) const MAY_SHRINK: &[usize] = &[0, 1, 2, 3, 4, 5];
 
 /// Prints the subject.
-///
-/// # Errors
-///
-/// When nothing is set for it; a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = Plans::new(&config.plans, &config.default_plan)?;

@@ -13,7 +13,6 @@ use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, O
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
 
-/// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// The operator, who also learns what the other side said.
@@ -22,7 +21,6 @@ pub enum Audience {
     Platform,
 }
 
-/// What was read of a delivery.
 pub(super) struct DeliveryFacts {
     pub(super) stream: String,
     pub(super) detail: DeliveryDetailView,

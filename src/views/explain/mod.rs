@@ -38,14 +38,11 @@ use crate::wire::{Partition, Partitions, RedisClient};
 /// Entries of the outbox that are searched for an alert.
 const OUTBOX_READ_MAX: usize = 1_000;
 
-/// What is needed to explain.
 #[derive(Debug)]
 pub struct Explainer {
-    /// Redis.
     pub partitions: Partitions,
     /// The channels, which know their caps.
     pub channels: Arc<Channels>,
-    /// The fallback contacts of the configuration.
     pub fallback: Vec<Contact>,
     /// The contacts of the operator, which get copies.
     pub operator: Vec<OperatorContact>,
@@ -53,7 +50,6 @@ pub struct Explainer {
     pub give_up_after: Duration,
     /// What is told where a count jumps over several thresholds.
     pub jump: JumpPolicy,
-    /// The plans of the configuration.
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
@@ -62,22 +58,18 @@ pub struct Explainer {
 /// What somebody asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExplainTarget {
-    /// A delivery.
     Delivery(DeliveryId),
     /// An alert that is kept.
     Alert(Box<AlertView>),
-    /// A subject.
     Subject(Subject),
     /// A subject whose name looks like an id, where anything is stored of it; else the id was meant, and is not kept.
     SubjectLikeId(Subject),
 }
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// `delivery`, `alert` or `subject`.
     pub about: &'static str,
-    /// Its id or name.
     pub id: String,
     /// What is known, in the order of time; what happens next comes last.
     pub explanation: Vec<String>,
@@ -92,7 +84,6 @@ pub struct Explanation {
     pub usage: Option<UsageView>,
 }
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     #[error(transparent)]
@@ -109,7 +100,6 @@ pub enum ExplainError {
     NoPeriod(UnixMs),
 }
 
-/// The most ids that an error names.
 const NAMED_MAX: usize = 10;
 /// As many digits as a list shows: fewer would take a word for an id.
 const DIGITS_MIN: usize = 8;
@@ -166,7 +156,6 @@ impl Explainer {
         Ok(listed)
     }
 
-    /// Answers.
     pub async fn explain(&self, target: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
         match target {
             ExplainTarget::Delivery(id) => {
