@@ -72,9 +72,11 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
 
 /// Binds the HTTP listener. Its address has the real port, where the configuration leaves it to the system.
 async fn listen(address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await.map_err(|error| StartupError {
-        problem: format!("listen on {address} (http.listen): {error}"),
-        hint: "another program has the address, or it is not this machine's: set http.listen".into(),
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        StartupError::new(
+            format_args!("listen on {address} (http.listen): {error}"),
+            "another program has the address, or it is not this machine's: set http.listen",
+        )
     })?;
     let address = listener.local_addr().context("ask where http listens")?;
     tracing::info!(%address, "http listens");

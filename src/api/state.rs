@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::check_service::CheckService;
 use super::gauges::Gauges;
-use super::plan_reload::PlanReload;
+use super::plan_reload::ReloadPlans;
 use super::ready::Readiness;
 use super::token::Token;
 use super::top_cache::TopCache;
@@ -15,7 +15,6 @@ use crate::verification::VerificationService;
 use crate::views::explain::Explainer;
 use crate::wire::Partitions;
 
-#[derive(Debug)]
 pub struct ApiState {
     pub readiness: Arc<Readiness>,
     /// Gauges that are read from Redis at each scrape.
@@ -24,8 +23,7 @@ pub struct ApiState {
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// The token that callers need, where the operator has set one.
     pub token: Option<Token>,
-    /// Reads the plans again.
-    pub plans: Arc<dyn PlanReload>,
+    pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
     pub reads: ReadState,
     /// Redis, for the other routes.

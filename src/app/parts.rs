@@ -15,10 +15,8 @@ use crate::outbox::NewDeliveries;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::verification::VerificationService;
-use crate::views::explain::Explainer;
 use crate::wire::{Partitions, RedisEndpoint};
 
-#[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
     pub(super) plans: Plans,
@@ -45,7 +43,7 @@ impl<'a> Parts<'a> {
         for warning in channels.warnings() {
             tracing::warn!("{warning}");
         }
-        let plans = Plans::new(&config.plans, &config.default_plan)?;
+        let plans = config.plans()?;
         let token = config.token()?;
         if let Some(warning) = token.as_ref().and_then(Token::warning) {
             tracing::warn!("{warning}");
@@ -66,6 +64,7 @@ impl<'a> Parts<'a> {
         let check_changes = ChangeFeed::default();
         let reloader = Arc::new(PlanReloader::new(read, config, plans.clone()));
         reloader.tell(check_changes.clone());
+        let for_api = Arc::clone(&reloader);
         let checks = CheckService::new(
             config.check.clone(),
             &connect()?,
@@ -84,20 +83,11 @@ impl<'a> Parts<'a> {
             gauges: Gauges::new(partitions.clone()),
             recorder,
             token,
-            plans: reloader.clone(),
+            reload_plans: Arc::new(move || for_api.reload()),
             checks: Arc::new(checks),
             reads,
             partitions: partitions.clone(),
-            explainer: Explainer {
-                partitions: partitions.clone(),
-                channels: Arc::clone(&channels),
-                fallback: config.fallback.contacts.clone(),
-                operator: config.operator.contacts.clone(),
-                give_up_after: config.retry.give_up_after,
-                jump: config.alerts.jump,
-                plans: plans.clone(),
-                late_max: config.stream.late_max,
-            },
+            explainer: config.explainer(&partitions, Arc::clone(&channels), plans.clone()),
             new_deliveries: new_deliveries.clone(),
             verification: Arc::clone(&verification),
         });

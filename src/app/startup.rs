@@ -1,5 +1,6 @@
 //! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
 
+use std::fmt;
 use std::time::Instant;
 
 use crate::config::Config;
@@ -8,7 +9,7 @@ use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, 
 use crate::migration;
 use crate::subjects::Plans;
 use crate::types::text::quantity;
-use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
+use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
@@ -36,6 +37,12 @@ pub struct StartupError {
     pub hint: String,
 }
 
+impl StartupError {
+    pub(super) fn new(problem: impl fmt::Display, hint: impl fmt::Display) -> Self {
+        Self { problem: problem.to_string(), hint: hint.to_string() }
+    }
+}
+
 enum StartFailure {
     Transient(String),
     Permanent(StartupError),
@@ -45,7 +52,8 @@ impl RedisStartup<'_> {
     /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
     pub async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
         let endpoint = self.endpoint;
-        let settings = commit_settings(self.config, self.plans);
+        let stream = &self.config.stream;
+        let settings = CommitSettings { trim: stream.trim, partitions: stream.partitions, plans: self.plans.clone() };
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let logs = LogLimiter::new(LOG_INTERVAL);
         loop {
@@ -146,12 +154,12 @@ impl RedisStartup<'_> {
     }
 
     /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
-    fn failure_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> StartFailure {
+    fn failure_of(&self, source: &redis::RedisError, whole: &dyn fmt::Display) -> StartFailure {
         if error_kind(source).is_transient() {
             return StartFailure::Transient(source.to_string());
         }
         if let Some(error) = DeploymentError::of(source) {
-            return permanent(&format!("{}: {error}", self.endpoint), error.hint());
+            return permanent(format_args!("{}: {error}", self.endpoint), error.hint());
         }
         let hint = match error_kind(source) {
             ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
@@ -161,24 +169,23 @@ impl RedisStartup<'_> {
             ErrorKind::Database => {
                 let problem =
                     format!("{whole} ({}): the server has no database {}: {source}", self.endpoint, self.endpoint.db());
-                return permanent(&problem, NO_DATABASE_HINT);
+                return permanent(problem, NO_DATABASE_HINT);
             }
             ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
             _ => "docs/operations.md says which servers are supported",
         };
-        permanent(&format!("{whole} ({}): {source}", self.endpoint), hint)
+        permanent(format_args!("{whole} ({}): {source}", self.endpoint), hint)
     }
 }
 
 /// Whether this server will do at all, where the endpoint says so.
 pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
-    info.judge().map_err(|unfit| StartupError { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
+    info.judge().map_err(|unfit| StartupError::new(&unfit, unfit.hint()))?;
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
-        return Err(StartupError {
-            problem: format!("the server at {endpoint} is a node of a cluster"),
-            hint: "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes"
-                .to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("the server at {endpoint} is a node of a cluster"),
+            "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes",
+        ));
     }
     Ok(())
 }
@@ -186,7 +193,7 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupErr
 /// A daemon with another layout or another number of partitions must not touch what is stored.
 pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
-        compare_one(keys, stored)?;
+        compare_one(&keys.checkpoint(), stored)?;
     }
     compare_count(partitions, stored)
 }
@@ -204,7 +211,15 @@ pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Resu
     let mut differing = differing.filter(|(_, begun)| *begun != count);
     let other = stored.others.as_ref().map(|OtherPartitions { checkpoint, count }| (checkpoint.clone(), *count));
     match differing.next().or(other) {
-        Some((checkpoint, begun)) => Err(other_count(&checkpoint, begun, count)),
+        Some((checkpoint, begun)) => Err(StartupError::new(
+            format_args!(
+                "{checkpoint} counts {}, stream.partitions is {count}",
+                quantity(begun, "partition", "partitions")
+            ),
+            format_args!(
+                "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
+            ),
+        )),
         None => Ok(()),
     }
 }
@@ -220,49 +235,34 @@ pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     })
 }
 
-fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), StartupError> {
+fn compare_one(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), StartupError> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
-        return Err(StartupError {
-            problem: format!("{key} is a {found}, it is to be a {wanted}"),
-            hint:
-                "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key"
-                    .to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("{key} is a {found}, it is to be a {wanted}"),
+            "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key",
+        ));
     }
     if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
-        return Err(StartupError {
-            problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),
-            hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("{checkpoint} was written in format {format}, this quotabell knows {FORMAT}"),
+            "run the version of quotabell that wrote it, or a newer one",
+        ));
     }
     if let Some(moved_to) = &stored.moved_to {
-        return Err(StartupError {
-            problem: format!("{} says that everything was moved to {moved_to}", keys.checkpoint()),
-            hint: format!(
-                "start the daemon there. If that move was given up, HDEL {} moved_to lets it go on here, without what was counted there",
-                keys.checkpoint()
+        return Err(StartupError::new(
+            format_args!("{checkpoint} says that everything was moved to {moved_to}"),
+            format_args!(
+                "start the daemon there. If that move was given up, HDEL {checkpoint} moved_to lets it go on here, without what was counted there"
             ),
-        });
+        ));
     }
     if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
-        return Err(StartupError {
-            problem: format!("the migration to {} is not complete", keys.checkpoint()),
-            hint: "run quotabell migrate again: it goes on where it was".to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("the migration to {checkpoint} is not complete"),
+            "run quotabell migrate again: it goes on where it was",
+        ));
     }
     Ok(())
-}
-
-fn other_count(checkpoint: &str, begun: u32, count: u32) -> StartupError {
-    StartupError {
-        problem: format!(
-            "{checkpoint} counts {}, stream.partitions is {count}",
-            quantity(begun, "partition", "partitions")
-        ),
-        hint: format!(
-            "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
-        ),
-    }
 }
 
 /// Says what is allowed but unwise about the servers, once it is certain that they are the ones to work with.
@@ -274,11 +274,6 @@ fn warn_about(servers: &[ServerInfo]) {
     }
 }
 
-/// What every commit of this configuration has in common.
-pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
-    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, plans: plans.clone() }
-}
-
-fn permanent(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> StartFailure {
-    StartFailure::Permanent(StartupError { problem: problem.to_string(), hint: hint.to_owned() })
+fn permanent(problem: impl fmt::Display, hint: &str) -> StartFailure {
+    StartFailure::Permanent(StartupError::new(problem, hint))
 }

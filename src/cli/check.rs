@@ -7,7 +7,7 @@ use super::context::CliContext;
 use super::subject_settings;
 use crate::ledger::decision::{CheckResponse, LimitFigures, RateFigures, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
-use crate::subjects::{Plans, Profile};
+use crate::subjects::Profile;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
@@ -50,7 +50,7 @@ pub struct CheckArgs {
 pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let fields = subject_settings::read_fields(&redis, &subject).await?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);

@@ -9,7 +9,6 @@ use url::Url;
 use crate::app::startup::compare_count;
 use crate::config::Config;
 use crate::ledger::probe::stored_partitions;
-use crate::subjects::Plans;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
@@ -79,7 +78,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
 /// none are stored, or where they can't be used: whoever uses them says why.
 fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
-    if let (Some(stored), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
+    if let (Some(stored), Ok(plans)) = (stored, config.plans())
         && *stored != *plans.fingerprint()
     {
         say(

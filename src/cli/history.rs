@@ -6,7 +6,6 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
@@ -44,7 +43,7 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let range = DayRange::new(from, to)
         .map_err(|error| hint::failed(format_args!("--from: {error}"), "--from and --to may be the same day"))?;
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;

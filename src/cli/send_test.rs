@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::contacts::resolver::{ContactResolver, ContactsSource, ResolvedContacts};
 use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::{Contact, masked_contact};
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
@@ -182,7 +181,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// metric, that of the day where it has one. One without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
     let fields = subject_settings::read_fields(redis, subject).await?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let SubjectSettings { plan, zone, billing_day, limits, unreadable } = SubjectSettings::read(&fields, &plans);
     subject_settings::warn(subject, &unreadable);
     let sample = Sample { plan, zone, billing_day, ..Sample::of(subject.clone()) };

@@ -5,7 +5,6 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use crate::ledger::batch::MetricPeriod;
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
 use crate::types::{Metric, Period, Window};
@@ -46,7 +45,7 @@ pub struct TopArgs {
 /// Prints the ranking.
 pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let now = redis.server_time().await?;
     let period = top::period(args.window, args.period, now).map_err(|error| {

@@ -6,7 +6,6 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::subjects::Plans;
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded, say};
 use crate::types::{Day, Subject, UnixMs};
 use crate::views::UsageView;
@@ -37,7 +36,7 @@ pub struct UsageArgs {
 pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let UsageArgs { subject, day, format } = args;
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;

@@ -37,7 +37,7 @@ pub struct SubjectListArgs {
 
 pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let keys = scan(&redis).await?;
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));

@@ -36,7 +36,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
     if args.everything {
-        let plans = Plans::new(&config.plans, &config.default_plan)?;
+        let plans = config.plans()?;
         return erase(&args.subjects, &redis, &plans).await;
     }
     let mut pipeline = redis::pipe();

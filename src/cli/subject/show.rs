@@ -116,7 +116,7 @@ pub(super) const MAY_SHRINK: &[usize] = &[0, 1, 2, 3, 4, 5];
 /// Prints the subject.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let fields = subject_settings::read_fields(&redis, &args.subject).await?;
     if fields.is_empty() {

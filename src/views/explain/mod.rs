@@ -27,8 +27,8 @@ use super::{
     DeliveryView, UsageView, alerts,
 };
 use crate::channels::{Channels, NotificationChannel};
+use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
-use crate::contacts::{Contact, OperatorContact};
 use crate::ledger::{past_days, query};
 use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
@@ -43,9 +43,9 @@ pub struct Explainer {
     pub partitions: Partitions,
     /// The channels, which know their caps.
     pub channels: Arc<Channels>,
-    pub fallback: Vec<Contact>,
-    /// The contacts of the operator, which get copies.
-    pub operator: Vec<OperatorContact>,
+    pub contacts: ContactResolver,
+    /// The contacts of the configuration, under the ids that deliveries to them bear.
+    pub configured: Vec<Contact>,
     /// How long a delivery is tried.
     pub give_up_after: Duration,
     /// What is told where a count jumps over several thresholds.
@@ -195,9 +195,7 @@ impl Explainer {
 
     async fn facts(&self, partition: &Partition, id: &DeliveryId) -> RedisResult<Option<delivery::DeliveryFacts>> {
         let Partition { client, keys } = partition;
-        let operator = self.resolver(keys).operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
-        let configured: Vec<Contact> = self.fallback.iter().cloned().chain(operator).collect();
-        let Some(detail) = deliveries::show(partition, &configured, id).await? else { return Ok(None) };
+        let Some(detail) = deliveries::show(partition, &self.configured, id).await? else { return Ok(None) };
         let now = client.server_time().await?;
         let mut command = redis::cmd("HMGET");
         command.arg(keys.delivery(id)).arg("alert").arg("first_attempt_at_ms").arg("cancelled_by");
@@ -209,10 +207,7 @@ impl Explainer {
         let lease_end: Option<i64> = client.query(redis::cmd("ZSCORE").arg(leased).arg(id.as_str())).await?;
         let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
         let recipients = match &alert {
-            Some(alert) => {
-                let resolver = self.resolver(keys);
-                Some(resolver.recipients_of(client, alert, now).await.map_err(|error| error.source)?)
-            }
+            Some(alert) => Some(self.contacts.recipients_of(client, alert, now).await.map_err(|error| error.source)?),
             None => None,
         };
         let (contacts, mutes) = recipients.unwrap_or_default();
@@ -260,7 +255,7 @@ impl Explainer {
         if details.is_empty() {
             let waits = self.waits_in_outbox(client, keys, &id).await?;
             let not_told = match &whole {
-                Some(alert) => self.not_told(client, keys, alert).await?,
+                Some(alert) => self.not_told(client, alert).await?,
                 None => NotTold::Unknown,
             };
             let now = client.server_time().await?;
@@ -270,16 +265,11 @@ impl Explainer {
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
     }
 
-    fn resolver(&self, keys: &Keys) -> ContactResolver {
-        ContactResolver::new(keys.clone(), self.fallback.clone()).with_operator(&self.operator)
-    }
-
-    async fn not_told(&self, client: &RedisClient, keys: &Keys, alert: &Alert) -> Result<NotTold, ExplainError> {
+    async fn not_told(&self, client: &RedisClient, alert: &Alert) -> Result<NotTold, ExplainError> {
         if self.jump == JumpPolicy::Highest && !alert.higher_percents.is_empty() {
             return Ok(NotTold::HigherIsTold);
         }
-        let resolver = self.resolver(keys);
-        let contacts = resolver.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
+        let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
         Ok(if contacts.is_empty() && !waits { NotTold::NoContactHears } else { NotTold::Unknown })
     }
@@ -320,8 +310,7 @@ impl Explainer {
         let (profile, _) = Profile::read(&fields, &self.plans, None);
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
         let settings = SubjectSettings::read(&fields, &self.plans);
-        let resolver = self.resolver(keys);
-        let contacts = resolver.contacts_of(client, &subject).await.map_err(|error| error.source)?;
+        let contacts = self.contacts.contacts_of(client, &subject).await.map_err(|error| error.source)?;
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let lag = query::lag(client, keys).await?;
