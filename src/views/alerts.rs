@@ -51,26 +51,23 @@ pub struct AlertView {
 
 impl From<Alert> for AlertView {
     fn from(alert: Alert) -> Self {
-        let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
-        let Alert { plan, timezone, used_before, used, raised_at_ms, first_entry, last_entry, .. } = alert;
-        let raised_at = Rfc3339(raised_at_ms);
         Self {
-            id,
-            subject,
-            metric,
-            threshold_percent,
-            threshold_units,
-            used_before,
-            used,
-            limit,
-            window,
-            period,
-            raised_at,
-            raised_at_ms,
-            plan,
-            timezone,
-            first_entry,
-            last_entry,
+            id: alert.id,
+            subject: alert.subject,
+            metric: alert.metric,
+            threshold_percent: alert.threshold_percent,
+            threshold_units: alert.threshold_units,
+            used_before: alert.used_before,
+            used: alert.used,
+            limit: alert.limit,
+            window: alert.window,
+            period: alert.period,
+            raised_at: Rfc3339(alert.raised_at_ms),
+            raised_at_ms: alert.raised_at_ms,
+            plan: alert.plan,
+            timezone: alert.timezone,
+            first_entry: alert.first_entry,
+            last_entry: alert.last_entry,
         }
     }
 }
