@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
-use super::tasks::{Tasks, restart_on_error};
+use super::tasks::Tasks;
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
 use crate::events::worker::EventWorkerParts;
@@ -79,9 +79,7 @@ impl Workers<'_> {
         if let Some(daily) = parts.config.operator.daily() {
             let (partitions, new_deliveries) = (parts.partitions.clone(), parts.new_deliveries.clone());
             let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };
-            let token = stop.clone();
-            let digests = restart_on_error(stop.clone(), "digest", move || digests.clone().run(token.clone()));
-            tasks.spawn("digest", digests);
+            tasks.spawn_restarted("digest", stop, move |stop| digests.clone().run(stop));
         }
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
         let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
@@ -125,23 +123,15 @@ impl Workers<'_> {
         let new_deliveries = Arc::clone(self.parts.new_deliveries.of(partition.number()));
         let SharedByOutboxes { contacts, consents, notifier, slots } = shared.clone();
         let jump = self.parts.config.alerts.jump;
-        let fan_out = {
-            let (client, keys, contacts) = (Arc::clone(&client), keys.clone(), Arc::clone(&contacts));
-            let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(&new_deliveries));
-            move || {
-                FanOutLoop::new(FanOutParts {
-                    jump,
-                    client: Arc::clone(&client),
-                    keys: keys.clone(),
-                    contacts: Arc::clone(&contacts),
-                    new_alerts: Arc::clone(&new_alerts),
-                    new_deliveries: Arc::clone(&new_deliveries),
-                })
-            }
+        let fan_out = FanOutParts {
+            jump,
+            client: Arc::clone(&client),
+            keys: keys.clone(),
+            contacts: Arc::clone(&contacts),
+            new_alerts: Arc::clone(new_alerts),
+            new_deliveries: Arc::clone(&new_deliveries),
         };
-        let token = self.stop.clone();
-        let fan_out = restart_on_error(self.stop.clone(), "fan-out", move || fan_out().run(token.clone()));
-        tasks.spawn("fan-out", fan_out);
+        tasks.spawn_restarted("fan-out", self.stop, move |stop| FanOutLoop::new(fan_out.clone()).run(stop));
 
         let config = self.parts.config.delivery.clone();
         if !config.send {
@@ -152,8 +142,8 @@ impl Workers<'_> {
             return;
         }
         let give_up_after = self.parts.config.retry.give_up_after;
-        let dispatcher = move || {
-            Dispatcher::new(DispatcherParts {
+        tasks.spawn_restarted("dispatcher", self.stop, move |stop| {
+            let dispatcher = Dispatcher::new(DispatcherParts {
                 client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
@@ -165,11 +155,9 @@ impl Workers<'_> {
                 give_up_after,
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,
-            })
-        };
-        let token = self.stop.clone();
-        let dispatcher = restart_on_error(self.stop.clone(), "dispatcher", move || dispatcher().run(token.clone()));
-        tasks.spawn("dispatcher", dispatcher);
+            });
+            dispatcher.run(stop)
+        });
     }
 }
 

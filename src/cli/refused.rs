@@ -57,7 +57,8 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
         }
         if is_end || newest.is_none() && kept.len() >= REFUSED_READ_MAX {
             empty &= kept.is_empty();
-            print(kept.drain(..), format.format(), &mut table, &mut output)?;
+            output.list(format.format(), &mut table, kept.make_contiguous(), row)?;
+            kept.clear();
         }
         if is_end {
             break;
@@ -69,20 +70,8 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     output.finish()
 }
 
-fn print(
-    mut events: impl ExactSizeIterator<Item = RefusedEventView>,
-    format: Format,
-    table: &mut Table,
-    output: &mut Output,
-) -> anyhow::Result<()> {
-    match format {
-        Format::Json => events.try_for_each(|event| output.json(&event)),
-        Format::Table if events.len() == 0 => Ok(()),
-        Format::Table => output.rows(table, &events.map(row).collect::<Vec<_>>()),
-    }
-}
-
-fn row(event: RefusedEventView) -> Vec<String> {
-    let fields: Vec<String> = event.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    vec![event.entry, event.reason, event.detail, fields.join(" ")]
+fn row(event: &RefusedEventView) -> Vec<String> {
+    let RefusedEventView { entry, reason, detail, fields, .. } = event;
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    vec![entry.clone(), reason.clone(), detail.clone(), fields.join(" ")]
 }

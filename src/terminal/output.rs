@@ -90,6 +90,22 @@ impl Output {
         table.lines(rows, self.width, self.styling).iter().try_for_each(|line| self.line(line))
     }
 
+    /// Prints a part of a list: a line of JSON for each, or a row each. For the parts that follow, use the same
+    /// [`Table`].
+    pub fn list<T: Serialize>(
+        &mut self,
+        format: Format,
+        table: &mut Table,
+        part: &[T],
+        row: impl Fn(&T) -> Vec<String>,
+    ) -> anyhow::Result<()> {
+        match format {
+            Format::Json => part.iter().try_for_each(|one| self.json(one)),
+            Format::Table if part.is_empty() => Ok(()),
+            Format::Table => self.rows(table, &part.iter().map(row).collect::<Vec<_>>()),
+        }
+    }
+
     /// Prints `name  value` lines, names aligned. On a terminal a value that does not fit goes on below itself.
     pub fn pairs(&mut self, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -126,11 +142,10 @@ pub fn print_list<T: Serialize>(
     row: impl Fn(&T) -> Vec<String>,
 ) -> anyhow::Result<()> {
     let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => listed.iter().try_for_each(|one| output.json(one))?,
-        Format::Table if listed.is_empty() => say_empty(empty),
-        Format::Table => output.rows(&mut table, &listed.iter().map(row).collect::<Vec<_>>())?,
+    if listed.is_empty() && format.format() == Format::Table {
+        say_empty(empty);
     }
+    output.list(format.format(), &mut table, listed, row)?;
     output.finish()
 }
 

@@ -152,13 +152,8 @@ impl Run<'_> {
                 self.circuits.insert(key, next_probe);
             }
             let circuit = |result: &ActionResult| circuits.get(&result.id).map(|view| view.circuit);
-            let mut views = results.iter().map(|result| ActionResultView::of(self.action, result, circuit(result)));
-            match self.format {
-                Format::Json => views.try_for_each(|view| self.output.json(&view))?,
-                Format::Table => {
-                    self.output.rows(&mut self.table, &views.map(rows::action_row).collect::<Vec<_>>())?;
-                }
-            }
+            let views = results.iter().map(|result| ActionResultView::of(self.action, result, circuit(result)));
+            self.output.list(self.format, &mut self.table, &views.collect::<Vec<_>>(), rows::action_row)?;
         }
         Ok(())
     }

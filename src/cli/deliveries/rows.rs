@@ -242,9 +242,9 @@ fn outcome_color(outcome: &str) -> Option<Color> {
 }
 
 /// What an action did with one delivery.
-pub(super) fn action_row(view: ActionResultView) -> Vec<String> {
+pub(super) fn action_row(view: &ActionResultView) -> Vec<String> {
     let ActionResultView { id, result, state, circuit } = view;
-    let result = match (result, state) {
+    let result = match (*result, state) {
         ("not_dead", Some(state)) => format!("not dead but {state}"),
         ("ended", Some(state)) => format!("ended {state}"),
         ("leased", _) => "is being attempted right now".to_owned(),

@@ -49,11 +49,7 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
         let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
         let shown = read(&redis, chunk, &plans).await?;
         (keys, left, printed) = (rest, left - shown.len(), printed + shown.len());
-        match args.format.format() {
-            Format::Json => shown.iter().try_for_each(|shown| output.json(shown))?,
-            Format::Table if shown.is_empty() => {}
-            Format::Table => output.rows(&mut table, &shown.iter().map(SubjectView::row).collect::<Vec<_>>())?,
-        }
+        output.list(args.format.format(), &mut table, &shown, SubjectView::row)?;
     }
     if printed == 0 && args.format.format() == Format::Table {
         say_empty("no subjects");
