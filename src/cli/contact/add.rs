@@ -74,16 +74,8 @@ struct AddedTo {
     /// Its address, as far as it may be shown.
     address: String,
     outcome: AddOutcome,
-    secret: SecretUse,
-}
-
-/// Which secret the contact has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SecretUse {
-    /// The one that was named or generated now.
-    Given,
-    /// The one that was stored before.
-    Stored,
+    /// Whether it has the secret that was stored before, and not the one that was named or generated now.
+    keeps_secret: bool,
 }
 
 /// What `--json` prints.
@@ -112,8 +104,8 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     }
     let redis = connect::redis(&config).await?;
     let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
-    let AddedTo { id, address, outcome, secret } = added;
-    let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| secret == SecretUse::Given).collect();
+    let AddedTo { id, address, outcome, keeps_secret } = added;
+    let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| !keeps_secret).collect();
     for warning in contact_checks::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));
     }
@@ -170,9 +162,8 @@ fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -
         true if array.to_stored() == before => AddOutcome::Unchanged,
         true => AddOutcome::Changed,
     };
-    let is_kept = report.kept_secrets.iter().any(|kept| kept.secret() != contact.secret());
+    let keeps_secret = report.kept_secrets.iter().any(|kept| kept.secret() != contact.secret());
     let known = array.contacts().into_iter().filter(|other| other.contact.has_same_address(contact));
     let known = known.min_by_key(|other| !other.contact.verified).expect("it was merged");
-    let secret = if is_kept { SecretUse::Stored } else { SecretUse::Given };
-    Ok(AddedTo { address: shown_as_named(contact, &known.contact), id: known.contact.id, outcome, secret })
+    Ok(AddedTo { address: shown_as_named(contact, &known.contact), id: known.contact.id, outcome, keeps_secret })
 }

@@ -194,7 +194,7 @@ impl Run<'_> {
 /// What is asked must be plain: a filter that was forgotten would take all of them.
 fn judge(action: DeliveryAction, ids: &[DeliveryIdPrefix], all: bool, filter: &FilterArgs) -> anyhow::Result<()> {
     let name = action.as_str();
-    let is_filtered = all || !filter.is_empty();
+    let is_filtered = all || *filter != FilterArgs::default();
     if ids.is_empty() != is_filtered {
         let problem = match is_filtered {
             true => "ids stand beside a filter, one of them is allowed",

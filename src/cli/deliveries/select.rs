@@ -1,6 +1,7 @@
 //! Which deliveries a verb means: ids, or a filter.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use clap::Args;
 
@@ -11,7 +12,7 @@ use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
 use crate::views::{AlertIdPrefix, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix, deliveries};
 use crate::wire::Partition;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Eq, Args)]
 pub struct FilterArgs {
     /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
     #[arg(long)]
@@ -27,7 +28,7 @@ pub struct FilterArgs {
     #[arg(
         long,
         value_name = "NAME",
-        value_parser = destination,
+        value_parser = |text: &str| Ok::<_, Infallible>(Destination::from_stored(text)),
         help = "Only those to this destination: an origin as https://example.com, or email"
     )]
     pub destination: Option<Destination>,
@@ -46,18 +47,6 @@ pub struct FilterArgs {
 }
 
 impl FilterArgs {
-    pub(super) const fn is_empty(&self) -> bool {
-        let Self { state, subject, channel, destination, error, alert, since, before } = self;
-        state.is_none()
-            && subject.is_none()
-            && channel.is_none()
-            && destination.is_none()
-            && error.is_none()
-            && alert.is_none()
-            && since.is_none()
-            && before.is_none()
-    }
-
     /// The filter by the server's clock.
     pub(super) async fn into_filter(self, redis: &Redis) -> anyhow::Result<DeliveryFilter> {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
@@ -120,9 +109,4 @@ fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error
 fn channel_help() -> String {
     let sending = Channel::SENDING.map(Channel::as_str).join(", ");
     format!("Only those of this channel: {sending}, or none for those that wait for a contact")
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "the form that clap takes")]
-fn destination(text: &str) -> Result<Destination, String> {
-    Ok(Destination::from_stored(text))
 }
