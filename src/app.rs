@@ -30,7 +30,7 @@ use embedded_supervisor::EmbeddedSupervisor;
 use parts::Parts;
 use plan_reload::ReadConfig;
 use signals::{SAME_SIGNAL, Signals};
-use startup::{RedisStartup, StartupError};
+use startup::StartupError;
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
 use workers::Workers;
 
@@ -114,10 +114,9 @@ impl Daemon {
         redis: &mut EmbeddedSupervisor<'_>,
         signals: &mut Signals,
     ) -> anyhow::Result<RunEnd> {
-        let Parts { config, plans, endpoint, partitions, api, .. } = &parts;
-        let startup = RedisStartup { config, plans, endpoint, partitions };
+        let Parts { config, endpoint, partitions, api, .. } = &parts;
         let settings = tokio::select! {
-            ready = startup.wait_until_ready() => ready?,
+            ready = parts.wait_until_ready() => ready?,
             lost = redis.keep() => return Err(lost.into()),
             () = signals.stop() => {
                 tracing::info!("stopped before Redis was ready");

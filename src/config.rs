@@ -12,7 +12,6 @@ mod allowed;
 mod check;
 mod error;
 mod layers;
-mod mask;
 mod parts;
 mod place;
 mod read;

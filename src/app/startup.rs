@@ -3,11 +3,10 @@
 use std::fmt;
 use std::time::Instant;
 
-use crate::config::Config;
+use super::parts::Parts;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
 use crate::migration;
-use crate::subjects::Plans;
 use crate::types::text::quantity;
 use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
@@ -18,16 +17,6 @@ use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoi
 /// What to do about a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
     "a server has 16 databases unless its setting `databases` says otherwise: end redis.url with a number, /0 to /15";
-
-/// Waits for Redis at start, and judges what is there.
-#[derive(Debug)]
-pub struct RedisStartup<'a> {
-    pub config: &'a Config,
-    pub plans: &'a Plans,
-    pub endpoint: &'a RedisEndpoint,
-    /// The partitions, on the shared connections.
-    pub partitions: &'a Partitions,
-}
 
 /// A failure that waiting can't mend, with what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -48,10 +37,9 @@ enum StartFailure {
     Permanent(StartupError),
 }
 
-impl RedisStartup<'_> {
+impl Parts<'_> {
     /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
-    pub async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
-        let endpoint = self.endpoint;
+    pub(super) async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
         let stream = &self.config.stream;
         let settings = CommitSettings { trim: stream.trim, partitions: stream.partitions, plans: self.plans.clone() };
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
@@ -65,7 +53,7 @@ impl RedisStartup<'_> {
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
                     if logs.admit(reason.clone(), Instant::now()).is_some() {
-                        tracing::warn!(redis = %endpoint, reason, "waiting for Redis");
+                        tracing::warn!(redis = %self.endpoint, reason, "waiting for Redis");
                     }
                     tokio::time::sleep(retries.next_delay()).await;
                 }
@@ -77,9 +65,9 @@ impl RedisStartup<'_> {
         let infos = self.examine_servers().await?;
         let first = &self.partitions.first().keys;
         let reading = || format!("read {}", first.checkpoint());
-        let stored = probe::stored_partitions(self.partitions).await;
+        let stored = probe::stored_partitions(&self.partitions).await;
         let stored = stored.map_err(|error| self.failure_of(&error, &reading()))?;
-        compare(self.partitions, &stored).map_err(StartFailure::Permanent)?;
+        compare(&self.partitions, &stored).map_err(StartFailure::Permanent)?;
         let differs = |stored: &StoredCheckpoint| {
             stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
         };
@@ -144,7 +132,7 @@ impl RedisStartup<'_> {
                 InspectError::Redis(source) => self.failure_of(source, &error),
                 _ => permanent(&error, error.hint()),
             })?;
-            fit(&info, self.endpoint).map_err(StartFailure::Permanent)?;
+            fit(&info, &self.endpoint).map_err(StartFailure::Permanent)?;
             match info.readiness() {
                 ServerReadiness::Ready => infos.push(info),
                 other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),

@@ -20,6 +20,7 @@ use crate::outbox::{
     Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::types::Keys;
 use crate::wire::Partition;
 use crate::wire::endpoint::Deployment;
 
@@ -72,7 +73,7 @@ impl Workers<'_> {
         for (partition, changes) in partitions.into_iter().zip(feeds) {
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
-            self.spawn_counting(tasks, CountingParts { partition, lease, new_alerts: &new_alerts, changes })?;
+            self.spawn_counting(tasks, &partition.keys, lease, changes, &new_alerts)?;
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));
@@ -88,9 +89,15 @@ impl Workers<'_> {
     }
 
     /// Reads the usage stream of a partition and commits.
-    fn spawn_counting(&self, tasks: &mut Tasks, counting: CountingParts<'_>) -> anyhow::Result<()> {
+    fn spawn_counting(
+        &self,
+        tasks: &mut Tasks,
+        keys: &Keys,
+        lease: PartitionLease,
+        changes: ChangeFeed,
+        new_alerts: &Arc<Notify>,
+    ) -> anyhow::Result<()> {
         let Parts { config, plans, endpoint, .. } = self.parts;
-        let CountingParts { partition: Partition { keys, .. }, lease, new_alerts, changes } = counting;
         let partitions = keys.partition().count() as usize;
         let worker = EventWorker::new(EventWorkerParts {
             endpoint: endpoint.clone(),
@@ -159,14 +166,6 @@ impl Workers<'_> {
             dispatcher.run(stop)
         });
     }
-}
-
-/// What the reader of one partition is made of.
-struct CountingParts<'a> {
-    partition: &'a Partition,
-    lease: PartitionLease,
-    new_alerts: &'a Arc<Notify>,
-    changes: ChangeFeed,
 }
 
 /// What the outboxes of all partitions have in common.

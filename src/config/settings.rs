@@ -10,7 +10,7 @@ use crate::api::config::{CheckConfig, HttpConfig};
 use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::channels::{ChannelSettings, DnsConfig};
-use crate::contacts::{FallbackConfig, OperatorConfig};
+use crate::contacts::{FallbackConfig, OperatorConfig, masked_contact};
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
 use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
@@ -74,6 +74,16 @@ impl Config {
     pub fn is_same_but_for_plans(&self, other: &Self) -> bool {
         let Self { default_plan, plans, places, .. } = self.clone();
         Self { default_plan, plans, places, ..other.clone() } == *self
+    }
+
+    /// These settings without the secrets and passwords of their contacts, to be shown.
+    pub fn masked(&self) -> Self {
+        let mut shown = self.clone();
+        shown.fallback.contacts = self.fallback.contacts.iter().map(masked_contact).collect();
+        for one in &mut shown.operator.contacts {
+            one.contact = masked_contact(&one.contact);
+        }
+        shown
     }
 
     /// The sections that belong to channels: a new channel's is added here.
