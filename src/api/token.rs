@@ -23,13 +23,8 @@ const BYTES_ADVISED: usize = 16;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     digest: [u8; 32],
-    strength: TokenStrength,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenStrength {
-    Guessable,
-    Sufficient,
+    /// Whether it is so short that it can be guessed through the network.
+    is_guessable: bool,
 }
 
 impl fmt::Debug for Token {
@@ -91,14 +86,12 @@ impl Token {
     }
 
     fn new(text: &str) -> Self {
-        let strength = if text.len() < BYTES_ADVISED { TokenStrength::Guessable } else { TokenStrength::Sufficient };
-        Self { digest: digest(text.as_bytes()), strength }
+        Self { digest: digest(text.as_bytes()), is_guessable: text.len() < BYTES_ADVISED }
     }
 
     /// What to tell the operator about a token that is allowed but weak.
     pub fn warning(&self) -> Option<String> {
-        let guessable = self.strength == TokenStrength::Guessable;
-        guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
+        self.is_guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
 
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {

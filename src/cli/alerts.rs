@@ -57,7 +57,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let gone = args.period.is_some_and(|period| kept_until(period, config.stream.late_max) <= now);
     let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
-    let listed = alerts::of_partitions(redis.partitions(), &periods, &filter).await;
+    let listed = alerts::of_partitions(&redis.partitions, &periods, &filter).await;
     let mut listed = redis.explained("read alerts", listed)?;
     if let Some(limit) = args.limit {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));

@@ -66,7 +66,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let Partition { client, keys } = redis.partitions().of(&request.subject);
+    let Partition { client, keys } = redis.partitions.of(&request.subject);
     let judged = CheckScript::new(keys.clone()).judge(client, &request, &profile).await;
     let decision = match judged {
         Err(CheckError::Redis(error)) => {

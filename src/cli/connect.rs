@@ -21,11 +21,12 @@ use crate::wire::{
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
 pub struct Redis {
-    partitions: Partitions,
+    pub partitions: Partitions,
     /// The URL as it may be shown, with host and port.
-    shown: String,
-    endpoint: RedisEndpoint,
-    embedded: bool,
+    pub shown: String,
+    pub endpoint: RedisEndpoint,
+    /// Whether this is the server that `run` starts by itself.
+    pub is_embedded: bool,
 }
 
 /// The connection that the configuration names, made as the daemon makes its own, to what is stored with as many
@@ -63,7 +64,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
     let endpoint = config.endpoint()?;
     let keys = config.keys();
     let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
-    let embedded = config.redis.is_embedded();
+    let is_embedded = config.redis.is_embedded();
     let Partition { client, keys } = partitions.first();
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
@@ -72,7 +73,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
         warn_of_other_plans(fingerprint.as_deref(), config);
         count
     });
-    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded }, count))
+    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, is_embedded }, count))
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
@@ -146,19 +147,9 @@ impl Redis {
         self.explained(what, self.client().pipe(pipeline).await)
     }
 
-    /// The partitions, for functions of other modules.
-    pub const fn partitions(&self) -> &Partitions {
-        &self.partitions
-    }
-
     /// The client of the first partition, for what belongs to none.
     pub fn client(&self) -> &RedisClient {
         &self.partitions.first().client
-    }
-
-    /// Where Redis is.
-    pub const fn endpoint(&self) -> &RedisEndpoint {
-        &self.endpoint
     }
 
     /// The keys of subjects, and of what belongs to no partition.
@@ -171,22 +162,12 @@ impl Redis {
         self.explained("read the server's clock", self.client().server_time().await)
     }
 
-    /// The URL as it may be shown, with host and port.
-    pub fn shown(&self) -> &str {
-        &self.shown
-    }
-
-    /// Whether this is the server that `run` starts by itself.
-    pub const fn is_embedded(&self) -> bool {
-        self.embedded
-    }
-
     /// Adds to the error of a call what was tried, where, and a hint.
     pub fn explained<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
         let kind = reply.as_ref().err().map(error_kind);
         let advice = match kind {
-            Some(ErrorKind::Unreachable) if self.embedded => {
+            Some(ErrorKind::Unreachable) if self.is_embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
             Some(ErrorKind::Unreachable) if reply.as_ref().is_err_and(is_about_a_certificate) => {

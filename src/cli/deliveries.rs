@@ -158,12 +158,12 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     let filter = filter.into_filter(redis).await?;
     say_pause(redis).await?;
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
+    let listed = deliveries::list_partitions(&redis.partitions, &filter, limit).await;
     let listed = redis.explained(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
     print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))?;
     if format.format() == Format::Table {
         let circuits = rows::circuits_of(&listed, now);
-        rows::open_circuits(&circuits, redis.partitions().count(), now).iter().for_each(say);
+        rows::open_circuits(&circuits, redis.partitions.count(), now).iter().for_each(say);
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
     let ids = find(redis, std::slice::from_ref(&args.id)).await?;
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
     let what = format!("read delivery {id}");
-    let partition = redis.explained(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
+    let partition = redis.explained(&what, deliveries::partition_of(&redis.partitions, &id).await)?;
     let found = deliveries::show(partition, configured, &id).await;
     let Some(detail) = redis.explained(&what, found)? else {
         return Err(hint::failed(
@@ -181,16 +181,16 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
         ));
     };
     let now = redis.server_time().await?;
-    let partitions = redis.partitions().count();
+    let partitions = redis.partitions.count();
     output::print(&args.format, &detail, |output| rows::print_detail(&detail, partitions, now, output))
 }
 
 async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
-    let listed = deliveries::list_destinations(redis.partitions()).await;
+    let listed = deliveries::list_destinations(&redis.partitions).await;
     let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
-    let count = redis.partitions().count();
+    let count = redis.partitions.count();
     let table = rows::destination_table(count);
     print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, count, now))
 }

@@ -40,7 +40,7 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
     let ExplainArgs { id, subject, format } = args;
     let config = context.config_with_files()?;
     let redis = connect::redis(&config).await?;
-    let explainer = config.explainer(redis.partitions(), Arc::new(config.channels()?), config.plans()?);
+    let explainer = config.explainer(&redis.partitions, Arc::new(config.channels()?), config.plans()?);
     let asked = async {
         let target = match subject {
             Some(subject) => ExplainTarget::Subject(subject),

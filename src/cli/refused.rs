@@ -40,8 +40,8 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let what = format!("read the refused events of {}", redis.keys().name());
     let newest = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut events = match limit {
-        Some(limit) => redis.explained(&what, MergedRefusedEvents::newest(redis.partitions(), limit).await)?,
-        None => MergedRefusedEvents::all(redis.partitions()),
+        Some(limit) => redis.explained(&what, MergedRefusedEvents::newest(&redis.partitions, limit).await)?,
+        None => MergedRefusedEvents::all(&redis.partitions),
     };
     // Of the newest of each partition, the oldest are not among the newest of all.
     let mut kept = VecDeque::new();

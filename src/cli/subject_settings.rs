@@ -17,7 +17,7 @@ pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Re
 
 /// Reads the fields that are set for the subject.
 pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
-    let fields = subject::read_fields(redis.partitions().first(), subject).await;
+    let fields = subject::read_fields(redis.partitions.first(), subject).await;
     redis.explained(format_args!("read subject {subject}"), fields)
 }
 

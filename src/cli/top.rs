@@ -53,7 +53,7 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     })?;
     let request = TopRequest { of: MetricPeriod { metric: args.metric, period }, by: args.by };
     let limit = usize::try_from(args.limit).unwrap_or(TOP_MAX);
-    let ranked = top::read(redis.partitions(), &plans, &request, limit).await;
+    let ranked = top::read(&redis.partitions, &plans, &request, limit).await;
     let ranked = redis.explained(format_args!("read the counters of {period}"), ranked)?;
     output::print(&args.format, &ranked, |output| {
         if ranked.subjects.is_empty() {

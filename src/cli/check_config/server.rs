@@ -42,11 +42,11 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
         }
         Err(error) => findings.note("stored state", Err(error)),
     }
-    let target = redis.endpoint();
+    let target = &redis.endpoint;
     let user = target.username().unwrap_or("default");
     // Connections of their own: they are inside a transaction meanwhile.
     let client = target.client(redis.keys().stream())?;
-    let rights = rights_on_all(&client, target.deployment(), redis.partitions(), config.stream.trim).await;
+    let rights = rights_on_all(&client, target.deployment(), &redis.partitions, config.stream.trim).await;
     match redis.explained("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` tries a commit on keys of its own at start"
@@ -59,7 +59,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
 /// What is said where no server could be asked: of an embedded one, the server that `run` would start.
 fn not_inspected(redis: &Redis, error: InspectError) -> anyhow::Result<String> {
     match error {
-        InspectError::Redis(error) if redis.is_embedded() && error_kind(&error) == ErrorKind::Unreachable => {
+        InspectError::Redis(error) if redis.is_embedded && error_kind(&error) == ErrorKind::Unreachable => {
             embedded_binary()
         }
         InspectError::Redis(error) => redis.explained("ask Redis what it is", Err(error)),
@@ -78,7 +78,7 @@ fn embedded_binary() -> anyhow::Result<String> {
 
 /// What each server says of itself that holds keys.
 async fn inspect_all(redis: &Redis) -> Result<Vec<ServerInfo>, InspectError> {
-    redis.endpoint().check_slots().await?;
+    redis.endpoint.check_slots().await?;
     let mut servers = Vec::new();
     for server in redis.client().primaries().await? {
         servers.push(inspect(&server).await?);
@@ -107,34 +107,34 @@ async fn rights_on_all(
 fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
     let mut software = Vec::new();
     for info in servers {
-        fit(info, redis.endpoint())?;
+        fit(info, &redis.endpoint)?;
         match info.readiness() {
             ServerReadiness::Ready => software.push(format!("{} {}", info.software, info.version)),
             ServerReadiness::Replica => {
                 return Err(hint::failed(
-                    format_args!("Redis at {} is a replica", redis.shown()),
+                    format_args!("Redis at {} is a replica", redis.shown),
                     "name the primary in redis.url; the daemon waits until this one is promoted",
                 ));
             }
             ServerReadiness::Loading => {
                 return Err(hint::failed(
-                    format_args!("Redis at {} is loading its data", redis.shown()),
+                    format_args!("Redis at {} is loading its data", redis.shown),
                     "try again in a moment; the daemon waits for it",
                 ));
             }
         }
     }
     software.dedup();
-    let at = match redis.endpoint().deployment() {
-        Deployment::Standalone => redis.shown().to_owned(),
-        Deployment::Sentinel | Deployment::Cluster => redis.endpoint().connected_to(),
+    let at = match redis.endpoint.deployment() {
+        Deployment::Standalone => redis.shown.to_owned(),
+        Deployment::Sentinel | Deployment::Cluster => redis.endpoint.connected_to(),
     };
     Ok(format!("Redis answers ({at}): {}", software.join(", ")))
 }
 
 /// What is there, and what is unwise about it.
 async fn stored_state(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
-    let (keys, partitions) = (redis.keys(), redis.partitions());
+    let (keys, partitions) = (redis.keys(), &redis.partitions);
     let stored = probe::stored_partitions(partitions).await;
     let stored = redis.explained(format_args!("read {}", keys.checkpoint()), stored)?;
     compare(partitions, &stored)?;

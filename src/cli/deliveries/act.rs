@@ -1,7 +1,7 @@
 //! `deliveries replay / retry / cancel / discard`: what an operator does with deliveries, one or many.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use super::rows::{self, OpenCircuits};
 use super::select::{FilterArgs, by_partition, find};
@@ -32,13 +32,6 @@ pub struct ActionArgs {
     pub dry_run: bool,
     #[command(flatten)]
     pub format: FormatArgs,
-}
-
-/// What `--dry-run --json` prints.
-#[derive(Debug, Serialize)]
-struct DryRun {
-    action: &'static str,
-    deliveries: usize,
 }
 
 /// Does it with the deliveries that are meant.
@@ -111,8 +104,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Takes those that pass the filter, slice by slice: a backlog of any length is never held.
     async fn take_filtered(&mut self, filter: &DeliveryFilter) -> anyhow::Result<()> {
-        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions().of(subject).number());
-        for partition in self.redis.partitions().iter() {
+        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions.of(subject).number());
+        for partition in self.redis.partitions.iter() {
             if of_subject.is_some_and(|number| number != partition.number()) {
                 continue;
             }
@@ -163,7 +156,7 @@ impl Run<'_> {
         let (action, asked) = (self.action, self.counts.asked);
         match self.format {
             Format::Json if self.dry_run => {
-                self.output.json(&DryRun { action: action.as_str(), deliveries: asked })?;
+                self.output.json(&json!({"action": action.as_str(), "deliveries": asked}))?;
             }
             Format::Table if self.dry_run => {
                 let many = quantity(asked, "delivery", "deliveries");
@@ -182,7 +175,7 @@ impl Run<'_> {
             if self.action == DeliveryAction::Retry {
                 self.circuits.values_mut().for_each(|probe| *probe = now);
             }
-            let partitions = self.redis.partitions().count();
+            let partitions = self.redis.partitions.count();
             rows::open_circuits(&self.circuits, partitions, now).iter().for_each(say);
             let others = if self.others_wait { "the others leave once an attempt there succeeds; " } else { "" };
             say(format_args!("{others}each attempt that fails makes the time until the next longer"));

@@ -63,7 +63,7 @@ pub(super) async fn by_partition(
 ) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
     let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
     for id in ids {
-        let found = deliveries::partition_of(redis.partitions(), &id).await;
+        let found = deliveries::partition_of(&redis.partitions, &id).await;
         let partition = redis.explained(format_args!("look for delivery {id}"), found)?;
         match of.last_mut() {
             Some((last, ids)) if last.number() == partition.number() => ids.push(id),
@@ -76,7 +76,7 @@ pub(super) async fn by_partition(
 /// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins
 /// with are left as they are: the answer to them is that there is no such delivery.
 pub(super) async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
-    let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
+    let found = deliveries::find_ids_in_partitions(&redis.partitions, prefixes).await;
     let found = redis.explained(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
     let mut ids = Vec::new();
     let mut seen = BTreeSet::new();

@@ -59,7 +59,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
 
 async fn erase(subjects: &[Subject], redis: &Redis, plans: &Plans) -> anyhow::Result<()> {
     for subject in subjects {
-        let erased = erasure::erase(redis.partitions(), plans, subject).await;
+        let erased = erasure::erase(&redis.partitions, plans, subject).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
         say(format_args!("removed {subject}: {}", told(&erased.removed)));
     }
