@@ -46,7 +46,6 @@ pub struct CheckArgs {
     pub format: FormatArgs,
 }
 
-/// Asks, and prints the answer.
 pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;

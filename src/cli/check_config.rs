@@ -35,7 +35,6 @@ pub struct CheckConfigArgs {
     pub format: FormatArgs,
 }
 
-/// Checks everything and prints the settings in effect.
 pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config_with_files()?;
     let channels = config.channels()?;

@@ -128,7 +128,6 @@ Examples:
   quotabell deliveries destinations
   quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'";
 
-/// Does what the action says.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args, context).await,

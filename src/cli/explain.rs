@@ -35,7 +35,6 @@ pub struct ExplainArgs {
     pub format: FormatArgs,
 }
 
-/// Prints the sentences.
 pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> {
     let ExplainArgs { id, subject, format } = args;
     let config = context.config_with_files()?;

@@ -37,7 +37,6 @@ pub struct HistoryArgs {
     pub format: FormatArgs,
 }
 
-/// Prints the days.
 pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> {
     let HistoryArgs { subject, metric, from, to, format } = args;
     let range = DayRange::new(from, to)

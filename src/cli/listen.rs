@@ -61,7 +61,6 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Receives and prints until Ctrl-C.
 pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     let verifier = SignatureVerifier::new(&args.secrets, &context.config()?.fallback.contacts)?;
     let smtp = SmtpCatcher::start_on(args.smtp, SmtpSetup::default()).await;

@@ -39,7 +39,6 @@ pub struct ReloadArgs {
     pub format: FormatArgs,
 }
 
-/// Asks the daemon, and prints what it said.
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     // The limits and files of the daemon may be others than those read here: it judges.
     let config = context.config()?;

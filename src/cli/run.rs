@@ -22,7 +22,6 @@ pub struct RunArgs {
     pub no_send: bool,
 }
 
-/// Runs the daemon until it is told to end.
 pub async fn run(args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
     let mut config = context.config_with_files()?;
     config.delivery.send &= !args.no_send;

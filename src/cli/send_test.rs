@@ -69,7 +69,6 @@ struct TestMessageView<'a> {
     secret: Option<BTreeMap<String, &'a str>>,
 }
 
-/// Sends the message and prints how it ended.
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let channels = config.channels()?;

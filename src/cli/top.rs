@@ -42,7 +42,6 @@ pub struct TopArgs {
     pub format: FormatArgs,
 }
 
-/// Prints the ranking.
 pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = config.plans()?;

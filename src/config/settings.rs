@@ -96,7 +96,6 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// How a line looks.
     pub format: LogFormat,
     /// The least level that is written.
     pub level: LogLevel,

@@ -22,7 +22,6 @@ struct EnabledContacts<'a> {
     enabled: &'a [ContactId],
 }
 
-/// Enables the contact.
 pub async fn run(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
     let redis = connect::redis(&context.config()?).await?;

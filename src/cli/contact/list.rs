@@ -65,7 +65,6 @@ const fn name_of(origin: ContactOrigin) -> &'static str {
     }
 }
 
-/// Prints the contacts.
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
     let redis = connect::redis(&context.config()?).await?;

@@ -40,7 +40,6 @@ pub enum ContactAction {
     Enable(SelectedContactArgs),
 }
 
-/// Does what the action says.
 pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         ContactAction::List(args) => list::run(args, context).await,

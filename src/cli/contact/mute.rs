@@ -41,7 +41,6 @@ struct MutedContacts<'a> {
     contacts: &'a [ContactId],
 }
 
-/// Mutes the contact.
 pub async fn run(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     let mute = args.mute.into_mute(&redis).await?;

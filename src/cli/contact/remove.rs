@@ -25,7 +25,6 @@ struct RemovedContacts<'a> {
     removed: Vec<&'a ContactId>,
 }
 
-/// Removes the contact.
 pub async fn run(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
     let redis = connect::redis(&context.config()?).await?;

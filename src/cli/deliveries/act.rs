@@ -34,7 +34,6 @@ pub struct ActionArgs {
     pub format: FormatArgs,
 }
 
-/// Does it with the deliveries that are meant.
 pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext) -> anyhow::Result<()> {
     let ActionArgs { ids, all, filter, dry_run, format } = args;
     judge(action, &ids, all, &filter)?;

@@ -107,7 +107,6 @@ struct CheckedLine {
     change: SubjectChange,
 }
 
-/// Imports the file.
 pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = if args.dry_run { None } else { Some(connect::redis(&config).await?) };

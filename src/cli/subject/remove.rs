@@ -31,7 +31,6 @@ pub struct SubjectRemoveArgs {
     pub everything: bool,
 }
 
-/// Removes the subjects.
 pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config).await?;

@@ -102,7 +102,6 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// All of them: `subject show` cuts nothing.
 pub(super) const MAY_SHRINK: &[usize] = &[0, 1, 2, 3, 4, 5];
 
-/// Prints the subject.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let plans = config.plans()?;

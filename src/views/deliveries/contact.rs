@@ -12,11 +12,9 @@ use crate::wire::RedisClient;
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeliveryContactView {
-    /// The id.
     pub id: ContactId,
     /// The address or URL; `null` where it is not known any more.
     pub address: Option<String>,
-    /// Where the contact stands.
     pub status: DeliveryContactStatus,
     /// Its mute. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]

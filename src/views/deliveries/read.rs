@@ -17,7 +17,7 @@ use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::{Partition, RedisClient};
 
 /// Deliveries read in one call.
-pub const DELIVERIES_READ_MAX: usize = 500;
+const DELIVERIES_READ_MAX: usize = 500;
 /// Ids read in one call where nothing else is.
 const IDS_READ_MAX: usize = 5000;
 
