@@ -37,17 +37,11 @@ impl<'a> Parts<'a> {
     /// Builds the parts, and logs what is legal but unwise.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
-        for warning in config.warnings() {
-            tracing::warn!("{warning}");
-        }
-        for warning in channels.warnings() {
-            tracing::warn!("{warning}");
-        }
+        config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        channels.warnings().for_each(|warning| tracing::warn!("{warning}"));
         let plans = config.plans()?;
         let token = config.token()?;
-        if let Some(warning) = token.as_ref().and_then(Token::warning) {
-            tracing::warn!("{warning}");
-        }
+        token.iter().filter_map(Token::warning).for_each(|warning| tracing::warn!("{warning}"));
         let endpoint = config.endpoint()?;
         let keys = config.keys();
         // Clients connect when they are first used; each of these has connections of its own.

@@ -47,7 +47,11 @@ impl Parts<'_> {
         loop {
             match self.examine(&settings).await {
                 Ok(servers) => {
-                    warn_about(&servers);
+                    if servers.iter().any(|server| !server.aof_enabled) {
+                        tracing::warn!(
+                            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
+                        );
+                    }
                     return Ok(settings);
                 }
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
@@ -251,15 +255,6 @@ fn compare_one(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), Startu
         ));
     }
     Ok(())
-}
-
-/// Says what is allowed but unwise about the servers, once it is certain that they are the ones to work with.
-fn warn_about(servers: &[ServerInfo]) {
-    if servers.iter().any(|server| !server.aof_enabled) {
-        tracing::warn!(
-            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
-        );
-    }
 }
 
 fn permanent(problem: impl fmt::Display, hint: &str) -> StartFailure {

@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
-use crate::contacts::Contact;
 use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
 use crate::terminal::output::{self, Format, FormatArgs, print_list, say};
@@ -136,23 +135,15 @@ pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<(
         DeliveriesAction::Discard(args) => act::run(DeliveryAction::Discard, args, context).await,
         DeliveriesAction::Pause(args) => pause::run(args, context).await,
         DeliveriesAction::Resume(format) => pause::run_resume(&format, context).await,
-        DeliveriesAction::List(args) => {
-            let redis = connect::redis(&context.config()?).await?;
-            run_list(args, &redis).await
-        }
-        DeliveriesAction::Destinations(format) => {
-            let redis = connect::redis(&context.config()?).await?;
-            run_destinations(&format, &redis).await
-        }
-        DeliveriesAction::Show(args) => {
-            let config = context.config()?;
-            run_show(args, &connect::redis(&config).await?, &config.configured_contacts()).await
-        }
+        DeliveriesAction::List(args) => run_list(args, context).await,
+        DeliveriesAction::Show(args) => run_show(args, context).await,
+        DeliveriesAction::Destinations(format) => run_destinations(&format, context).await,
     }
 }
 
-async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()> {
+async fn run_list(args: DeliveriesListArgs, context: &CliContext) -> anyhow::Result<()> {
     let DeliveriesListArgs { filter, limit, format } = args;
+    let redis = &connect::redis(&context.config()?).await?;
     let now = redis.server_time().await?;
     let filter = filter.into_filter(redis).await?;
     say_pause(redis).await?;
@@ -167,12 +158,14 @@ async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact]) -> anyhow::Result<()> {
+async fn run_show(args: DeliveriesShowArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let redis = &connect::redis(&config).await?;
     let ids = find(redis, std::slice::from_ref(&args.id)).await?;
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
     let what = format!("read delivery {id}");
     let partition = redis.explained(&what, deliveries::partition_of(&redis.partitions, &id).await)?;
-    let found = deliveries::show(partition, configured, &id).await;
+    let found = deliveries::show(partition, &config.configured_contacts(), &id).await;
     let Some(detail) = redis.explained(&what, found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),
@@ -184,7 +177,8 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
     output::print(&args.format, &detail, |output| rows::print_detail(&detail, partitions, now, output))
 }
 
-async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {
+async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
+    let redis = &connect::redis(&context.config()?).await?;
     let now = redis.server_time().await?;
     let listed = deliveries::list_destinations(&redis.partitions).await;
     let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;

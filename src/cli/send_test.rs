@@ -199,17 +199,16 @@ fn choose(subject: &Subject, named: Option<&str>, contacts: &ResolvedContacts) -
     match (contacts.readable.as_slice(), contacts.source) {
         ([contact], _) => Ok(contact.clone()),
         ([], _) => Err(nobody(subject, contacts)),
-        (several, ContactsSource::Own) => Err(hint::usage(
-            format_args!("{subject} has {} contacts: name one with --contact", several.len()),
-            format_args!("they are {}", listed(several)),
-        )),
-        (several, ContactsSource::Fallback) => Err(hint::usage(
-            format_args!(
-                "{subject} has no contact of its own that could be used, and the fallback has {}: name one with --contact",
-                several.len()
-            ),
-            format_args!("they are {}", listed(several)),
-        )),
+        (several, source) => {
+            let (count, known) = (several.len(), listed(several));
+            let problem = match source {
+                ContactsSource::Own => format!("{subject} has {count} contacts: name one with --contact"),
+                ContactsSource::Fallback => format!(
+                    "{subject} has no contact of its own that could be used, and the fallback has {count}: name one with --contact"
+                ),
+            };
+            Err(hint::usage(problem, format_args!("they are {known}")))
+        }
     }
 }
 

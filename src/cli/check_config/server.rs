@@ -60,19 +60,11 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
 fn not_inspected(redis: &Redis, error: InspectError) -> anyhow::Result<String> {
     match error {
         InspectError::Redis(error) if redis.is_embedded && error_kind(&error) == ErrorKind::Unreachable => {
-            embedded_binary()
+            let binary = EmbeddedServer::binary().ok_or(EmbeddedError::NoBinary)?;
+            Ok(format!("the embedded Redis is not running; `quotabell run` starts it ({})", binary.display()))
         }
         InspectError::Redis(error) => redis.explained("ask Redis what it is", Err(error)),
         error => Err(hint::failed(&error, error.hint())),
-    }
-}
-
-fn embedded_binary() -> anyhow::Result<String> {
-    match EmbeddedServer::binary() {
-        Some(binary) => {
-            Ok(format!("the embedded Redis is not running; `quotabell run` starts it ({})", binary.display()))
-        }
-        None => Err(EmbeddedError::NoBinary.into()),
     }
 }
 
