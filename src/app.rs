@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
+use crate::api::server::ServerLimits;
 use crate::config::Config;
 
 mod embedded_supervisor;
@@ -57,7 +58,8 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let (listener, address) = listen(&config.http.listen).await?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn(HTTP, api::serve(parts.api.clone(), listener, serving.clone()));
+    let routes = api::routes::routes(parts.api.clone());
+    tasks.spawn(HTTP, api::server::serve(routes, listener, ServerLimits::DAEMON, serving.clone()));
     tasks.spawn("upkeep", upkeep(recorder));
     tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));
 

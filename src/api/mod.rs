@@ -5,11 +5,6 @@
 //! `verification` and `views`. Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them;
 //! [`server`], the limits on connections; [`ready`], what readiness means.
 
-use std::sync::Arc;
-
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-
 pub(crate) mod body;
 mod check;
 pub(crate) mod check_service;
@@ -19,7 +14,7 @@ mod consent_html;
 mod consent_links;
 mod contacts;
 mod deliveries;
-pub(crate) mod gauges;
+mod gauges;
 mod list_query;
 mod mutes;
 pub mod openapi;
@@ -43,14 +38,6 @@ mod top;
 pub(crate) mod top_cache;
 
 pub(crate) use check_service::CheckService;
-pub(crate) use gauges::Gauges;
 pub(crate) use ready::Readiness;
 pub(crate) use state::ApiState;
 pub(crate) use token::Token;
-
-use server::ServerLimits;
-
-/// Serves the routes on a listener that is bound already, until stopped.
-pub async fn serve(state: Arc<ApiState>, listener: TcpListener, stop: CancellationToken) {
-    server::serve(routes::routes(state), listener, ServerLimits::DAEMON, stop).await;
-}

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::check_service::CheckService;
-use super::gauges::Gauges;
 use super::plan_reload::ReloadPlans;
 use super::ready::Readiness;
 use super::token::Token;
@@ -17,8 +16,6 @@ use crate::wire::Partitions;
 
 pub struct ApiState {
     pub readiness: Arc<Readiness>,
-    /// Gauges that are read from Redis at each scrape.
-    pub gauges: Gauges,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// The token that callers need, where the operator has set one.

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::state::ReadState;
 use crate::api::top_cache::TopCache;
-use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
+use crate::api::{ApiState, CheckService, Readiness, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::outbox::NewDeliveries;
@@ -74,7 +74,6 @@ impl<'a> Parts<'a> {
         };
         let api = Arc::new(ApiState {
             readiness: Arc::new(Readiness::new(partitions.clone())),
-            gauges: Gauges::new(partitions.clone()),
             recorder,
             token,
             reload_plans: Arc::new(move || for_api.reload()),
