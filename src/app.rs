@@ -15,12 +15,13 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
+use crate::api::server::ServerLimits;
 use crate::config::Config;
 
 mod embedded_supervisor;
 pub mod logging;
 mod parts;
-pub mod plan_reload;
+mod plan_reload;
 mod signals;
 pub mod startup;
 mod tasks;
@@ -30,7 +31,7 @@ use embedded_supervisor::EmbeddedSupervisor;
 use parts::Parts;
 use plan_reload::ReadConfig;
 use signals::{SAME_SIGNAL, Signals};
-use startup::{RedisStartup, StartupError};
+use startup::StartupError;
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
 use workers::Workers;
 
@@ -57,7 +58,8 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let (listener, address) = listen(&config.http.listen).await?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    tasks.spawn(HTTP, api::serve(parts.api.clone(), listener, serving.clone()));
+    let routes = api::routes::routes(parts.api.clone());
+    tasks.spawn(HTTP, api::server::serve(routes, listener, ServerLimits::DAEMON, serving.clone()));
     tasks.spawn("upkeep", upkeep(recorder));
     tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));
 
@@ -72,9 +74,11 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
 
 /// Binds the HTTP listener. Its address has the real port, where the configuration leaves it to the system.
 async fn listen(address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await.map_err(|error| StartupError {
-        problem: format!("listen on {address} (http.listen): {error}"),
-        hint: "another program has the address, or it is not this machine's: set http.listen".into(),
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        StartupError::new(
+            format_args!("listen on {address} (http.listen): {error}"),
+            "another program has the address, or it is not this machine's: set http.listen",
+        )
     })?;
     let address = listener.local_addr().context("ask where http listens")?;
     tracing::info!(%address, "http listens");
@@ -112,10 +116,9 @@ impl Daemon {
         redis: &mut EmbeddedSupervisor<'_>,
         signals: &mut Signals,
     ) -> anyhow::Result<RunEnd> {
-        let Parts { config, plans, endpoint, partitions, api, .. } = &parts;
-        let startup = RedisStartup { config, plans, endpoint, partitions };
+        let Parts { config, endpoint, partitions, api, .. } = &parts;
         let settings = tokio::select! {
-            ready = startup.wait_until_ready() => ready?,
+            ready = parts.wait_until_ready() => ready?,
             lost = redis.keep() => return Err(lost.into()),
             () = signals.stop() => {
                 tracing::info!("stopped before Redis was ready");

@@ -12,7 +12,6 @@ mod allowed;
 mod check;
 mod error;
 mod layers;
-mod mask;
 mod parts;
 mod place;
 mod read;
@@ -21,9 +20,9 @@ mod tree;
 mod warnings;
 mod words;
 
-pub use error::{ConfigError, nearest};
-pub use place::Place;
-pub use settings::{Config, LogConfig, LogFormat, LogLevel, ShutdownConfig};
+pub(crate) use error::{ConfigError, nearest};
+pub use settings::Config;
+pub(crate) use settings::{LogConfig, LogFormat};
 
 use error::Mistake;
 use tree::Document;
@@ -32,11 +31,11 @@ use tree::Document;
 pub const DEFAULTS: &str = include_str!("../config/default.toml");
 
 /// The file that is read where none is named, if it is there.
-pub const DEFAULT_FILE: &str = "/etc/quotabell/quotabell.toml";
+pub(crate) const DEFAULT_FILE: &str = "/etc/quotabell/quotabell.toml";
 
 /// The file to read: the named one, else `default` where that exists. One that can't be looked at is taken to exist, so
 /// that whoever may not read the daemon's configuration hears of it, and does not work with the defaults.
-pub fn file_in_effect(named: Option<PathBuf>, default: &Path) -> Option<PathBuf> {
+pub(crate) fn file_in_effect(named: Option<PathBuf>, default: &Path) -> Option<PathBuf> {
     named.or_else(|| default.try_exists().unwrap_or(true).then(|| default.to_owned()))
 }
 

@@ -8,7 +8,7 @@
 //! on.
 
 pub mod api;
-pub mod app;
+mod app;
 pub mod channels;
 pub mod cli;
 pub mod config;

@@ -29,7 +29,6 @@ use crate::types::{Limits, Metric, Percent, Units};
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 /// How long a body may take to arrive. A slow caller holds a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The media type that is accepted.
 const JSON: &str = "application/json";
 
 /// A request's body: a JSON object with the fields of `T`.
@@ -94,10 +93,6 @@ fn not_json(error: &serde_json::Error) -> Problem {
 }
 
 /// Reads a string that is parsed as `T`.
-///
-/// # Errors
-///
-/// Another type, or what `T` refuses.
 pub fn text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -107,10 +102,6 @@ where
 }
 
 /// [`text`] for a field that may be missing; `null` is refused.
-///
-/// # Errors
-///
-/// As [`text`].
 pub fn optional_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -120,48 +111,28 @@ where
 }
 
 /// Reads units. A whole number may be written with a point or an exponent, see [`whole_number`].
-///
-/// # Errors
-///
-/// Another type, or a number out of range.
 pub fn units<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Units, D::Error> {
     deserializer.deserialize_any(UnitsVisitor)
 }
 
 /// Reads limits by metric; `null` stands for none.
-///
-/// # Errors
-///
-/// Another type, or what [`Limits`] refuses.
 pub fn limits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Metric, Limits>, D::Error> {
     let expected = r#"an object of limits by metric, as {"requests": 5000} or {"requests": ["600/hour", "5000/day"]}"#;
     deserializer.deserialize_option(OrNull(ObjectOf(expected, PhantomData))).map(Option::unwrap_or_default)
 }
 
 /// Reads thresholds; `null` stands for those that hold without any.
-///
-/// # Errors
-///
-/// Another type, or what [`Percent`] refuses.
 pub fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Percent>>, D::Error> {
     let expected = "a list of whole percentages, 1 to 1000, as [80, 100]";
     deserializer.deserialize_option(OrNull(ListOf(expected, PhantomData)))
 }
 
 /// Reads metrics; `null` stands for all of them.
-///
-/// # Errors
-///
-/// Another type, or what [`Metric`] refuses.
 pub fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Metric>>, D::Error> {
     deserializer.deserialize_option(OrNull(ListOf(r#"a list of metrics, as ["requests"]"#, PhantomData)))
 }
 
 /// Reads headers by name; `null` is refused.
-///
-/// # Errors
-///
-/// Another type.
 pub fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExtraHeaders>, D::Error> {
     let expected = r#"an object of headers by name, as {"authorization": "Bearer 123"}"#;
     deserializer.deserialize_map(ObjectOf(expected, PhantomData)).map(Some)

@@ -35,7 +35,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct CheckService {
     config: CheckConfig,
     lookup: SettingsLookup,
-    /// In the order of their numbers.
     partitions: Vec<PartitionChecks>,
     /// The connections of the first so many partitions are watched; the others share them.
     servers: usize,
@@ -51,7 +50,6 @@ struct PartitionChecks {
     is_reachable: AtomicBool,
 }
 
-/// How a check was decided.
 #[derive(Debug)]
 pub enum CheckOutcome {
     /// By the subject's limits.

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-/// The permits of a number of connections.
 #[derive(Debug)]
 pub struct ConnectionLimit {
     permits: Arc<Semaphore>,
@@ -35,7 +34,6 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    /// So many connections at once.
     pub fn new(connections_max: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(connections_max)), idle: Arc::default() }
     }

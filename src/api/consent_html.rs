@@ -58,7 +58,6 @@ pub(super) enum HtmlState {
 }
 
 impl HtmlState {
-    /// Every state.
     #[cfg(test)]
     const ALL: [Self; 9] = [
         Self::Confirm,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use super::body::{self, Json};
 use super::path::{ContactPath, SubjectPath};
 use super::problem::Problem;
 use super::state::ApiState;
+use super::subjects::answer;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::AddContactError;
 use crate::contacts::state::FilterChange;
@@ -72,7 +73,7 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let (stored, now) = api.verification.list(&subject).await?;
     let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
-    Ok(answer(StatusCode::OK, &json!({"contacts": contacts})))
+    Ok(answer(&json!({"contacts": contacts})))
 }
 
 /// `POST /v1/subjects/{id}/contacts`
@@ -87,7 +88,7 @@ pub(super) async fn add(
     if let Some(secret) = generated {
         added["secret"] = secret.reveal().into();
     }
-    Ok(answer(StatusCode::ACCEPTED, &added))
+    Ok((StatusCode::ACCEPTED, answer(&added)).into_response())
 }
 
 /// `PUT /v1/subjects/{id}/contacts/{contact}`
@@ -102,7 +103,7 @@ pub(super) async fn replace(
         array.set_filter(&contact, &change);
     };
     let (changed, now) = api.verification.change(&subject, &contact, set).await?;
-    Ok(answer(StatusCode::OK, &masked(&changed, now)))
+    Ok(answer(&masked(&changed, now)))
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/enable`
@@ -113,7 +114,7 @@ pub(super) async fn enable(
     let enable = |array: &mut ContactArray| drop(array.enable(&contact));
     let (enabled, now) = api.verification.change(&subject, &contact, enable).await?;
     tracing::info!(%subject, %contact, "contact is enabled");
-    Ok(answer(StatusCode::OK, &masked(&enabled, now)))
+    Ok(answer(&masked(&enabled, now)))
 }
 
 fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
@@ -150,13 +151,7 @@ pub(super) async fn verify(
         return Err(Problem::bad_request("code: must be six digits"));
     }
     api.verification.verify(&subject, &contact, code).await?;
-    Ok(answer(StatusCode::OK, &json!({"id": contact, "verified": true})))
-}
-
-/// No cache on the way may keep contacts, or a generated secret, which is shown here and nowhere else.
-fn answer(status: StatusCode, body: &Value) -> Response {
-    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    (status, headers, body.to_string()).into_response()
+    Ok(answer(&json!({"id": contact, "verified": true})))
 }
 
 /// The contact as it is listed: all of it, with its secret masked.

@@ -19,7 +19,6 @@ use crate::views::deliveries::{self, ActionResultView, DeliveriesCursor, behind_
 use crate::views::explain::Audience;
 use crate::views::{DeliveryDetailView, DeliveryFilter};
 
-/// The query of a list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeliveriesQuery {

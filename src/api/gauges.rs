@@ -16,28 +16,14 @@ use super::ready::Readiness;
 /// A scrape must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads gauges from Redis.
-#[derive(Debug)]
-pub struct Gauges {
-    partitions: Partitions,
-}
-
-impl Gauges {
-    /// Gauges of these partitions.
-    pub const fn new(partitions: Partitions) -> Self {
-        Self { partitions }
-    }
-
-    /// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is
-    /// 0.
-    pub async fn refresh(&self, readiness: &Readiness) {
-        let ready = readiness.check().await.is_ok();
-        gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });
-        let mut readings: JoinSet<()> = self.partitions.iter().cloned().map(read).collect();
-        let all = async { while readings.join_next().await.is_some() {} };
-        if tokio::time::timeout(TIMEOUT, all).await.is_err() {
-            tracing::debug!("Redis did not answer in time: gauges keep their last values");
-        }
+/// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is 0.
+pub(super) async fn refresh(partitions: &Partitions, readiness: &Readiness) {
+    let ready = readiness.check().await.is_ok();
+    gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });
+    let mut readings: JoinSet<()> = partitions.iter().cloned().map(read).collect();
+    let all = async { while readings.join_next().await.is_some() {} };
+    if tokio::time::timeout(TIMEOUT, all).await.is_err() {
+        tracing::debug!("Redis did not answer in time: gauges keep their last values");
     }
 }
 

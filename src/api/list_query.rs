@@ -10,12 +10,9 @@ use serde::Deserialize;
 use super::path::{self, Query};
 use super::problem::Problem;
 
-/// How many things are listed where the caller does not say.
 const LIMIT_DEFAULT: usize = 100;
-/// How many are listed at most.
 const LIMIT_MAX: usize = 1000;
 
-/// The query of a list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
@@ -28,11 +25,9 @@ struct ListQuery {
 pub(super) struct ListRequest<C> {
     /// The `next` of the part before; `None` for the beginning.
     pub(super) after: Option<C>,
-    /// How many things it may hold.
     pub(super) limit: usize,
 }
 
-/// How many things are asked for.
 #[derive(Debug)]
 pub(super) struct ListLimit(pub(super) usize);
 
@@ -42,7 +37,6 @@ impl Default for ListLimit {
     }
 }
 
-/// The text is no such number.
 #[derive(Debug, thiserror::Error)]
 #[error("must be a whole number, 1 to {LIMIT_MAX}")]
 pub(super) struct ListLimitError;

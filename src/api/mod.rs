@@ -5,53 +5,39 @@
 //! `verification` and `views`. Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them;
 //! [`server`], the limits on connections; [`ready`], what readiness means.
 
-use std::sync::Arc;
-
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-
-pub mod body;
+pub(crate) mod body;
 mod check;
-pub mod check_service;
-pub mod config;
-pub mod connection_limit;
+pub(crate) mod check_service;
+pub(crate) mod config;
+pub(crate) mod connection_limit;
 mod consent_html;
 mod consent_links;
 mod contacts;
 mod deliveries;
-pub mod gauges;
+mod gauges;
 mod list_query;
 mod mutes;
 pub mod openapi;
 
 mod path;
-pub mod plan_reload;
+pub(crate) mod plan_reload;
 mod probes;
-pub mod problem;
-pub mod rate_limit_headers;
-pub mod ready;
-pub mod recorder;
+pub(crate) mod problem;
+pub(crate) mod rate_limit_headers;
+pub(crate) mod ready;
+pub(crate) mod recorder;
 mod reload;
 pub mod routes;
 pub mod server;
-pub mod state;
+pub(crate) mod state;
 mod subject_body;
 mod subjects;
 pub mod timeouts;
-pub mod token;
+pub(crate) mod token;
 mod top;
-pub mod top_cache;
+pub(crate) mod top_cache;
 
-pub use check_service::CheckService;
-pub use gauges::Gauges;
-pub use problem::Problem;
-pub use ready::Readiness;
-pub use state::ApiState;
-pub use token::Token;
-
-use server::ServerLimits;
-
-/// Serves the routes on a listener that is bound already, until stopped.
-pub async fn serve(state: Arc<ApiState>, listener: TcpListener, stop: CancellationToken) {
-    server::serve(routes::routes(state), listener, ServerLimits::DAEMON, stop).await;
-}
+pub(crate) use check_service::CheckService;
+pub(crate) use ready::Readiness;
+pub(crate) use state::ApiState;
+pub(crate) use token::Token;

@@ -30,7 +30,6 @@ pub(super) struct MuteBody {
     reason: Option<String>,
 }
 
-/// The query of a subject's mute.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MuteQuery {

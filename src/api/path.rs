@@ -30,7 +30,6 @@ pub(super) struct ContactPath(pub(super) Subject, pub(super) ContactId);
 #[derive(Debug)]
 pub(super) struct DeliveryPath(pub(super) DeliveryId);
 
-/// The query.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -96,10 +95,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 }
 
 /// A parameter of the query, where it is given.
-///
-/// # Errors
-///
-/// 400, which names the parameter and says what it takes.
 pub(super) fn parameter<T: FromStr<Err: Display>>(name: &str, given: Option<&str>) -> Result<Option<T>, Problem> {
     let parsed = given.map(str::parse).transpose();
     parsed.map_err(|error| Problem::bad_request(format!("{name}: {error}")))

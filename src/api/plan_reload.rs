@@ -2,15 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What reads the plans again.
-pub trait PlanReload: std::fmt::Debug + Send + Sync {
-    /// Reads the configuration, and puts its plans into effect. Reads files, so it blocks.
-    ///
-    /// # Errors
-    ///
-    /// The configuration is refused; the plans before stay in effect.
-    fn reload(&self) -> Result<ReloadedPlans, ReloadError>;
-}
+/// Reads the configuration, and puts its plans into effect. Reads files, so it blocks. Where the configuration is
+/// refused, the plans before stay in effect.
+pub type ReloadPlans = dyn Fn() -> Result<ReloadedPlans, ReloadError> + Send + Sync;
 
 /// Plans that are in effect from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

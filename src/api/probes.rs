@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use super::gauges;
 use super::state::ApiState;
 
 /// The version of the Prometheus text format.
@@ -26,6 +27,6 @@ pub(super) async fn readyz(State(api): State<Arc<ApiState>>) -> Response {
 
 /// `GET /metrics`
 pub(super) async fn metrics(State(api): State<Arc<ApiState>>) -> Response {
-    api.gauges.refresh(&api.readiness).await;
+    gauges::refresh(&api.partitions, &api.readiness).await;
     ([(header::CONTENT_TYPE, METRICS_TYPE)], api.recorder.render()).into_response()
 }

@@ -16,7 +16,6 @@ use serde_json::{Map, Value};
 use crate::outbox::OutboxError;
 use crate::wire::{ErrorKind, error_kind};
 
-/// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
 /// The status says all about the kind of the problem.
@@ -105,23 +104,16 @@ impl Problem {
         self
     }
 
-    /// Adds several members.
     #[must_use]
     pub fn members(mut self, members: Map<String, Value>) -> Self {
         self.0.body.members.extend(members);
         self
     }
 
-    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.insert(name, value);
         self
-    }
-
-    /// The status.
-    pub const fn status(&self) -> StatusCode {
-        self.0.status
     }
 }
 

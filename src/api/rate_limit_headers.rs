@@ -12,7 +12,6 @@ const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// The name of the rate's policy. That of a limit is the name of its window.
 pub const RATE: &str = "rate";
 
-/// The two fields.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RateLimitFields {
     /// `RateLimit`: what is left of each limit.

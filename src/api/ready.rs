@@ -20,8 +20,6 @@ pub struct Readiness {
     partitions: Partitions,
 }
 
-/// Why it is not ready.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
     #[error("starting, Redis has not been reached yet")]
@@ -32,7 +30,6 @@ pub enum NotReady {
     Away,
     #[error("Redis is a replica")]
     Replica,
-    /// The server lacks what quotabell needs.
     #[error(transparent)]
     UnsupportedServer(#[from] UnsupportedServer),
 }
@@ -54,10 +51,6 @@ impl Readiness {
     }
 
     /// Whether the daemon is ready now.
-    ///
-    /// # Errors
-    ///
-    /// Why it is not.
     pub async fn check(&self) -> Result<(), NotReady> {
         match self.phase.load(Ordering::Acquire) {
             STARTING => return Err(NotReady::Starting),

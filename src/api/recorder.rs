@@ -3,6 +3,10 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::types::meters::{
+    CHECKS, CONFIGURED_REFUSED, CONTACTS_DISABLED, COUNTED, DRIFT, DUPLICATES, GAP, IDS_FORGOTTEN, REFUSED, RELOADS,
+    RETURNED, TEMPLATE_FAILURES, THROTTLED, UNREADABLE, VERIFICATIONS,
+};
 use crate::types::{Channel, DisableReason, RefusalReason, meters};
 use crate::verification::VerificationEvent;
 
@@ -18,10 +22,6 @@ const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0
 const CHECK_BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
 
 /// Installs the recorder of this process and describes every metric.
-///
-/// # Errors
-///
-/// [`BuildError`] when a recorder is installed already.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(meters::COMMIT_SECONDS.to_owned()), &COMMIT_BUCKETS)?
@@ -41,31 +41,21 @@ fn describe() {
         }
     }
     // A rate over a counter that appears with its first event misses that event: start from zero.
-    counter!(meters::COUNTED).absolute(0);
-    counter!(meters::DUPLICATES).absolute(0);
-    counter!(meters::GAP).absolute(0);
-    counter!(meters::RETURNED).absolute(0);
-    counter!(meters::IDS_FORGOTTEN).absolute(0);
-    counter!(meters::DRIFT).absolute(0);
-    counter!(meters::UNREADABLE).absolute(0);
-    for channel in Channel::SENDING {
-        counter!(meters::THROTTLED, "channel" => channel.as_str()).absolute(0);
-        counter!(meters::TEMPLATE_FAILURES, "channel" => channel.as_str()).absolute(0);
-    }
-    for decision in CheckOutcome::LABELS {
-        counter!(meters::CHECKS, "decision" => decision).absolute(0);
-    }
-    for event in VerificationEvent::ALL {
-        counter!(meters::VERIFICATIONS, "outcome" => event.as_str()).absolute(0);
-    }
-    for reason in DisableReason::ALL {
-        counter!(meters::CONTACTS_DISABLED, "reason" => reason.as_str()).absolute(0);
-        counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).absolute(0);
-    }
-    for outcome in ["applied", "refused"] {
-        counter!(meters::RELOADS, "outcome" => outcome).absolute(0);
-    }
-    for reason in RefusalReason::ALL {
-        counter!(meters::REFUSED, "reason" => reason.as_str()).absolute(0);
+    let without_label = [COUNTED, DUPLICATES, GAP, RETURNED, IDS_FORGOTTEN, DRIFT, UNREADABLE];
+    without_label.into_iter().for_each(|name| counter!(name).absolute(0));
+    let channels = Channel::SENDING.map(Channel::as_str);
+    let reasons = DisableReason::ALL.map(DisableReason::as_str);
+    let labelled: [(&str, &str, &[&'static str]); 8] = [
+        (THROTTLED, "channel", &channels),
+        (TEMPLATE_FAILURES, "channel", &channels),
+        (CHECKS, "decision", &CheckOutcome::LABELS),
+        (VERIFICATIONS, "outcome", &VerificationEvent::ALL.map(VerificationEvent::as_str)),
+        (CONTACTS_DISABLED, "reason", &reasons),
+        (CONFIGURED_REFUSED, "reason", &reasons),
+        (RELOADS, "outcome", &["applied", "refused"]),
+        (REFUSED, "reason", &RefusalReason::ALL.map(RefusalReason::as_str)),
+    ];
+    for (name, label, values) in labelled {
+        values.iter().for_each(|value| counter!(name, label => *value).absolute(0));
     }
 }

@@ -13,8 +13,8 @@ use super::subjects::answer;
 
 /// `POST /v1/reload`
 pub(super) async fn reload(State(api): State<Arc<ApiState>>) -> Result<Response, Problem> {
-    let plans = Arc::clone(&api.plans);
-    let reloaded = tokio::task::spawn_blocking(move || plans.reload()).await;
+    let reload_plans = Arc::clone(&api.reload_plans);
+    let reloaded = tokio::task::spawn_blocking(move || reload_plans()).await;
     let reloaded = reloaded.unwrap_or_else(|error| Err(ReloadError(error.to_string())));
     match reloaded {
         Ok(plans) => Ok(answer(&plans)),

@@ -128,7 +128,7 @@ fn router<'a>(routes: impl IntoIterator<Item = &'a Route>, api: Arc<ApiState>) -
 }
 
 /// The state of the middleware that checks the token.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Authorization {
     api: Arc<ApiState>,
     access: Access,

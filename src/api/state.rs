@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::check_service::CheckService;
-use super::gauges::Gauges;
-use super::plan_reload::PlanReload;
+use super::plan_reload::ReloadPlans;
 use super::ready::Readiness;
 use super::token::Token;
 use super::top_cache::TopCache;
@@ -15,22 +14,14 @@ use crate::verification::VerificationService;
 use crate::views::explain::Explainer;
 use crate::wire::Partitions;
 
-/// What the handlers share.
-#[derive(Debug)]
 pub struct ApiState {
-    /// Whether the daemon is ready.
     pub readiness: Arc<Readiness>,
-    /// Gauges that are read from Redis at each scrape.
-    pub gauges: Gauges,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// The token that callers need, where the operator has set one.
     pub token: Option<Token>,
-    /// Reads the plans again.
-    pub plans: Arc<dyn PlanReload>,
-    /// Decides checks.
+    pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
-    /// What the routes that read subjects and counters need.
     pub reads: ReadState,
     /// Redis, for the other routes.
     pub partitions: Partitions,
@@ -42,17 +33,14 @@ pub struct ApiState {
     pub verification: Arc<VerificationService>,
 }
 
-/// What the routes that read subjects and counters need.
 #[derive(Debug)]
 pub struct ReadState {
     /// Redis, on connections for these reads alone: a long list never delays a delivery.
     pub partitions: Partitions,
-    /// The plans in effect.
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
     /// How many days of history are kept.
     pub history_days: u32,
-    /// The rankings that were read lately.
     pub top: TopCache,
 }

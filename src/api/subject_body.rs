@@ -27,10 +27,6 @@ pub(super) struct SubjectBody {
 
 impl SubjectBody {
     /// The settings, if they are legal.
-    ///
-    /// # Errors
-    ///
-    /// 400, which names the field and what is allowed.
     pub(super) fn judge(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
         let Self { plan, timezone, billing_day, limits, thresholds, locale } = self;
         if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {

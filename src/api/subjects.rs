@@ -101,7 +101,6 @@ pub(super) async fn erase(
     Ok(answer(&erased))
 }
 
-/// The query of `usage`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UsageQuery {
@@ -126,7 +125,6 @@ pub(super) async fn usage(
     Ok(answer(&within(CALL_TIMEOUT, read).await?))
 }
 
-/// The query of `history`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
@@ -178,7 +176,7 @@ pub(super) async fn alerts(
     Ok(answer(&json!({"alerts": alerts, "next": next.map(|next| next.to_string())})))
 }
 
-/// No cache on the way may keep addresses, or counts that change with each event.
+/// No cache on the way may keep addresses, a generated secret, or counts that change with each event.
 pub(super) fn answer(view: &impl Serialize) -> Response {
     let text = serde_json::to_vec(view).expect("a view is strings, numbers and lists");
     ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()

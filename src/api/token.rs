@@ -23,13 +23,8 @@ const BYTES_ADVISED: usize = 16;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     digest: [u8; 32],
-    strength: TokenStrength,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenStrength {
-    Guessable,
-    Sufficient,
+    /// Whether it is so short that it can be guessed through the network.
+    is_guessable: bool,
 }
 
 impl fmt::Debug for Token {
@@ -39,7 +34,6 @@ impl fmt::Debug for Token {
 }
 
 /// What is wrong with the token. Never contains any part of it.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("read http.token_file {}", .path.display())]
@@ -68,25 +62,16 @@ pub enum TokenCheck {
     Missing,
     /// It is another token, another scheme, or there are several.
     Invalid,
-    /// It is the token.
     Valid,
 }
 
 impl Token {
     /// The token of the section, if it has one. Reads the file that the section names.
-    ///
-    /// # Errors
-    ///
-    /// A file that can't be read, or text that can't be sent in a header.
     pub fn from_config(config: &HttpConfig) -> Result<Option<Self>, TokenError> {
         Ok(Self::text(config)?.map(|text| Self::new(text.reveal())))
     }
 
     /// The token itself, for a caller of the API that is of the same configuration.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::from_config`].
     pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
         let (text, origin, setting) = match (&config.token_file, &config.token) {
             (Some(path), _) => {
@@ -101,17 +86,14 @@ impl Token {
     }
 
     fn new(text: &str) -> Self {
-        let strength = if text.len() < BYTES_ADVISED { TokenStrength::Guessable } else { TokenStrength::Sufficient };
-        Self { digest: digest(text.as_bytes()), strength }
+        Self { digest: digest(text.as_bytes()), is_guessable: text.len() < BYTES_ADVISED }
     }
 
     /// What to tell the operator about a token that is allowed but weak.
     pub fn warning(&self) -> Option<String> {
-        let guessable = self.strength == TokenStrength::Guessable;
-        guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
+        self.is_guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
 
-    /// Checks the `Authorization` of a request.
     pub fn check(&self, headers: &HeaderMap) -> TokenCheck {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {

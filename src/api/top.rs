@@ -20,7 +20,6 @@ use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 /// A ranking of a million subjects by percent takes some seconds, and callers wait for one another.
 const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The query.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TopQuery {

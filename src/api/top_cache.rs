@@ -9,10 +9,8 @@ use tokio::sync::Mutex;
 use crate::views::TopView;
 use crate::views::top::TopRequest;
 
-/// How long a ranking is kept.
 const RANKING_TTL: Duration = Duration::from_secs(10);
 
-/// The rankings that were read lately.
 #[derive(Debug, Default)]
 pub struct TopCache {
     read: Mutex<Vec<CachedTop>>,
@@ -27,10 +25,6 @@ struct CachedTop {
 
 impl TopCache {
     /// The ranking, from those that were read lately or by `read`. While one is read, other callers wait.
-    ///
-    /// # Errors
-    ///
-    /// What `read` returns.
     pub async fn get_or_read<E>(
         &self,
         request: &TopRequest,

@@ -8,18 +8,15 @@ use tokio::sync::OnceCell;
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::state::ReadState;
 use crate::api::top_cache::TopCache;
-use crate::api::{ApiState, CheckService, Gauges, Readiness, Token};
+use crate::api::{ApiState, CheckService, Readiness, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::outbox::NewDeliveries;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::verification::VerificationService;
-use crate::views::explain::Explainer;
 use crate::wire::{Partitions, RedisEndpoint};
 
-/// The parts of one daemon.
-#[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
     pub(super) plans: Plans,
@@ -38,23 +35,13 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Builds the parts, and logs what is legal but unwise.
-    ///
-    /// # Errors
-    ///
-    /// A setting that the part refuses: a template, a plan, a URL, a token.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
-        for warning in config.warnings() {
-            tracing::warn!("{warning}");
-        }
-        for warning in channels.warnings() {
-            tracing::warn!("{warning}");
-        }
-        let plans = Plans::new(&config.plans, &config.default_plan)?;
+        config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        channels.warnings().for_each(|warning| tracing::warn!("{warning}"));
+        let plans = config.plans()?;
         let token = config.token()?;
-        if let Some(warning) = token.as_ref().and_then(Token::warning) {
-            tracing::warn!("{warning}");
-        }
+        token.iter().filter_map(Token::warning).for_each(|warning| tracing::warn!("{warning}"));
         let endpoint = config.endpoint()?;
         let keys = config.keys();
         // Clients connect when they are first used; each of these has connections of its own.
@@ -71,6 +58,7 @@ impl<'a> Parts<'a> {
         let check_changes = ChangeFeed::default();
         let reloader = Arc::new(PlanReloader::new(read, config, plans.clone()));
         reloader.tell(check_changes.clone());
+        let for_api = Arc::clone(&reloader);
         let checks = CheckService::new(
             config.check.clone(),
             &connect()?,
@@ -86,23 +74,13 @@ impl<'a> Parts<'a> {
         };
         let api = Arc::new(ApiState {
             readiness: Arc::new(Readiness::new(partitions.clone())),
-            gauges: Gauges::new(partitions.clone()),
             recorder,
             token,
-            plans: reloader.clone(),
+            reload_plans: Arc::new(move || for_api.reload()),
             checks: Arc::new(checks),
             reads,
             partitions: partitions.clone(),
-            explainer: Explainer {
-                partitions: partitions.clone(),
-                channels: Arc::clone(&channels),
-                fallback: config.fallback.contacts.clone(),
-                operator: config.operator.contacts.clone(),
-                give_up_after: config.retry.give_up_after,
-                jump: config.alerts.jump,
-                plans: plans.clone(),
-                late_max: config.stream.late_max,
-            },
+            explainer: config.explainer(&partitions, Arc::clone(&channels), plans.clone()),
             new_deliveries: new_deliveries.clone(),
             verification: Arc::clone(&verification),
         });

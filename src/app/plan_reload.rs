@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use metrics::{counter, gauge};
 use tokio::signal::unix::Signal;
 
-use crate::api::plan_reload::{PlanReload, ReloadError, ReloadedPlans};
+use crate::api::plan_reload::{ReloadError, ReloadedPlans};
 use crate::config::Config;
 use crate::subjects::Plans;
 use crate::subjects::watch::ChangeFeed;
@@ -17,7 +17,6 @@ use crate::types::meters;
 /// Reads the configuration as it stands now.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
-/// Reads the plans again.
 pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,
@@ -48,33 +47,8 @@ impl PlanReloader {
         }
     }
 
-    fn take_over(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
-        let plans = Plans::new(&config.plans, &config.default_plan).map_err(|error| refused(&error.into()))?;
-        let mut last = lock(&self.config);
-        if !last.is_same_but_for_plans(&config) {
-            tracing::warn!("settings beside the plans have changed too: they take effect at the next start");
-        }
-        let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
-        self.plans.replace(&plans);
-        *last = config;
-        drop(last);
-        lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
-        if before != fingerprint {
-            show(&before, 0.0);
-            show(&fingerprint, 1.0);
-        }
-        Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
-    }
-}
-
-impl std::fmt::Debug for PlanReloader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlanReloader").field("plans", &self.plans).finish_non_exhaustive()
-    }
-}
-
-impl PlanReload for PlanReloader {
-    fn reload(&self) -> Result<ReloadedPlans, ReloadError> {
+    /// Reads the plans again, and tells the log how that ended. Reads files, so it blocks.
+    pub(super) fn reload(&self) -> Result<ReloadedPlans, ReloadError> {
         let reloaded = (self.read)().map_err(|error| refused(&error)).and_then(|config| self.take_over(config));
         match &reloaded {
             Ok(ReloadedPlans { fingerprint, changed }) => {
@@ -90,6 +64,24 @@ impl PlanReload for PlanReloader {
             }
         }
         reloaded
+    }
+
+    fn take_over(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
+        let plans = config.plans().map_err(|error| refused(&error.into()))?;
+        let mut last = lock(&self.config);
+        if !last.is_same_but_for_plans(&config) {
+            tracing::warn!("settings beside the plans have changed too: they take effect at the next start");
+        }
+        let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
+        self.plans.replace(&plans);
+        *last = config;
+        drop(last);
+        lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
+        if before != fingerprint {
+            show(&before, 0.0);
+            show(&fingerprint, 1.0);
+        }
+        Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
     }
 }
 

@@ -1,14 +1,14 @@
 //! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
 
+use std::fmt;
 use std::time::Instant;
 
-use crate::config::Config;
+use super::parts::Parts;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
 use crate::migration;
-use crate::subjects::Plans;
 use crate::types::text::quantity;
-use crate::types::{Instance, Keys, LOG_INTERVAL, LogLimiter};
+use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
@@ -18,57 +18,46 @@ use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoi
 pub const NO_DATABASE_HINT: &str =
     "a server has 16 databases unless its setting `databases` says otherwise: end redis.url with a number, /0 to /15";
 
-/// Waits for Redis at start, and judges what is there.
-#[derive(Debug)]
-pub struct RedisStartup<'a> {
-    /// The configuration.
-    pub config: &'a Config,
-    /// The plans.
-    pub plans: &'a Plans,
-    /// Where Redis is.
-    pub endpoint: &'a RedisEndpoint,
-    /// The partitions, on the shared connections.
-    pub partitions: &'a Partitions,
-}
-
 /// A failure that waiting can't mend, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct StartupError {
-    /// What is wrong.
     pub problem: String,
-    /// What to do.
     pub hint: String,
 }
 
+impl StartupError {
+    pub(super) fn new(problem: impl fmt::Display, hint: impl fmt::Display) -> Self {
+        Self { problem: problem.to_string(), hint: hint.to_string() }
+    }
+}
+
 enum StartFailure {
-    /// Try again.
     Transient(String),
-    /// Give up.
     Permanent(StartupError),
 }
 
-impl RedisStartup<'_> {
+impl Parts<'_> {
     /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
-    ///
-    /// # Errors
-    ///
-    /// What waiting can't mend.
-    pub async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
-        let endpoint = self.endpoint;
-        let settings = commit_settings(self.config, self.plans);
+    pub(super) async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
+        let stream = &self.config.stream;
+        let settings = CommitSettings { trim: stream.trim, partitions: stream.partitions, plans: self.plans.clone() };
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         let logs = LogLimiter::new(LOG_INTERVAL);
         loop {
             match self.examine(&settings).await {
                 Ok(servers) => {
-                    warn_about(&servers);
+                    if servers.iter().any(|server| !server.aof_enabled) {
+                        tracing::warn!(
+                            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
+                        );
+                    }
                     return Ok(settings);
                 }
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
                     if logs.admit(reason.clone(), Instant::now()).is_some() {
-                        tracing::warn!(redis = %endpoint, reason, "waiting for Redis");
+                        tracing::warn!(redis = %self.endpoint, reason, "waiting for Redis");
                     }
                     tokio::time::sleep(retries.next_delay()).await;
                 }
@@ -80,9 +69,9 @@ impl RedisStartup<'_> {
         let infos = self.examine_servers().await?;
         let first = &self.partitions.first().keys;
         let reading = || format!("read {}", first.checkpoint());
-        let stored = probe::stored_partitions(self.partitions).await;
+        let stored = probe::stored_partitions(&self.partitions).await;
         let stored = stored.map_err(|error| self.failure_of(&error, &reading()))?;
-        compare(self.partitions, &stored).map_err(StartFailure::Permanent)?;
+        compare(&self.partitions, &stored).map_err(StartFailure::Permanent)?;
         let differs = |stored: &StoredCheckpoint| {
             stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
         };
@@ -147,7 +136,7 @@ impl RedisStartup<'_> {
                 InspectError::Redis(source) => self.failure_of(source, &error),
                 _ => permanent(&error, error.hint()),
             })?;
-            fit(&info, self.endpoint).map_err(StartFailure::Permanent)?;
+            fit(&info, &self.endpoint).map_err(StartFailure::Permanent)?;
             match info.readiness() {
                 ServerReadiness::Ready => infos.push(info),
                 other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),
@@ -157,12 +146,12 @@ impl RedisStartup<'_> {
     }
 
     /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
-    fn failure_of(&self, source: &redis::RedisError, whole: &dyn std::fmt::Display) -> StartFailure {
+    fn failure_of(&self, source: &redis::RedisError, whole: &dyn fmt::Display) -> StartFailure {
         if error_kind(source).is_transient() {
             return StartFailure::Transient(source.to_string());
         }
         if let Some(error) = DeploymentError::of(source) {
-            return permanent(&format!("{}: {error}", self.endpoint), error.hint());
+            return permanent(format_args!("{}: {error}", self.endpoint), error.hint());
         }
         let hint = match error_kind(source) {
             ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
@@ -172,40 +161,31 @@ impl RedisStartup<'_> {
             ErrorKind::Database => {
                 let problem =
                     format!("{whole} ({}): the server has no database {}: {source}", self.endpoint, self.endpoint.db());
-                return permanent(&problem, NO_DATABASE_HINT);
+                return permanent(problem, NO_DATABASE_HINT);
             }
             ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
             _ => "docs/operations.md says which servers are supported",
         };
-        permanent(&format!("{whole} ({}): {source}", self.endpoint), hint)
+        permanent(format_args!("{whole} ({}): {source}", self.endpoint), hint)
     }
 }
 
 /// Whether this server will do at all, where the endpoint says so.
-///
-/// # Errors
-///
-/// Why waiting can't help, and what can.
 pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
-    info.judge().map_err(|unfit| StartupError { problem: unfit.to_string(), hint: unfit.hint().to_owned() })?;
+    info.judge().map_err(|unfit| StartupError::new(&unfit, unfit.hint()))?;
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
-        return Err(StartupError {
-            problem: format!("the server at {endpoint} is a node of a cluster"),
-            hint: "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes"
-                .to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("the server at {endpoint} is a node of a cluster"),
+            "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes",
+        ));
     }
     Ok(())
 }
 
 /// A daemon with another layout or another number of partitions must not touch what is stored.
-///
-/// # Errors
-///
-/// What differs, and what to do about it.
 pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
-        compare_one(keys, stored)?;
+        compare_one(&keys.checkpoint(), stored)?;
     }
     compare_count(partitions, stored)
 }
@@ -223,7 +203,15 @@ pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Resu
     let mut differing = differing.filter(|(_, begun)| *begun != count);
     let other = stored.others.as_ref().map(|OtherPartitions { checkpoint, count }| (checkpoint.clone(), *count));
     match differing.next().or(other) {
-        Some((checkpoint, begun)) => Err(other_count(&checkpoint, begun, count)),
+        Some((checkpoint, begun)) => Err(StartupError::new(
+            format_args!(
+                "{checkpoint} counts {}, stream.partitions is {count}",
+                quantity(begun, "partition", "partitions")
+            ),
+            format_args!(
+                "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
+            ),
+        )),
         None => Ok(()),
     }
 }
@@ -239,65 +227,36 @@ pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     })
 }
 
-fn compare_one(keys: &Keys, stored: &StoredCheckpoint) -> Result<(), StartupError> {
+fn compare_one(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), StartupError> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
-        return Err(StartupError {
-            problem: format!("{key} is a {found}, it is to be a {wanted}"),
-            hint:
-                "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key"
-                    .to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("{key} is a {found}, it is to be a {wanted}"),
+            "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key",
+        ));
     }
     if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
-        return Err(StartupError {
-            problem: format!("{} was written in format {format}, this quotabell knows {FORMAT}", keys.checkpoint()),
-            hint: "run the version of quotabell that wrote it, or a newer one".to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("{checkpoint} was written in format {format}, this quotabell knows {FORMAT}"),
+            "run the version of quotabell that wrote it, or a newer one",
+        ));
     }
     if let Some(moved_to) = &stored.moved_to {
-        return Err(StartupError {
-            problem: format!("{} says that everything was moved to {moved_to}", keys.checkpoint()),
-            hint: format!(
-                "start the daemon there. If that move was given up, HDEL {} moved_to lets it go on here, without what was counted there",
-                keys.checkpoint()
+        return Err(StartupError::new(
+            format_args!("{checkpoint} says that everything was moved to {moved_to}"),
+            format_args!(
+                "start the daemon there. If that move was given up, HDEL {checkpoint} moved_to lets it go on here, without what was counted there"
             ),
-        });
+        ));
     }
     if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
-        return Err(StartupError {
-            problem: format!("the migration to {} is not complete", keys.checkpoint()),
-            hint: "run quotabell migrate again: it goes on where it was".to_owned(),
-        });
+        return Err(StartupError::new(
+            format_args!("the migration to {checkpoint} is not complete"),
+            "run quotabell migrate again: it goes on where it was",
+        ));
     }
     Ok(())
 }
 
-fn other_count(checkpoint: &str, begun: u32, count: u32) -> StartupError {
-    StartupError {
-        problem: format!(
-            "{checkpoint} counts {}, stream.partitions is {count}",
-            quantity(begun, "partition", "partitions")
-        ),
-        hint: format!(
-            "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
-        ),
-    }
-}
-
-/// Says what is allowed but unwise about the servers, once it is certain that they are the ones to work with.
-fn warn_about(servers: &[ServerInfo]) {
-    if servers.iter().any(|server| !server.aof_enabled) {
-        tracing::warn!(
-            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
-        );
-    }
-}
-
-/// What every commit of this configuration has in common.
-pub fn commit_settings(config: &Config, plans: &Plans) -> CommitSettings {
-    CommitSettings { trim: config.stream.trim, partitions: config.stream.partitions, plans: plans.clone() }
-}
-
-fn permanent(problem: &(impl std::fmt::Display + ?Sized), hint: &str) -> StartFailure {
-    StartFailure::Permanent(StartupError { problem: problem.to_string(), hint: hint.to_owned() })
+fn permanent(problem: impl fmt::Display, hint: &str) -> StartFailure {
+    StartFailure::Permanent(StartupError::new(problem, hint))
 }

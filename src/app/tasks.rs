@@ -24,14 +24,12 @@ pub(super) struct Tasks {
     work: usize,
 }
 
-/// The HTTP server.
 pub(super) const HTTP: &str = "http";
 
 /// Tasks that serve the others and are ended after them.
 const SERVICES: [&str; 4] = [HTTP, "upkeep", "checks", "reload"];
 
 impl Tasks {
-    /// Spawns a task and tracks it.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         if !SERVICES.contains(&name) {
             self.work += 1;
@@ -40,6 +38,18 @@ impl Tasks {
             task.await;
             name
         });
+    }
+
+    /// Spawns a loop that runs until stopped, and is started again whenever it ended with an error.
+    pub(super) fn spawn_restarted<F>(
+        &mut self,
+        name: &'static str,
+        stop: &CancellationToken,
+        run: impl FnMut(CancellationToken) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<(), OutboxError>> + Send + 'static,
+    {
+        self.spawn(name, restart_on_error(name, stop.clone(), run));
     }
 
     /// Waits for a task that ends although the daemon was not told to stop, and returns its name. A panic has been
@@ -76,8 +86,7 @@ impl Tasks {
     }
 }
 
-/// Runs a loop until stopped, and starts it again whenever it ended with an error.
-pub(super) async fn restart_on_error<F>(stop: CancellationToken, name: &'static str, mut run: impl FnMut() -> F)
+async fn restart_on_error<F>(name: &'static str, stop: CancellationToken, mut run: impl FnMut(CancellationToken) -> F)
 where
     F: Future<Output = Result<(), OutboxError>>,
 {
@@ -85,7 +94,7 @@ where
     let logs = LogLimiter::new(LOG_INTERVAL);
     while !stop.is_cancelled() {
         let begun = Instant::now();
-        match run().await {
+        match run(stop.clone()).await {
             Ok(()) => return,
             Err(error) => {
                 if begun.elapsed() > STABLE_AFTER {

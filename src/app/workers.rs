@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Parts;
-use super::tasks::{Tasks, restart_on_error};
+use super::tasks::Tasks;
 use crate::channels::Caps;
 use crate::contacts::resolver::ContactResolver;
 use crate::events::worker::EventWorkerParts;
@@ -20,10 +20,10 @@ use crate::outbox::{
     Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
+use crate::types::Keys;
 use crate::wire::Partition;
 use crate::wire::endpoint::Deployment;
 
-/// What the workers have in common.
 pub(super) struct Workers<'a> {
     pub(super) parts: &'a Parts<'a>,
     pub(super) settings: CommitSettings,
@@ -37,10 +37,6 @@ pub(super) struct Workers<'a> {
 
 impl Workers<'_> {
     /// Spawns every worker.
-    ///
-    /// # Errors
-    ///
-    /// When a client can't be built, or this machine has no name.
     pub(super) fn spawn(self, tasks: &mut Tasks) -> anyhow::Result<()> {
         let Self { parts, stop, serving, .. } = self;
         let partitions: Vec<&Partition> = parts.partitions.iter().collect();
@@ -77,16 +73,14 @@ impl Workers<'_> {
         for (partition, changes) in partitions.into_iter().zip(feeds) {
             let new_alerts = Arc::new(Notify::new());
             let lease = PartitionLease::new(&partition.keys, &name, membership.assigned(partition.number()));
-            self.spawn_counting(tasks, CountingParts { partition, lease, new_alerts: &new_alerts, changes })?;
+            self.spawn_counting(tasks, &partition.keys, lease, changes, &new_alerts)?;
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));
         if let Some(daily) = parts.config.operator.daily() {
             let (partitions, new_deliveries) = (parts.partitions.clone(), parts.new_deliveries.clone());
             let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };
-            let token = stop.clone();
-            let digests = restart_on_error(stop.clone(), "digest", move || digests.clone().run(token.clone()));
-            tasks.spawn("digest", digests);
+            tasks.spawn_restarted("digest", stop, move |stop| digests.clone().run(stop));
         }
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
         let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
@@ -95,9 +89,15 @@ impl Workers<'_> {
     }
 
     /// Reads the usage stream of a partition and commits.
-    fn spawn_counting(&self, tasks: &mut Tasks, counting: CountingParts<'_>) -> anyhow::Result<()> {
+    fn spawn_counting(
+        &self,
+        tasks: &mut Tasks,
+        keys: &Keys,
+        lease: PartitionLease,
+        changes: ChangeFeed,
+        new_alerts: &Arc<Notify>,
+    ) -> anyhow::Result<()> {
         let Parts { config, plans, endpoint, .. } = self.parts;
-        let CountingParts { partition: Partition { keys, .. }, lease, new_alerts, changes } = counting;
         let partitions = keys.partition().count() as usize;
         let worker = EventWorker::new(EventWorkerParts {
             endpoint: endpoint.clone(),
@@ -130,23 +130,15 @@ impl Workers<'_> {
         let new_deliveries = Arc::clone(self.parts.new_deliveries.of(partition.number()));
         let SharedByOutboxes { contacts, consents, notifier, slots } = shared.clone();
         let jump = self.parts.config.alerts.jump;
-        let fan_out = {
-            let (client, keys, contacts) = (Arc::clone(&client), keys.clone(), Arc::clone(&contacts));
-            let (new_alerts, new_deliveries) = (Arc::clone(new_alerts), Arc::clone(&new_deliveries));
-            move || {
-                FanOutLoop::new(FanOutParts {
-                    jump,
-                    client: Arc::clone(&client),
-                    keys: keys.clone(),
-                    contacts: Arc::clone(&contacts),
-                    new_alerts: Arc::clone(&new_alerts),
-                    new_deliveries: Arc::clone(&new_deliveries),
-                })
-            }
+        let fan_out = FanOutParts {
+            jump,
+            client: Arc::clone(&client),
+            keys: keys.clone(),
+            contacts: Arc::clone(&contacts),
+            new_alerts: Arc::clone(new_alerts),
+            new_deliveries: Arc::clone(&new_deliveries),
         };
-        let token = self.stop.clone();
-        let fan_out = restart_on_error(self.stop.clone(), "fan-out", move || fan_out().run(token.clone()));
-        tasks.spawn("fan-out", fan_out);
+        tasks.spawn_restarted("fan-out", self.stop, move |stop| FanOutLoop::new(fan_out.clone()).run(stop));
 
         let config = self.parts.config.delivery.clone();
         if !config.send {
@@ -157,8 +149,8 @@ impl Workers<'_> {
             return;
         }
         let give_up_after = self.parts.config.retry.give_up_after;
-        let dispatcher = move || {
-            Dispatcher::new(DispatcherParts {
+        tasks.spawn_restarted("dispatcher", self.stop, move |stop| {
+            let dispatcher = Dispatcher::new(DispatcherParts {
                 client: Arc::clone(&client),
                 keys: keys.clone(),
                 contacts: Arc::clone(&contacts),
@@ -170,20 +162,10 @@ impl Workers<'_> {
                 give_up_after,
                 new_deliveries: Arc::clone(&new_deliveries),
                 lease_margin: LEASE_MARGIN,
-            })
-        };
-        let token = self.stop.clone();
-        let dispatcher = restart_on_error(self.stop.clone(), "dispatcher", move || dispatcher().run(token.clone()));
-        tasks.spawn("dispatcher", dispatcher);
+            });
+            dispatcher.run(stop)
+        });
     }
-}
-
-/// What the reader of one partition is made of.
-struct CountingParts<'a> {
-    partition: &'a Partition,
-    lease: PartitionLease,
-    new_alerts: &'a Arc<Notify>,
-    changes: ChangeFeed,
 }
 
 /// What the outboxes of all partitions have in common.

@@ -12,7 +12,6 @@ use crate::types::{Period, Subject, UnixMs};
 use crate::views::alerts::{self, AlertFilter, AlertView};
 use crate::views::short_id;
 
-/// Arguments of `alerts`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Lists alerts of every window, the oldest first. One that was raised again under a higher limit is listed each time. \
@@ -40,12 +39,10 @@ pub struct AlertsArgs {
     /// Only the newest N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Lists alerts, oldest first.
 pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
@@ -60,7 +57,7 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
     let gone = args.period.is_some_and(|period| kept_until(period, config.stream.late_max) <= now);
     let nothing = if gone { "the alerts of that period are no longer kept" } else { "no alerts" };
     let filter = AlertFilter { subject: args.subject, since };
-    let listed = alerts::of_partitions(redis.partitions(), &periods, &filter).await;
+    let listed = alerts::of_partitions(&redis.partitions, &periods, &filter).await;
     let mut listed = redis.explained("read alerts", listed)?;
     if let Some(limit) = args.limit {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));

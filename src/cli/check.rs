@@ -7,13 +7,12 @@ use super::context::CliContext;
 use super::subject_settings;
 use crate::ledger::decision::{CheckResponse, LimitFigures, RateFigures, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
-use crate::subjects::{Plans, Profile};
+use crate::subjects::Profile;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
 use crate::wire::Partition;
 
-/// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks what POST /v1/check asks: whether each limit of the subject and the rate of its plan admit it. What is admitted \
@@ -43,20 +42,14 @@ pub struct CheckArgs {
     /// The event's id, up to 128 bytes: the same one is not counted twice [default: one is made]
     #[arg(long, requires = "record")]
     pub id: Option<EventId>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Asks, and prints the answer.
-///
-/// # Errors
-///
-/// A refusal; a bad configuration, Redis, or stdout.
 pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let CheckArgs { subject, metric, units, record, id, format } = args;
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let fields = subject_settings::read_fields(&redis, &subject).await?;
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
@@ -72,7 +65,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let Partition { client, keys } = redis.partitions().of(&request.subject);
+    let Partition { client, keys } = redis.partitions.of(&request.subject);
     let judged = CheckScript::new(keys.clone()).judge(client, &request, &profile).await;
     let decision = match judged {
         Err(CheckError::Redis(error)) => {

@@ -11,12 +11,11 @@ use crate::terminal::output::{self, FormatArgs};
 
 mod findings;
 mod reach;
-pub mod rights;
+mod rights;
 mod server;
 
 use findings::Findings;
 
-/// Arguments of `check-config`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names everything that is wrong with them, each with its place; \
@@ -32,16 +31,10 @@ pub struct CheckConfigArgs {
     /// Leave out connections: check only what stands in files and variables
     #[arg(long)]
     pub offline: bool,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Checks everything and prints the settings in effect.
-///
-/// # Errors
-///
-/// Everything that is wrong with the configuration, a template or another file; else the connections that failed.
 pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config_with_files()?;
     let channels = config.channels()?;

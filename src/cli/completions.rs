@@ -5,7 +5,6 @@ use clap_complete::Shell;
 
 use crate::terminal::output::Output;
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quotabell completions bash > /etc/bash_completion.d/quotabell
@@ -16,7 +15,6 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Prints the completions of `command` for the shell.
 pub fn run(args: &CompletionsArgs, mut command: Command) -> anyhow::Result<()> {
     // Into memory first: the generator panics when its writer fails, as a closed pipe does.
     let mut text = Vec::new();

@@ -9,7 +9,6 @@ use url::Url;
 use crate::app::startup::compare_count;
 use crate::config::Config;
 use crate::ledger::probe::stored_partitions;
-use crate::subjects::Plans;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
@@ -22,11 +21,12 @@ use crate::wire::{
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
 pub struct Redis {
-    partitions: Partitions,
+    pub partitions: Partitions,
     /// The URL as it may be shown, with host and port.
-    shown: String,
-    endpoint: RedisEndpoint,
-    embedded: bool,
+    pub shown: String,
+    pub endpoint: RedisEndpoint,
+    /// Whether this is the server that `run` starts by itself.
+    pub is_embedded: bool,
 }
 
 /// The connection that the configuration names, made as the daemon makes its own, to what is stored with as many
@@ -55,10 +55,6 @@ pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
 }
 
 /// The same, whatever number of partitions what is stored has.
-///
-/// # Errors
-///
-/// [`ConfigError`](crate::config::ConfigError), as [`redis()`].
 pub async fn any_redis(config: &Config) -> anyhow::Result<Redis> {
     open(config).await.map(|(redis, _)| redis)
 }
@@ -68,7 +64,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
     let endpoint = config.endpoint()?;
     let keys = config.keys();
     let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
-    let embedded = config.redis.is_embedded();
+    let is_embedded = config.redis.is_embedded();
     let Partition { client, keys } = partitions.first();
     let mut command = redis::cmd("HMGET");
     command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
@@ -77,13 +73,13 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
         warn_of_other_plans(fingerprint.as_deref(), config);
         count
     });
-    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, embedded }, count))
+    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, is_embedded }, count))
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
 /// none are stored, or where they can't be used: whoever uses them says why.
 fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
-    if let (Some(stored), Ok(plans)) = (stored, Plans::new(&config.plans, &config.default_plan))
+    if let (Some(stored), Ok(plans)) = (stored, config.plans())
         && *stored != *plans.fingerprint()
     {
         say(
@@ -132,10 +128,6 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said, with what was tried, where, and a hint.
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
         self.query_on(self.client(), what, command).await
     }
@@ -151,27 +143,13 @@ impl Redis {
     }
 
     /// Runs several commands in one write.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::query`]; the first failing command's error.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
         self.explained(what, self.client().pipe(pipeline).await)
-    }
-
-    /// The partitions, for functions of other modules.
-    pub const fn partitions(&self) -> &Partitions {
-        &self.partitions
     }
 
     /// The client of the first partition, for what belongs to none.
     pub fn client(&self) -> &RedisClient {
         &self.partitions.first().client
-    }
-
-    /// Where Redis is.
-    pub const fn endpoint(&self) -> &RedisEndpoint {
-        &self.endpoint
     }
 
     /// The keys of subjects, and of what belongs to no partition.
@@ -184,26 +162,12 @@ impl Redis {
         self.explained("read the server's clock", self.client().server_time().await)
     }
 
-    /// The URL as it may be shown, with host and port.
-    pub fn shown(&self) -> &str {
-        &self.shown
-    }
-
-    /// Whether this is the server that `run` starts by itself.
-    pub const fn is_embedded(&self) -> bool {
-        self.embedded
-    }
-
     /// Adds to the error of a call what was tried, where, and a hint.
-    ///
-    /// # Errors
-    ///
-    /// The same error with more words.
     pub fn explained<T>(&self, what: impl fmt::Display, reply: RedisResult<T>) -> anyhow::Result<T> {
         let reply = reply.map_err(first_failure);
         let kind = reply.as_ref().err().map(error_kind);
         let advice = match kind {
-            Some(ErrorKind::Unreachable) if self.embedded => {
+            Some(ErrorKind::Unreachable) if self.is_embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
             Some(ErrorKind::Unreachable) if reply.as_ref().is_err_and(is_about_a_certificate) => {

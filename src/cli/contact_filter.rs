@@ -25,9 +25,7 @@ pub struct ContactFilterArgs {
 /// A value, or the word for all of them.
 #[derive(Debug, Clone)]
 pub enum AllOr<T> {
-    /// `all`.
     All,
-    /// One.
     One(T),
 }
 

@@ -10,6 +10,7 @@ const VARIABLE: &str = "QUOTABELL_CONFIG";
 /// What every verb is given beside its own arguments.
 #[derive(Debug, Clone)]
 pub struct CliContext {
+    /// `None` where only the defaults and the environment count.
     config_file: Option<PathBuf>,
 }
 
@@ -24,26 +25,13 @@ impl CliContext {
         Self { config_file: file_in_effect(named, Path::new(DEFAULT_FILE)) }
     }
 
-    /// The configuration file; `None` where only the defaults and the environment count.
-    pub fn config_file(&self) -> Option<&Path> {
-        self.config_file.as_deref()
-    }
-
     /// Reads the configuration: defaults, file, environment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
     pub fn config(&self) -> Result<Config, ConfigError> {
-        Config::load(self.config_file(), std::env::vars_os())
+        Config::load(self.config_file.as_deref(), std::env::vars_os())
     }
 
     /// As [`Self::config`], with the files that settings name judged too: all mistakes at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::load`].
     pub fn config_with_files(&self) -> Result<Config, ConfigError> {
-        Config::load_with_files(self.config_file(), std::env::vars_os())
+        Config::load_with_files(self.config_file.as_deref(), std::env::vars_os())
     }
 }

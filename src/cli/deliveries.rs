@@ -6,28 +6,24 @@ use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
-use crate::contacts::Contact;
 use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
 use crate::terminal::output::{self, Format, FormatArgs, print_list, say};
 use crate::views::{DeliveryIdPrefix, deliveries};
 
-pub mod act;
-pub mod pause;
+mod act;
+mod pause;
 mod rows;
-pub mod select;
+mod select;
 
 use select::{FilterArgs, find};
 
-/// Arguments of `deliveries`.
 #[derive(Debug, Args)]
 pub struct DeliveriesArgs {
-    /// What to do.
     #[command(subcommand)]
     pub action: DeliveriesAction,
 }
 
-/// What to do with deliveries.
 #[derive(Debug, Subcommand)]
 pub enum DeliveriesAction {
     /// List deliveries, oldest first
@@ -56,7 +52,6 @@ pub enum DeliveriesAction {
     Resume(FormatArgs),
 }
 
-/// Arguments of `deliveries list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A delivery stays listed for 14 days after its end. The table shows the first digits of each id; `show` and `replay` \
@@ -71,18 +66,15 @@ Examples:
   quotabell deliveries list --subject alice --json"
 )]
 pub struct DeliveriesListArgs {
-    /// Which.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Only the newest N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Arguments of `deliveries show`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quotabell deliveries show 6f1ed002
@@ -90,12 +82,10 @@ pub struct DeliveriesListArgs {
 pub struct DeliveriesShowArgs {
     /// The delivery's id, or the first digits of it
     pub id: DeliveryIdPrefix,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// The end of the help of `deliveries replay`.
 const REPLAY_HELP: &str =
     "Only dead deliveries can be replayed. The receiver sees the same webhook-id or Message-ID as before.
 
@@ -104,7 +94,6 @@ Examples:
   quotabell deliveries replay --destination https://example.com
   quotabell deliveries replay --all";
 
-/// The end of the help of `deliveries retry`.
 const RETRY_HELP: &str = "A filter means pending ones, with --state dead dead ones, which are replayed. Where the circuit of a destination is \
     open, one attempt is made there now, with several partitions one in each of them that holds such deliveries: the others leave when \
     it succeeds, and if it fails, the wait until the next attempt doubles. One that is being attempted right now is left alone.
@@ -114,7 +103,6 @@ Examples:
   quotabell deliveries retry --destination email    # the mail server is back
   quotabell deliveries retry --subject alice --dry-run";
 
-/// The end of the help of `deliveries cancel`.
 const CANCEL_HELP: &str = "A cancelled delivery is not sent, also when its contact comes back. One that is being attempted right now is left \
     alone.
 
@@ -123,7 +111,6 @@ Examples:
   quotabell deliveries cancel --subject alice --dry-run
   quotabell deliveries cancel --destination https://example.com --error \"HTTP 503\"";
 
-/// The end of the help of `deliveries discard`.
 const DISCARD_HELP: &str =
     "Discarded deliveries stay listed for 14 days after their end, as `discarded`, and can be replayed by their id. Neither \
     `--state dead` nor quotabell_deliveries_dead shows them any more.
@@ -133,7 +120,6 @@ Examples:
   quotabell deliveries discard --all
   quotabell deliveries discard --error \"HTTP 410\" --since 7d";
 
-/// The end of the help of `deliveries destinations`.
 const DESTINATIONS_HELP: &str = "A destination is the origin of a webhook's URL, the mail server (email), or none for deliveries that wait for a contact. \
     BOUND is how many may be attempted at once. While CIRCUIT is open, nothing leaves but an attempt at NEXT PROBE.
 
@@ -141,11 +127,6 @@ Examples:
   quotabell deliveries destinations
   quotabell deliveries destinations --json | jq 'select(.circuit == \"open\")'";
 
-/// Does what the action says.
-///
-/// # Errors
-///
-/// A bad configuration, an id that is not there, a delivery in another state, Redis, or stdout.
 pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         DeliveriesAction::Replay(args) => act::run(DeliveryAction::Replay, args, context).await,
@@ -154,43 +135,37 @@ pub async fn run(args: DeliveriesArgs, context: &CliContext) -> anyhow::Result<(
         DeliveriesAction::Discard(args) => act::run(DeliveryAction::Discard, args, context).await,
         DeliveriesAction::Pause(args) => pause::run(args, context).await,
         DeliveriesAction::Resume(format) => pause::run_resume(&format, context).await,
-        DeliveriesAction::List(args) => {
-            let redis = connect::redis(&context.config()?).await?;
-            run_list(args, &redis).await
-        }
-        DeliveriesAction::Destinations(format) => {
-            let redis = connect::redis(&context.config()?).await?;
-            run_destinations(&format, &redis).await
-        }
-        DeliveriesAction::Show(args) => {
-            let config = context.config()?;
-            run_show(args, &connect::redis(&config).await?, &config.configured_contacts()).await
-        }
+        DeliveriesAction::List(args) => run_list(args, context).await,
+        DeliveriesAction::Show(args) => run_show(args, context).await,
+        DeliveriesAction::Destinations(format) => run_destinations(&format, context).await,
     }
 }
 
-async fn run_list(args: DeliveriesListArgs, redis: &Redis) -> anyhow::Result<()> {
+async fn run_list(args: DeliveriesListArgs, context: &CliContext) -> anyhow::Result<()> {
     let DeliveriesListArgs { filter, limit, format } = args;
+    let redis = &connect::redis(&context.config()?).await?;
     let now = redis.server_time().await?;
     let filter = filter.into_filter(redis).await?;
     say_pause(redis).await?;
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let listed = deliveries::list_partitions(redis.partitions(), &filter, limit).await;
+    let listed = deliveries::list_partitions(&redis.partitions, &filter, limit).await;
     let listed = redis.explained(format_args!("list deliveries of {}", redis.keys().name()), listed)?;
     print_list(&format, &listed, rows::list_table(), "no deliveries", |delivery| rows::list_row(delivery, now))?;
     if format.format() == Format::Table {
         let circuits = rows::circuits_of(&listed, now);
-        rows::open_circuits(&circuits, redis.partitions().count(), now).iter().for_each(say);
+        rows::open_circuits(&circuits, redis.partitions.count(), now).iter().for_each(say);
     }
     Ok(())
 }
 
-async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact]) -> anyhow::Result<()> {
+async fn run_show(args: DeliveriesShowArgs, context: &CliContext) -> anyhow::Result<()> {
+    let config = context.config()?;
+    let redis = &connect::redis(&config).await?;
     let ids = find(redis, std::slice::from_ref(&args.id)).await?;
     let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
     let what = format!("read delivery {id}");
-    let partition = redis.explained(&what, deliveries::partition_of(redis.partitions(), &id).await)?;
-    let found = deliveries::show(partition, configured, &id).await;
+    let partition = redis.explained(&what, deliveries::partition_of(&redis.partitions, &id).await)?;
+    let found = deliveries::show(partition, &config.configured_contacts(), &id).await;
     let Some(detail) = redis.explained(&what, found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),
@@ -198,16 +173,17 @@ async fn run_show(args: DeliveriesShowArgs, redis: &Redis, configured: &[Contact
         ));
     };
     let now = redis.server_time().await?;
-    let partitions = redis.partitions().count();
+    let partitions = redis.partitions.count();
     output::print(&args.format, &detail, |output| rows::print_detail(&detail, partitions, now, output))
 }
 
-async fn run_destinations(format: &FormatArgs, redis: &Redis) -> anyhow::Result<()> {
+async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
+    let redis = &connect::redis(&context.config()?).await?;
     let now = redis.server_time().await?;
-    let listed = deliveries::list_destinations(redis.partitions()).await;
+    let listed = deliveries::list_destinations(&redis.partitions).await;
     let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
-    let count = redis.partitions().count();
+    let count = redis.partitions.count();
     let table = rows::destination_table(count);
     print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, count, now))
 }

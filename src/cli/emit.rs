@@ -25,7 +25,6 @@ const BAR_SECONDS_MIN: u64 = 2;
 /// Paced events are sent together when more than one falls due within this time.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
-/// Arguments of `emit`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Values are checked before anything is sent. With --count above 1, an --id gets the event's number as its \
@@ -64,12 +63,10 @@ pub struct EmitArgs {
     /// How many events a second [default: as fast as Redis takes them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rate: Option<u32>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// What was appended.
 #[derive(Debug, Serialize)]
 struct Emitted {
     stream: String,
@@ -78,16 +75,12 @@ struct Emitted {
     last_id: String,
 }
 
-/// Appends the events and prints the last one's id.
-///
-/// # Errors
-///
-/// A bad id, a bad configuration, or Redis; the error says how many events were appended before.
+/// Appends the events and prints the last one's id. An error says which of them it could not append.
 pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
-    let stream = redis.partitions().of(&args.subject).keys.stream().to_owned();
+    let stream = redis.partitions.of(&args.subject).keys.stream().to_owned();
     let emitted = append_all(&args, &redis, stream).await?;
     output::print(&args.format, &emitted, |output| output.line(&emitted.last_id))
 }

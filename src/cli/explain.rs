@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::connect::{self, Redis};
+use super::connect;
 use super::context::CliContext;
-use crate::config::Config;
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable};
 use crate::types::Subject;
-use crate::views::explain::{Audience, ExplainError, ExplainTarget, Explainer};
+use crate::views::explain::{Audience, ExplainError, ExplainTarget};
 
-/// Arguments of `explain`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("what").required(true).args(["id", "subject"]),
@@ -34,21 +31,15 @@ pub struct ExplainArgs {
     /// A subject, whatever its name looks like
     #[arg(long)]
     pub subject: Option<Subject>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints the sentences.
-///
-/// # Errors
-///
-/// An id that is not there or means several; a bad configuration, Redis, or stdout.
 pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> {
     let ExplainArgs { id, subject, format } = args;
     let config = context.config_with_files()?;
     let redis = connect::redis(&config).await?;
-    let explainer = explainer(&config, &redis)?;
+    let explainer = config.explainer(&redis.partitions, Arc::new(config.channels()?), config.plans()?);
     let asked = async {
         let target = match subject {
             Some(subject) => ExplainTarget::Subject(subject),
@@ -76,18 +67,5 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
     };
     output::print(&format, &explained, |output| {
         explained.explanation.iter().try_for_each(|sentence| output.sentence(&printable(sentence)))
-    })
-}
-
-fn explainer(config: &Config, redis: &Redis) -> anyhow::Result<Explainer> {
-    Ok(Explainer {
-        partitions: redis.partitions().clone(),
-        channels: Arc::new(config.channels()?),
-        fallback: config.fallback.contacts.clone(),
-        operator: config.operator.contacts.clone(),
-        give_up_after: config.retry.give_up_after,
-        jump: config.alerts.jump,
-        plans: Plans::new(&config.plans, &config.default_plan)?,
-        late_max: config.stream.late_max,
     })
 }

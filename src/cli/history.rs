@@ -6,13 +6,11 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say, say_empty};
 use crate::types::{Day, Metric, Subject};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 
-/// Arguments of `history`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Lists the days on which something was used, as dates of the subject's time zone. A day that is marked open may \
@@ -35,29 +33,23 @@ pub struct HistoryArgs {
     /// The last day, YYYY-MM-DD [default: today]
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints the days.
-///
-/// # Errors
-///
-/// A first day after the last one, a bad configuration, Redis, or stdout.
 pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> {
     let HistoryArgs { subject, metric, from, to, format } = args;
     let range = DayRange::new(from, to)
         .map_err(|error| hint::failed(format_args!("--from: {error}"), "--from and --to may be the same day"))?;
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;
     let what = format!("read history of {subject}");
     let (late_max, days) = (config.stream.late_max, config.history.days);
     let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-    let partition = redis.partitions().of(&request.subject);
+    let partition = redis.partitions.of(&request.subject);
     let history = redis.explained(what, history::read(partition, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
     if config.history.days == 0 {

@@ -12,7 +12,6 @@ const EXAMPLES: &str = "Examples:\n";
 /// What the exit codes in the program's help begin with.
 const EXIT_CODES: &str = "Exit codes: ";
 
-/// Arguments of `man`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quotabell man > /usr/local/share/man/man1/quotabell.1
@@ -23,10 +22,6 @@ pub struct ManArgs {
 }
 
 /// Prints the page of `root` or of one of its verbs as roff.
-///
-/// # Errors
-///
-/// When there is no such verb, or stdout is closed.
 pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     root.build();
     let page = manual_page(find(root, &args.verb)?).context("render the manual page")?;

@@ -12,7 +12,6 @@ use crate::terminal::output::{self, FormatArgs, quantity, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint, error_kind};
 
-/// Arguments of `migrate`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Stop the daemons at the source first; producers may go on, to either side. Counters, flags with their time to live, \
@@ -38,16 +37,11 @@ pub struct MigrateArgs {
     /// The number of partitions at the target, its stream.partitions
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTITIONS_MAX)))]
     pub partitions: u32,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Copies, compares, and prints what was copied.
-///
-/// # Errors
-///
-/// A URL that is none, Redis, or what keeps the migration from being done.
 pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> {
     let MigrateArgs { from, to, partitions, format } = args;
     let config = context.config()?;

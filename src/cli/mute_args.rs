@@ -24,10 +24,6 @@ pub struct MuteArgs {
 
 impl MuteArgs {
     /// The mute by the server's clock.
-    ///
-    /// # Errors
-    ///
-    /// An end that is past, a reason that is too long, or Redis.
     pub async fn into_mute(self, redis: &Redis) -> anyhow::Result<Mute> {
         let Self { duration, until, reason } = self;
         let end = duration.map(MuteEnd::After).or(until).unwrap_or(MuteEnd::Never);

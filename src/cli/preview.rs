@@ -11,7 +11,6 @@ use crate::terminal::hint;
 use crate::terminal::output::Output;
 use crate::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, WindowLimit};
 
-/// Arguments of `preview`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Renders what the settings in effect name: the embedded templates, or those of email.templates. Sends nothing.
@@ -72,7 +71,6 @@ fn parts() -> PossibleValuesParser {
     parts.map(|part| PossibleValue::new(part.name).help(part.about)).into()
 }
 
-/// Prints the rendered part.
 pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let format = args.format.clone().unwrap_or_default();

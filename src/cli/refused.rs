@@ -10,15 +10,12 @@ use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::views::RefusedEventView;
 use crate::views::refused::{MergedRefusedEvents, REFUSED_READ_MAX};
 
-/// Arguments of `refused`.
 #[derive(Debug, Args)]
 pub struct RefusedArgs {
-    /// What to do.
     #[command(subcommand)]
     pub action: RefusedAction,
 }
 
-/// What to do with refused events.
 #[derive(Debug, Subcommand)]
 pub enum RefusedAction {
     /// List refused events, oldest first
@@ -31,13 +28,11 @@ Examples:
         /// Only the newest N [default: all]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         limit: Option<u64>,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
 }
 
-/// Lists refused events.
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
     let RefusedAction::List { limit, format } = args.action;
     let config = context.config()?;
@@ -45,8 +40,8 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     let what = format!("read the refused events of {}", redis.keys().name());
     let newest = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut events = match limit {
-        Some(limit) => redis.explained(&what, MergedRefusedEvents::newest(redis.partitions(), limit).await)?,
-        None => MergedRefusedEvents::all(redis.partitions()),
+        Some(limit) => redis.explained(&what, MergedRefusedEvents::newest(&redis.partitions, limit).await)?,
+        None => MergedRefusedEvents::all(&redis.partitions),
     };
     // Of the newest of each partition, the oldest are not among the newest of all.
     let mut kept = VecDeque::new();
@@ -62,7 +57,8 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
         }
         if is_end || newest.is_none() && kept.len() >= REFUSED_READ_MAX {
             empty &= kept.is_empty();
-            print(kept.drain(..), format.format(), &mut table, &mut output)?;
+            output.list(format.format(), &mut table, kept.make_contiguous(), row)?;
+            kept.clear();
         }
         if is_end {
             break;
@@ -74,20 +70,8 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     output.finish()
 }
 
-fn print(
-    mut events: impl ExactSizeIterator<Item = RefusedEventView>,
-    format: Format,
-    table: &mut Table,
-    output: &mut Output,
-) -> anyhow::Result<()> {
-    match format {
-        Format::Json => events.try_for_each(|event| output.json(&event)),
-        Format::Table if events.len() == 0 => Ok(()),
-        Format::Table => output.rows(table, &events.map(row).collect::<Vec<_>>()),
-    }
-}
-
-fn row(event: RefusedEventView) -> Vec<String> {
-    let fields: Vec<String> = event.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    vec![event.entry, event.reason, event.detail, fields.join(" ")]
+fn row(event: &RefusedEventView) -> Vec<String> {
+    let RefusedEventView { entry, reason, detail, fields, .. } = event;
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    vec![entry.clone(), reason.clone(), detail.clone(), fields.join(" ")]
 }

@@ -12,12 +12,11 @@ use super::context::CliContext;
 use crate::api::plan_reload::ReloadedPlans;
 use crate::config::Config;
 use crate::terminal::hint::failed;
-use crate::terminal::output::{Format, FormatArgs, Output};
+use crate::terminal::output::{self, FormatArgs};
 
 /// The daemon reads some files.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Arguments of `reload`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks the daemon that listens at http.listen of this configuration (POST /v1/reload), with the token of http.token. It \
@@ -36,16 +35,10 @@ pub struct ReloadArgs {
     /// Where the daemon listens [default: http.listen]
     #[arg(long)]
     pub url: Option<Url>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Asks the daemon, and prints what it said.
-///
-/// # Errors
-///
-/// No token, no answer, or a refusal.
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     // The limits and files of the daemon may be others than those read here: it judges.
     let config = context.config()?;
@@ -76,31 +69,25 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
         return Err(failed(format_args!("the daemon answered {status}: {reason}"), hint));
     }
     let reloaded: ReloadedPlans = serde_json::from_str(&body).context("read the answer of the daemon")?;
-    let mut output = Output::stdout();
-    match args.format.format() {
-        Format::Json => output.json(&reloaded)?,
-        Format::Table => {
-            let ReloadedPlans { fingerprint, changed } = reloaded;
-            let told = if changed { "new plans are in effect" } else { "the plans are as before" };
-            output.line(format_args!("{told}, fingerprint {fingerprint}"))?;
-        }
-    }
-    output.finish()
+    output::print(&args.format, &reloaded, |output| {
+        let ReloadedPlans { fingerprint, changed } = &reloaded;
+        let told = if *changed { "new plans are in effect" } else { "the plans are as before" };
+        output.line(format_args!("{told}, fingerprint {fingerprint}"))
+    })
 }
 
 /// The daemon's address, as it is reached from this machine.
 fn listening_at(config: &Config) -> anyhow::Result<Url> {
     let listen = &config.http.listen;
     let address = match listen.parse::<SocketAddr>() {
-        Ok(address) => match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => {
-                SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()).to_string()
+        Ok(mut address) => {
+            match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+                IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+                _ => {}
             }
-            IpAddr::V6(ip) if ip.is_unspecified() => {
-                SocketAddr::new(Ipv6Addr::LOCALHOST.into(), address.port()).to_string()
-            }
-            _ => address.to_string(),
-        },
+            address.to_string()
+        }
         // A name and a port.
         Err(_) => listen.clone(),
     };

@@ -5,7 +5,6 @@ use clap::Args;
 use super::context::CliContext;
 use crate::app;
 
-/// Arguments of `run`; everything else is in the configuration.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a configuration, `run` starts a Redis of its own on 127.0.0.1:6399 and keeps its data in ./data. \
@@ -23,11 +22,6 @@ pub struct RunArgs {
     pub no_send: bool,
 }
 
-/// Runs the daemon until it is told to end.
-///
-/// # Errors
-///
-/// What waiting can't mend: a wrong password, a server that is too old or evicts, an address in use.
 pub async fn run(args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
     let mut config = context.config_with_files()?;
     config.delivery.send &= !args.no_send;

@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::contacts::resolver::{ContactResolver, ContactsSource, ResolvedContacts};
 use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::{Contact, masked_contact};
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
@@ -26,7 +25,6 @@ use crate::views::SubjectSettings;
 /// back, and a verb in a loop is written quickly.
 const COOLDOWN: Duration = Duration::from_secs(10);
 
-/// Arguments of `send-test`.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("to").required(true).arg("subject").args(NamedAddresses::flags()),
@@ -47,10 +45,8 @@ pub struct SendTestArgs {
     /// The subject's contact: its id, the beginning of its id, or its address
     #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = NamedAddresses::flags())]
     pub contact: Option<String>,
-    /// To this address.
     #[command(flatten)]
     pub named: NamedAddresses,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -73,11 +69,6 @@ struct TestMessageView<'a> {
     secret: Option<BTreeMap<String, &'a str>>,
 }
 
-/// Sends the message and prints how it ended.
-///
-/// # Errors
-///
-/// A bad configuration, no such contact, or an outcome that is not `delivered`.
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let channels = config.channels()?;
@@ -189,7 +180,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 /// metric, that of the day where it has one. One without any limit gets no alerts; its message shows a made-up one.
 async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
     let fields = subject_settings::read_fields(redis, subject).await?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let SubjectSettings { plan, zone, billing_day, limits, unreadable } = SubjectSettings::read(&fields, &plans);
     subject_settings::warn(subject, &unreadable);
     let sample = Sample { plan, zone, billing_day, ..Sample::of(subject.clone()) };
@@ -208,17 +199,16 @@ fn choose(subject: &Subject, named: Option<&str>, contacts: &ResolvedContacts) -
     match (contacts.readable.as_slice(), contacts.source) {
         ([contact], _) => Ok(contact.clone()),
         ([], _) => Err(nobody(subject, contacts)),
-        (several, ContactsSource::Own) => Err(hint::usage(
-            format_args!("{subject} has {} contacts: name one with --contact", several.len()),
-            format_args!("they are {}", listed(several)),
-        )),
-        (several, ContactsSource::Fallback) => Err(hint::usage(
-            format_args!(
-                "{subject} has no contact of its own that could be used, and the fallback has {}: name one with --contact",
-                several.len()
-            ),
-            format_args!("they are {}", listed(several)),
-        )),
+        (several, source) => {
+            let (count, known) = (several.len(), listed(several));
+            let problem = match source {
+                ContactsSource::Own => format!("{subject} has {count} contacts: name one with --contact"),
+                ContactsSource::Fallback => format!(
+                    "{subject} has no contact of its own that could be used, and the fallback has {count}: name one with --contact"
+                ),
+            };
+            Err(hint::usage(problem, format_args!("they are {known}")))
+        }
     }
 }
 

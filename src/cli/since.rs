@@ -8,13 +8,10 @@ use crate::types::{UnixMs, duration};
 /// A time, or how long ago by the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// This long ago.
     Ago(Duration),
-    /// At this time.
     At(UnixMs),
 }
 
-/// The text is neither a duration nor a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither a duration, as 30m, 6h or 3d, nor a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
 pub struct SinceError;

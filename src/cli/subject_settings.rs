@@ -17,11 +17,10 @@ pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Re
 
 /// Reads the fields that are set for the subject.
 pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
-    let fields = subject::read_fields(redis.partitions().first(), subject).await;
+    let fields = subject::read_fields(redis.partitions.first(), subject).await;
     redis.explained(format_args!("read subject {subject}"), fields)
 }
 
-/// Says which fields can't be read.
 pub fn warn(subject: &Subject, unreadable: &[FieldError]) {
     for error in unreadable {
         say(format_args!("warning: subject {:?}: {error}", subject.as_str()));

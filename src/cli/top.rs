@@ -5,13 +5,11 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use crate::ledger::batch::MetricPeriod;
-use crate::subjects::Plans;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, Table, or_dash, say_empty};
 use crate::types::{Metric, Period, Window};
 use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopRequest};
 
-/// Arguments of `top`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ranks the subjects of one period: with --by used those that used most, with --by percent those that used most of their \
@@ -40,19 +38,13 @@ pub struct TopArgs {
     /// How many subjects, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=TOP_MAX as u64))]
     pub limit: u64,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints the ranking.
-///
-/// # Errors
-///
-/// A period of another window, a bad configuration, Redis, or stdout.
 pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let now = redis.server_time().await?;
     let period = top::period(args.window, args.period, now).map_err(|error| {
@@ -60,7 +52,7 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
     })?;
     let request = TopRequest { of: MetricPeriod { metric: args.metric, period }, by: args.by };
     let limit = usize::try_from(args.limit).unwrap_or(TOP_MAX);
-    let ranked = top::read(redis.partitions(), &plans, &request, limit).await;
+    let ranked = top::read(&redis.partitions, &plans, &request, limit).await;
     let ranked = redis.explained(format_args!("read the counters of {period}"), ranked)?;
     output::print(&args.format, &ranked, |output| {
         if ranked.subjects.is_empty() {

@@ -6,13 +6,11 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::subjects::Plans;
 use crate::terminal::output::{self, FormatArgs, Output, Table, or_dash, rounded, say};
 use crate::types::{Day, Subject, UnixMs};
 use crate::views::UsageView;
 use crate::views::usage::{self, LimitSource, UsageRequest, WindowUsageView};
 
-/// Arguments of `usage`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A subject for which nothing is set has the default plan. Hours are of UTC; days, weeks and months of the subject's time \
@@ -31,22 +29,20 @@ pub struct UsageArgs {
     /// Another day than today, YYYY-MM-DD
     #[arg(long)]
     pub day: Option<Day>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints counts, limits and alerts.
 pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let UsageArgs { subject, day, format } = args;
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let settings = subject_settings::read(&redis, &subject, &plans).await?;
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let partition = redis.partitions().of(&request.subject);
+    let partition = redis.partitions.of(&request.subject);
     let usage = redis.explained(what, usage::read(partition, request).await)?;
     let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
     output::print(&format, &usage, |output| print(&usage, now, output))

@@ -55,20 +55,7 @@ struct Violations(Vec<Violation>);
 /// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
 pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
     let mut violations = Violations::default();
-    for part in [
-        redis,
-        stream,
-        history,
-        subjects,
-        plans,
-        fallback,
-        operator,
-        digest_zone,
-        retry,
-        channel_sections,
-        verification,
-        rest,
-    ] {
+    for part in [redis, stream, subjects, plans, fallback, operator, retry, channel_sections, verification, rest] {
         part(config, &mut violations);
     }
     let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
@@ -142,11 +129,6 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.unless(EVENT_IDS_RANGE.contains(&stream.event_ids_max), &["stream", "event_ids_max"], ids);
 }
 
-fn history(config: &Config, violations: &mut Violations) {
-    let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
-    violations.unless(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
-}
-
 /// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no
 /// others.
 fn subjects(config: &Config, violations: &mut Violations) {
@@ -181,57 +163,49 @@ fn plans(config: &Config, violations: &mut Violations) {
             violations.unless(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);
         }
     }
-    let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
-    let problem = format!("there is no plan {:?}, only {}", config.default_plan, known.join(", "));
     violations.unless_beside(
         config.plans.contains_key(&config.default_plan),
         &["default_plan"],
         Some(&["plans", &config.default_plan]),
-        problem,
+        no_such_plan(config, &config.default_plan),
     );
+}
+
+fn no_such_plan(config: &Config, plan: &str) -> String {
+    let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
+    format!("there is no plan {plan:?}, only {}", known.join(", "))
 }
 
 fn fallback(config: &Config, violations: &mut Violations) {
-    let mut ids = BTreeSet::new();
-    for (index, contact) in config.fallback.contacts.iter().enumerate() {
-        let index = format!("[{index}]");
-        let path = ["fallback", "contacts", &index];
-        configured_contact(contact, &path, violations);
-        violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
-    }
+    configured_contacts("fallback", config.fallback.contacts.iter(), violations);
 }
 
 fn operator(config: &Config, violations: &mut Violations) {
-    let known: Vec<&str> = config.plans.keys().map(String::as_str).collect();
-    let mut ids = BTreeSet::new();
-    for (index, OperatorContact { contact, plans, .. }) in config.operator.contacts.iter().enumerate() {
-        let index = format!("[{index}]");
-        let path = ["operator", "contacts", &index];
-        configured_contact(contact, &path, violations);
-        violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
-        for plan in plans {
-            let problem = format!("there is no plan {plan:?}, only {}", known.join(", "));
-            violations.unless(config.plans.contains_key(plan), &path, problem);
+    let operator = &config.operator;
+    configured_contacts("operator", operator.contacts.iter().map(|one| &one.contact), violations);
+    for (index, OperatorContact { plans, .. }) in operator.contacts.iter().enumerate() {
+        for plan in plans.iter().filter(|plan| !config.plans.contains_key(*plan)) {
+            let path = ["operator", "contacts", &format!("[{index}]")];
+            violations.unless(false, &path, no_such_plan(config, plan));
         }
     }
+    let zone = &operator.timezone;
+    let problem = format!("there is no time zone {zone:?}");
+    violations.unless(parse_timezone(zone).is_ok(), &["operator", "timezone"], problem);
 }
 
-fn digest_zone(config: &Config, violations: &mut Violations) {
-    let zone = &config.operator.timezone;
-    violations.unless(
-        parse_timezone(zone).is_ok(),
-        &["operator", "timezone"],
-        format!("there is no time zone {zone:?}"),
-    );
-}
-
-fn configured_contact(contact: &Contact, path: &[&str], violations: &mut Violations) {
-    if let Err(error) = channels::check_contact(contact) {
-        violations.unless(false, path, error);
+fn configured_contacts<'a>(section: &str, contacts: impl Iterator<Item = &'a Contact>, violations: &mut Violations) {
+    let mut ids = BTreeSet::new();
+    for (index, contact) in contacts.enumerate() {
+        let path = [section, "contacts", &format!("[{index}]")];
+        if let Err(error) = channels::check_contact(contact) {
+            violations.unless(false, &path, error);
+        }
+        // Nobody could ever confirm it: that is for contacts of subjects.
+        violations.unless(contact.verified, &path, "verified = false has no meaning here");
+        violations.unless(contact.disabled.is_none(), &path, "disabled has no meaning here, leave the contact out");
+        violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
     }
-    // Nobody could ever confirm it: that is for contacts of subjects.
-    violations.unless(contact.verified, path, "verified = false has no meaning here");
-    violations.unless(contact.disabled.is_none(), path, "disabled has no meaning here, leave the contact out");
 }
 
 fn retry(config: &Config, violations: &mut Violations) {
@@ -278,6 +252,8 @@ fn verification(config: &Config, violations: &mut Violations) {
 }
 
 fn rest(config: &Config, violations: &mut Violations) {
+    let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
+    violations.unless(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
     violations.unless(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
     violations.unless(config.delivery.per_destination_max >= 1, &["delivery", "per_destination_max"], "is 0");
     let (first, max) = (config.delivery.probe_first, config.delivery.probe_max);

@@ -32,9 +32,7 @@ impl ConfigError {
                 .to_owned(),
         }
     }
-}
 
-impl ConfigError {
     pub(super) fn into_mistakes(self) -> Vec<Mistake> {
         self.mistakes
     }

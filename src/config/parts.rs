@@ -5,6 +5,7 @@
 //! next: `error`, which shows what was refused.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
@@ -12,14 +13,22 @@ use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, Preview, PreviewRequest};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
+use crate::subjects::Plans;
+use crate::subjects::plans::PlansError;
 use crate::types::{Keys, PartitionNumber, Secret};
-use crate::wire::RedisEndpoint;
+use crate::views::explain::Explainer;
+use crate::wire::{Partitions, RedisEndpoint};
 
 impl Config {
     /// The keys of the first partition, and of subjects.
     pub fn keys(&self) -> Keys {
         let first = PartitionNumber::first(self.stream.partitions);
         Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
+    }
+
+    /// The plans with their limits and limiters.
+    pub fn plans(&self) -> Result<Plans, PlansError> {
+        Plans::new(&self.plans, &self.default_plan)
     }
 
     /// What finds the contacts of subjects, with those of the configuration.
@@ -31,6 +40,20 @@ impl Config {
     pub fn configured_contacts(&self) -> Vec<Contact> {
         let operator = self.contact_resolver().operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
         self.fallback.contacts.iter().cloned().chain(operator).collect()
+    }
+
+    /// What says why alerts, deliveries and subjects stand as they do.
+    pub(crate) fn explainer(&self, partitions: &Partitions, channels: Arc<Channels>, plans: Plans) -> Explainer {
+        Explainer {
+            partitions: partitions.clone(),
+            channels,
+            contacts: self.contact_resolver(),
+            configured: self.configured_contacts(),
+            give_up_after: self.retry.give_up_after,
+            jump: self.alerts.jump,
+            plans,
+            late_max: self.stream.late_max,
+        }
     }
 
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels

@@ -8,18 +8,10 @@ use std::sync::Arc;
 /// Where a value was written. A later layer is greater, and so is a later line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In `config/default.toml`.
-    Embedded {
-        /// The line, 1 for the first.
-        line: usize,
-    },
-    /// In the configuration file.
-    File {
-        /// The file, as it was named.
-        path: Arc<Path>,
-        /// The line, 1 for the first.
-        line: usize,
-    },
+    /// In `config/default.toml`, on this line, 1 for the first.
+    Embedded { line: usize },
+    /// In the configuration file, as it was named, on this line.
+    File { path: Arc<Path>, line: usize },
     /// In an environment variable.
     Variable(Arc<str>),
 }

@@ -10,7 +10,7 @@ use crate::api::config::{CheckConfig, HttpConfig};
 use crate::channels::email::EmailConfig;
 use crate::channels::webhook::WebhookConfig;
 use crate::channels::{ChannelSettings, DnsConfig};
-use crate::contacts::{FallbackConfig, OperatorConfig};
+use crate::contacts::{FallbackConfig, OperatorConfig, masked_contact};
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
 use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
@@ -76,6 +76,16 @@ impl Config {
         Self { default_plan, plans, places, ..other.clone() } == *self
     }
 
+    /// These settings without the secrets and passwords of their contacts, to be shown.
+    pub fn masked(&self) -> Self {
+        let mut shown = self.clone();
+        shown.fallback.contacts = self.fallback.contacts.iter().map(masked_contact).collect();
+        for one in &mut shown.operator.contacts {
+            one.contact = masked_contact(&one.contact);
+        }
+        shown
+    }
+
     /// The sections that belong to channels: a new channel's is added here.
     pub fn channel_settings(&self) -> ChannelSettings<'_> {
         ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
@@ -86,7 +96,6 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// How a line looks.
     pub format: LogFormat,
     /// The least level that is written.
     pub level: LogLevel,

@@ -19,7 +19,7 @@ use crate::types::PARTITIONS_MAX;
 mod compare;
 mod daemon;
 mod environment;
-pub mod mail;
+pub(crate) mod mail;
 mod received;
 pub mod receivers;
 mod run;

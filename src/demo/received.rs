@@ -21,7 +21,6 @@ pub(super) const FAILURE: u16 = 503;
 /// What the mail server says when it took a mail.
 const MAIL_ACCEPTED: u16 = 250;
 
-/// The receivers.
 pub(super) struct LocalReceivers {
     pub(super) mail: SmtpCatcher,
     /// Takes webhooks.

@@ -33,9 +33,7 @@ const KILL_AT_PERCENT: u64 = 45;
 /// Between two looks at the counts.
 const LOOK_EVERY: Duration = Duration::from_millis(120);
 
-/// How the traffic is sent.
 pub(super) struct DemoTraffic {
-    /// How long it lasts.
     pub(super) duration: Duration,
     /// Over how many streams it is spread.
     pub(super) partitions: u32,
@@ -124,7 +122,6 @@ struct Run<'a> {
     /// Where the first daemon listened.
     address: SocketAddr,
     receivers: LocalReceivers,
-    /// How many events were sent.
     sent: &'a Cell<u64>,
     seen: ObservedRun,
     /// Stream and entry of the refused events that were told.
@@ -265,7 +262,6 @@ async fn unread(partitions: &Partitions) -> anyhow::Result<u64> {
     Ok(unread)
 }
 
-/// A number of events with its noun.
 fn events(number: u64) -> String {
     let noun = if number == 1 { "event" } else { "events" };
     format!("{} {noun}", HumanCount(number))

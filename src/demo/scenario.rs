@@ -71,7 +71,6 @@ pub(super) struct Upgrade {
     pub(super) fields: BTreeMap<String, String>,
 }
 
-/// An alert that is expected.
 pub(super) struct SimulatedAlert {
     /// As the file says it.
     pub(super) what: String,
@@ -79,7 +78,6 @@ pub(super) struct SimulatedAlert {
     pub(super) period: Period,
 }
 
-/// An event that must be refused.
 #[derive(Deserialize)]
 struct BadEvent {
     reason: String,
@@ -87,7 +85,6 @@ struct BadEvent {
     fields: Vec<String>,
 }
 
-/// A subject of this demonstration.
 pub(super) struct SimulatedSubject {
     pub(super) uses: SubjectUse,
     /// The day in its zone to which the traffic belongs.
@@ -109,7 +106,6 @@ pub(super) struct Scenario {
 }
 
 impl SimulatedSubject {
-    /// Everything that it will use.
     pub(super) fn total_units(&self) -> u64 {
         self.uses.units.iter().cycle().take(self.uses.events as usize).sum()
     }
@@ -144,7 +140,6 @@ impl Scenario {
         Ok(Self { subjects, refused, repeated, events: placed.into_iter().map(|(_, event)| event).collect() })
     }
 
-    /// How many events will be sent.
     pub(super) fn events(&self) -> u64 {
         self.events.len() as u64
     }

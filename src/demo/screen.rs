@@ -13,10 +13,8 @@ use crate::terminal::hint;
 use crate::terminal::output::{Format, Output, Table, printable, say};
 use crate::terminal::table::{Color, Styling};
 
-/// The width of the label of a line.
 const LABEL_WIDTH: usize = 8;
 
-/// The screen.
 pub(super) struct Screen {
     format: Format,
     styling: Styling,
@@ -30,12 +28,10 @@ impl Screen {
         Self { format, styling, started: Instant::now() }
     }
 
-    /// How long it has been.
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Prints a line as it is.
     pub(super) fn line(&self, line: impl fmt::Display) -> anyhow::Result<()> {
         if self.format == Format::Json {
             say(line);

@@ -46,7 +46,7 @@ pub struct FanOutLoop {
 }
 
 /// What the loop needs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FanOutParts {
     /// Redis.
     pub client: Arc<RedisClient>,

@@ -55,10 +55,6 @@ impl std::error::Error for Advised {
 }
 
 /// Adds to a failure what to do about it; exit 1.
-///
-/// # Errors
-///
-/// The same failure with the hint.
 pub fn with_hint<T, E: Into<anyhow::Error>>(result: Result<T, E>, hint: impl fmt::Display) -> anyhow::Result<T> {
     result.map_err(|error| advised(error.into(), hint, Exit::Failed))
 }
@@ -71,11 +67,6 @@ pub fn failed(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Er
 /// The command line is wrong in a way that the parser of arguments can't see.
 pub fn usage(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
     advised(anyhow::anyhow!("{message}"), hint, Exit::Usage)
-}
-
-/// A configuration or a template is wrong.
-pub fn misconfigured(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
-    advised(anyhow::anyhow!("{message}"), hint, Exit::Configuration)
 }
 
 fn advised(error: anyhow::Error, hint: impl fmt::Display, exit: Exit) -> anyhow::Error {

@@ -23,13 +23,11 @@ pub struct FormatArgs {
 }
 
 impl FormatArgs {
-    /// What the flag asks for.
     pub const fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Table }
     }
 }
 
-/// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people: aligned columns.
@@ -48,13 +46,11 @@ pub struct Output {
 }
 
 impl Output {
-    /// Stdout of this process.
     pub fn stdout() -> Self {
         let styling = Styling::of(&io::stdout());
         Self { to: BufWriter::new(io::stdout().lock()), styling, width: columns_of(&io::stdout()) }
     }
 
-    /// Prints one line.
     pub fn line(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
         writeln!(self.to, "{line}").context(WRITE)
     }
@@ -94,6 +90,22 @@ impl Output {
         table.lines(rows, self.width, self.styling).iter().try_for_each(|line| self.line(line))
     }
 
+    /// Prints a part of a list: a line of JSON for each, or a row each. For the parts that follow, use the same
+    /// [`Table`].
+    pub fn list<T: Serialize>(
+        &mut self,
+        format: Format,
+        table: &mut Table,
+        part: &[T],
+        row: impl Fn(&T) -> Vec<String>,
+    ) -> anyhow::Result<()> {
+        match format {
+            Format::Json => part.iter().try_for_each(|one| self.json(one)),
+            Format::Table if part.is_empty() => Ok(()),
+            Format::Table => self.rows(table, &part.iter().map(row).collect::<Vec<_>>()),
+        }
+    }
+
     /// Prints `name  value` lines, names aligned. On a terminal a value that does not fit goes on below itself.
     pub fn pairs(&mut self, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -130,11 +142,10 @@ pub fn print_list<T: Serialize>(
     row: impl Fn(&T) -> Vec<String>,
 ) -> anyhow::Result<()> {
     let mut output = Output::stdout();
-    match format.format() {
-        Format::Json => listed.iter().try_for_each(|one| output.json(one))?,
-        Format::Table if listed.is_empty() => say_empty(empty),
-        Format::Table => output.rows(&mut table, &listed.iter().map(row).collect::<Vec<_>>())?,
+    if listed.is_empty() && format.format() == Format::Table {
+        say_empty(empty);
     }
+    output.list(format.format(), &mut table, listed, row)?;
     output.finish()
 }
 

@@ -4,12 +4,10 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What a bar counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressUnit {
     /// Events, subjects.
     Items,
-    /// Bytes of a file.
     Bytes,
 }
 

@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 
 use crate::types::text::printable;
 
-/// The space between two columns.
 const GAP: usize = 2;
 /// A column is not cut below this, so that a name stays recognisable.
 const CUT_WIDTH_MIN: usize = 8;
@@ -17,9 +16,7 @@ const CUT: char = '…';
 /// Whether the terminal is asked for bold text and colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Styling {
-    /// Escape sequences of ANSI terminals.
     Ansi,
-    /// Text alone.
     Plain,
 }
 
@@ -40,7 +37,6 @@ impl Styling {
     }
 }
 
-/// The colour of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Color {
     /// A heading.
@@ -67,7 +63,6 @@ impl Color {
     }
 }
 
-/// Columns of a list.
 #[derive(Debug)]
 pub struct Table {
     heading: Vec<String>,
@@ -86,7 +81,6 @@ struct ColumnColor {
 }
 
 impl Table {
-    /// A table with this heading.
     pub fn new(heading: &[&str]) -> Self {
         Self {
             heading: heading.iter().map(ToString::to_string).collect(),

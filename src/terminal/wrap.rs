@@ -5,7 +5,6 @@
 pub struct Margins {
     /// Where the first line begins: behind a label, say.
     pub first: usize,
-    /// Where the others begin.
     pub others: usize,
     /// Where all end; `None` for one line, however long.
     pub end: Option<usize>,

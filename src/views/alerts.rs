@@ -12,65 +12,47 @@ use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::types::{Alert, AlertId, Day, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 use crate::wire::{Partition, Partitions};
 
-/// An alert.
+/// An alert, with the facts that [`Alert`] has of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AlertView {
-    /// The id.
     pub id: AlertId,
-    /// Whose quota.
     pub subject: Subject,
-    /// Of what.
     pub metric: Metric,
-    /// The threshold that was reached.
     pub threshold_percent: Percent,
-    /// The same in units. A higher limit lets the percentage be raised again in one period, at more units.
+    /// A higher limit lets the percentage be raised again in one period, at more units.
     pub threshold_units: u64,
-    /// The count before the batch that raised it, units.
     pub used_before: u64,
-    /// The count when it was raised, units.
     pub used: u64,
-    /// The limit in force then, units.
     pub limit: u64,
-    /// Over what the limit counts.
     pub window: Window,
-    /// The period, in the subject's zone.
     pub period: Period,
-    /// When it was raised.
     pub raised_at: Rfc3339,
-    /// The same in milliseconds.
     pub raised_at_ms: UnixMs,
-    /// The plan in force then.
     pub plan: String,
-    /// The subject's zone then.
     pub timezone: String,
-    /// The first entry of that batch in the usage stream.
     pub first_entry: StreamId,
-    /// Its last entry.
     pub last_entry: StreamId,
 }
 
 impl From<Alert> for AlertView {
     fn from(alert: Alert) -> Self {
-        let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
-        let Alert { plan, timezone, used_before, used, raised_at_ms, first_entry, last_entry, .. } = alert;
-        let raised_at = Rfc3339(raised_at_ms);
         Self {
-            id,
-            subject,
-            metric,
-            threshold_percent,
-            threshold_units,
-            used_before,
-            used,
-            limit,
-            window,
-            period,
-            raised_at,
-            raised_at_ms,
-            plan,
-            timezone,
-            first_entry,
-            last_entry,
+            id: alert.id,
+            subject: alert.subject,
+            metric: alert.metric,
+            threshold_percent: alert.threshold_percent,
+            threshold_units: alert.threshold_units,
+            used_before: alert.used_before,
+            used: alert.used,
+            limit: alert.limit,
+            window: alert.window,
+            period: alert.period,
+            raised_at: Rfc3339(alert.raised_at_ms),
+            raised_at_ms: alert.raised_at_ms,
+            plan: alert.plan,
+            timezone: alert.timezone,
+            first_entry: alert.first_entry,
+            last_entry: alert.last_entry,
         }
     }
 }
@@ -147,7 +129,6 @@ pub struct AlertCursor {
     id: AlertId,
 }
 
-/// The text is not one that a listing gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not the `next` of a list of alerts")]
 pub struct AlertCursorError;

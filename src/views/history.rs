@@ -11,36 +11,27 @@ use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::types::{Day, DaySpan, Metric, Subject, UnixMs};
 use crate::wire::Partition;
 
-/// The history of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HistoryView {
-    /// Who.
     pub subject: Subject,
     /// The zone of the subject's days, today.
     pub timezone: &'static str,
-    /// The first day that was looked at.
     pub from: Day,
-    /// The last one.
     pub to: Day,
     /// Each metric that the subject used on these days.
     pub metrics: Vec<MetricHistoryView>,
 }
 
-/// The history of one metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MetricHistoryView {
-    /// The metric.
     pub metric: Metric,
     /// The days on which something was used, the oldest first.
     pub days: Vec<DayUsageView>,
 }
 
-/// What was used on one day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DayUsageView {
-    /// The date.
     pub day: Day,
-    /// Units used.
     pub used: u64,
     /// Whether events may still be added: the day goes on, or late events may come.
     pub open: bool,
@@ -53,7 +44,6 @@ pub struct DayRange {
     to: Option<Day>,
 }
 
-/// The range would be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{from} is after {to}, the last day that is asked for")]
 pub struct DayRangeError {
@@ -63,10 +53,6 @@ pub struct DayRangeError {
 
 impl DayRange {
     /// Takes the first and the last day.
-    ///
-    /// # Errors
-    ///
-    /// The first one is after the last one.
     pub fn new(from: Option<Day>, to: Option<Day>) -> Result<Self, DayRangeError> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Err(DayRangeError { from, to }),
@@ -75,18 +61,13 @@ impl DayRange {
     }
 }
 
-/// What to read.
 #[derive(Debug, Clone)]
 pub struct HistoryRequest {
-    /// Who.
     pub subject: Subject,
-    /// What is set for it.
     pub settings: SubjectSettings,
     /// Which metric; `None` for all.
     pub metric: Option<Metric>,
-    /// Which days.
     pub range: DayRange,
-    /// The server's time.
     pub now: UnixMs,
     /// How long after its day an event may arrive (`stream.late_max`).
     pub late_max: Duration,

@@ -49,11 +49,8 @@ fn digits_of(text: &str, word: &'static str) -> Result<String, IdPrefixError> {
 /// The ids that begin so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryIdMatches {
-    /// None.
     None,
-    /// One.
     One(DeliveryId),
-    /// Several, in their order.
     Several(Vec<DeliveryId>),
 }
 

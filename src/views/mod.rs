@@ -5,28 +5,29 @@
 //! show the same. A field is only ever added to a form. Times stand in it twice: as text (RFC 3339, UTC), and in
 //! milliseconds under the same name with `_ms`. Reads only, with bounded work per call, and never prints.
 
-pub mod alerts;
+pub(crate) mod alerts;
 pub mod deliveries;
-pub mod explain;
-pub mod history;
-pub mod refused;
-pub mod subject;
-pub mod subject_list;
-pub mod top;
-pub mod usage;
+pub(crate) mod explain;
+pub(crate) mod history;
+pub(crate) mod refused;
+pub(crate) mod subject;
+pub(crate) mod subject_list;
+pub(crate) mod top;
+pub(crate) mod usage;
 
 mod id_prefix;
 mod mute;
 mod rfc3339;
 
-pub use alerts::{AlertCursor, AlertFilter, AlertView};
+pub use alerts::kept_periods;
+pub(crate) use alerts::{AlertCursor, AlertFilter, AlertView};
 pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
-pub use history::HistoryView;
-pub use id_prefix::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix, IdPrefixError, short_id};
-pub use mute::MuteView;
-pub use refused::RefusedEventView;
-pub use rfc3339::Rfc3339;
-pub use subject::{SubjectSettings, SubjectView};
-pub use subject_list::{SubjectCursor, SubjectSlice};
-pub use top::TopView;
-pub use usage::UsageView;
+pub(crate) use id_prefix::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix, short_id};
+pub(crate) use mute::MuteView;
+pub(crate) use refused::RefusedEventView;
+pub(crate) use rfc3339::Rfc3339;
+pub(crate) use subject::{SubjectSettings, SubjectView};
+pub(crate) use subject_list::{SubjectCursor, SubjectSlice};
+pub use top::RankingOrder;
+pub(crate) use top::TopView;
+pub(crate) use usage::UsageView;

@@ -10,14 +10,12 @@ use crate::types::{Mute, UnixMs};
 pub struct MuteView {
     /// When it ends by itself; `null` for one that lasts.
     pub until: Option<Rfc3339>,
-    /// The same in milliseconds.
     pub until_ms: Option<UnixMs>,
     /// Why, in somebody's own words.
     pub reason: Option<String>,
 }
 
 impl MuteView {
-    /// The mute itself.
     pub fn mute(&self) -> Mute {
         Mute { until: self.until_ms, reason: self.reason.clone() }
     }

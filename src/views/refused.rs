@@ -14,12 +14,10 @@ use crate::wire::{Partition, Partitions};
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
 
-/// A refused event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedEventView {
     /// The id of the usage event's entry in the stream.
     pub entry: String,
-    /// The stream.
     pub stream: String,
     /// Which rule it broke.
     pub reason: String,
@@ -27,71 +25,12 @@ pub struct RefusedEventView {
     pub detail: String,
     /// The event's own fields; of a repeated one the first, which is the one that was judged.
     pub fields: BTreeMap<String, String>,
-    /// When it was refused.
     pub refused_at: Option<Rfc3339>,
-    /// The same in milliseconds.
     pub refused_at_ms: Option<UnixMs>,
 }
 
-/// A part of the list, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedSlice {
-    /// The events.
-    pub events: Vec<RefusedEventView>,
-    /// Where to go on; `None` at the end.
-    pub next: Option<RefusedCursor>,
-}
-
-/// Where a list of refused events goes on, as XRANGE takes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedCursor(String);
-
 /// An entry as XRANGE gives it: id, then names and values in turn.
 type RawEntry = (String, Vec<Vec<u8>>);
-
-impl RefusedCursor {
-    /// The beginning of the list.
-    pub fn oldest() -> Self {
-        Self(StreamId::ZERO.to_string())
-    }
-
-    /// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always
-    /// sends the fields too, so this reads in slices like the listing itself.
-    pub async fn newest(Partition { client, keys }: &Partition, count: u64) -> RedisResult<Option<Self>> {
-        let mut to = "+".to_owned();
-        let mut oldest = None;
-        let mut wanted = count;
-        while wanted > 0 {
-            let count = wanted.min(REFUSED_READ_MAX as u64);
-            let mut command = redis::cmd("XREVRANGE");
-            command.arg(keys.refused()).arg(&to).arg("-").arg("COUNT").arg(count);
-            let entries: Vec<RawEntry> = client.query(&command).await?;
-            let full = entries.len() as u64 == count;
-            let Some((last, _)) = entries.into_iter().next_back() else { break };
-            to = format!("({last}");
-            oldest = Some(last);
-            if !full {
-                break;
-            }
-            wanted -= count;
-        }
-        Ok(oldest.map(Self))
-    }
-}
-
-/// Reads the next [`REFUSED_READ_MAX`] events.
-pub async fn list(Partition { client, keys }: &Partition, from: &RefusedCursor) -> RedisResult<RefusedSlice> {
-    let mut command = redis::cmd("XRANGE");
-    command.arg(keys.refused()).arg(&from.0).arg("+").arg("COUNT").arg(REFUSED_READ_MAX);
-    let entries: Vec<RawEntry> = client.query(&command).await?;
-    let next = match entries.last() {
-        // An exclusive start: the next slice begins after the last entry of this one.
-        Some((last, _)) if entries.len() == REFUSED_READ_MAX => Some(RefusedCursor(format!("({last}"))),
-        _ => None,
-    };
-    let of = |entry| RefusedEventView::of(keys.stream(), entry);
-    Ok(RefusedSlice { events: entries.iter().map(of).collect(), next })
-}
 
 /// The refused events of every partition in the order of time, read slice by slice.
 #[derive(Debug)]
@@ -104,16 +43,16 @@ struct PartitionRefusedEvents<'a> {
     partition: &'a Partition,
     /// Those that were read and not given yet.
     events: VecDeque<RefusedEventView>,
-    next: Option<RefusedCursor>,
+    /// Where the list goes on, as XRANGE takes it; `None` at the end.
+    next: Option<String>,
 }
 
 impl<'a> MergedRefusedEvents<'a> {
-    /// All of them.
     pub fn all(partitions: &'a Partitions) -> Self {
         let list = |partition| PartitionRefusedEvents {
             partition,
             events: VecDeque::new(),
-            next: Some(RefusedCursor::oldest()),
+            next: Some(StreamId::ZERO.to_string()),
         };
         Self { lists: partitions.iter().map(list).collect() }
     }
@@ -122,26 +61,62 @@ impl<'a> MergedRefusedEvents<'a> {
     pub async fn newest(partitions: &'a Partitions, count: u64) -> RedisResult<Self> {
         let mut newest = Self::all(partitions);
         for list in &mut newest.lists {
-            list.next = RefusedCursor::newest(list.partition, count).await?;
+            list.next = start_of_newest(list.partition, count).await?;
         }
         Ok(newest)
     }
 
     /// The next event; `None` at the end.
     pub async fn next(&mut self) -> RedisResult<Option<RefusedEventView>> {
-        for PartitionRefusedEvents { partition, events, next } in &mut self.lists {
-            while events.is_empty()
-                && let Some(from) = next.take()
+        for list in &mut self.lists {
+            while list.events.is_empty()
+                && let Some(from) = list.next.take()
             {
-                let slice = list(partition, &from).await?;
-                events.extend(slice.events);
-                *next = slice.next;
+                list.read(&from).await?;
             }
         }
         let first = |list: &&mut PartitionRefusedEvents<'_>| list.events.front().map(|event| event.refused_at_ms);
         let oldest = self.lists.iter_mut().filter(|list| !list.events.is_empty()).min_by_key(first);
         Ok(oldest.and_then(|list| list.events.pop_front()))
     }
+}
+
+impl PartitionRefusedEvents<'_> {
+    /// Reads the next [`REFUSED_READ_MAX`] events.
+    async fn read(&mut self, from: &str) -> RedisResult<()> {
+        let Partition { client, keys } = self.partition;
+        let mut command = redis::cmd("XRANGE");
+        command.arg(keys.refused()).arg(from).arg("+").arg("COUNT").arg(REFUSED_READ_MAX);
+        let entries: Vec<RawEntry> = client.query(&command).await?;
+        // An exclusive start: the next slice begins after the last entry of this one.
+        let last = entries.last().filter(|_| entries.len() == REFUSED_READ_MAX);
+        self.next = last.map(|(last, _)| format!("({last}"));
+        self.events.extend(entries.iter().map(|entry| RefusedEventView::of(keys.stream(), entry)));
+        Ok(())
+    }
+}
+
+/// Where the newest `count` events begin; `None` where there are none. Ids alone would do, but XREVRANGE always sends
+/// the fields too, so this reads in slices like the listing itself.
+async fn start_of_newest(Partition { client, keys }: &Partition, count: u64) -> RedisResult<Option<String>> {
+    let mut to = "+".to_owned();
+    let mut oldest = None;
+    let mut wanted = count;
+    while wanted > 0 {
+        let count = wanted.min(REFUSED_READ_MAX as u64);
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(keys.refused()).arg(&to).arg("-").arg("COUNT").arg(count);
+        let entries: Vec<RawEntry> = client.query(&command).await?;
+        let full = entries.len() as u64 == count;
+        let Some((last, _)) = entries.into_iter().next_back() else { break };
+        to = format!("({last}");
+        oldest = Some(last);
+        if !full {
+            break;
+        }
+        wanted -= count;
+    }
+    Ok(oldest)
 }
 
 impl RefusedEventView {

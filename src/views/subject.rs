@@ -29,7 +29,6 @@ pub struct SubjectView {
     pub subject: String,
     /// The plan's name, also of one that is not configured.
     pub plan: Option<String>,
-    /// The time zone.
     pub timezone: Option<String>,
     /// The day of the month on which its months begin.
     pub billing_day: Option<BillingDay>,
@@ -110,9 +109,7 @@ pub struct SubjectSettings {
     pub zone: Tz,
     /// The day of the month on which its months begin.
     pub billing_day: BillingDay,
-    /// The limits that hold.
     pub limits: BTreeMap<Metric, Limits>,
-    /// What can't be read.
     pub unreadable: Vec<FieldError>,
 }
 

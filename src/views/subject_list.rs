@@ -29,7 +29,6 @@ const SCANS_MAX: usize = 1000;
 /// A part of the list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SubjectSlice {
-    /// The subjects.
     pub subjects: Vec<SubjectView>,
     /// Where to go on; `None` at the end.
     pub next: Option<SubjectCursor>,
@@ -55,7 +54,6 @@ enum ScanPosition {
     Ended,
 }
 
-/// The text is not one that a list gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not the `next` of a list of subjects")]
 pub struct SubjectCursorError;

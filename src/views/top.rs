@@ -25,33 +25,23 @@ pub const TOP_MAX: usize = 1000;
 /// The settings of so many subjects are read with one call.
 const SETTINGS_AT_ONCE: usize = 1000;
 
-/// A ranking.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TopView {
-    /// Of what.
     pub metric: Metric,
-    /// Over what is counted.
     pub window: Window,
-    /// The period.
     pub period: Period,
-    /// What the order goes by.
     pub by: RankingOrder,
-    /// When it was read.
     pub read_at: Rfc3339,
-    /// The same in milliseconds.
     pub read_at_ms: UnixMs,
     /// The subjects, the first one first.
     pub subjects: Vec<RankedSubjectView>,
 }
 
-/// A subject in a ranking.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RankedSubjectView {
-    /// Who.
     pub subject: Subject,
     /// The plan, today.
     pub plan: String,
-    /// Units used.
     pub used: u64,
     /// The limit, units; `null` where there is none, or it can't be read.
     pub limit: Option<u64>,
@@ -71,17 +61,12 @@ text_enum! {
 
 parsed_text_enum!(RankingOrder, "an order");
 
-/// What to rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopRequest {
-    /// Metric and period.
     pub of: MetricPeriod,
-    /// What the order goes by.
     pub by: RankingOrder,
 }
 
-/// Why no period can be told.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TopPeriodError {
     #[error("{period} is a period of the window {}, not of {window}", period.window())]

@@ -20,7 +20,6 @@ use crate::wire::Partition;
 /// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UsageView {
-    /// Who.
     pub subject: Subject,
     /// The plan, today.
     pub plan: String,
@@ -33,29 +32,21 @@ pub struct UsageView {
     pub unreadable: Vec<FieldError>,
 }
 
-/// The usage of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricUsageView {
-    /// The metric.
     pub metric: Metric,
     /// Each window in which it is counted, the shortest first.
     pub windows: Vec<WindowUsageView>,
 }
 
-/// The usage of one metric in one period.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowUsageView {
-    /// Over what is counted.
     pub window: Window,
-    /// The period.
     pub period: Period,
-    /// When it begins.
     pub starts_at: Rfc3339,
-    /// The same in milliseconds.
     pub starts_at_ms: UnixMs,
     /// When it ends, and the count begins again.
     pub resets_at: Rfc3339,
-    /// The same in milliseconds.
     pub resets_at_ms: UnixMs,
     /// Units used; `null` where that is not kept any more.
     pub used: Option<u64>,
@@ -83,7 +74,6 @@ pub enum LimitSource {
 /// An alert of the period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UsageAlertView {
-    /// The id.
     pub id: AlertId,
     /// The threshold that was reached.
     pub threshold_percent: Percent,
@@ -91,22 +81,16 @@ pub struct UsageAlertView {
     pub threshold_units: u64,
     /// The limit in force then, units.
     pub limit: u64,
-    /// When it was raised.
     pub raised_at: Rfc3339,
-    /// The same in milliseconds.
     pub raised_at_ms: UnixMs,
 }
 
-/// What to read.
 #[derive(Debug, Clone)]
 pub struct UsageRequest {
-    /// Who.
     pub subject: Subject,
-    /// What is set for it.
     pub settings: SubjectSettings,
     /// The day, with the week and the month in which it lies; `None` for the periods that go on.
     pub day: Option<Day>,
-    /// The server's time.
     pub now: UnixMs,
     /// How long after its day an event may arrive (`stream.late_max`): so long no period is closed.
     pub late_max: Duration,

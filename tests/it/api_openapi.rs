@@ -15,8 +15,8 @@ use quotabell::channels::webhook::secret::check as check_secret;
 use quotabell::contacts::MessageFormat;
 use quotabell::outbox::DeliveryAction;
 use quotabell::types::{Channel, DeliveryState, DisableReason, NotificationKind, OutcomeClass, Subject, Window};
+use quotabell::views::RankingOrder;
 use quotabell::views::deliveries::DeliveryContactStatus;
-use quotabell::views::top::RankingOrder;
 use serde_json::Value;
 
 /// A route that the document does not know is one that no client generator makes, and one too many is a lie.

@@ -3,7 +3,7 @@
 use crate::support::partition::Partition;
 use quotabell::ledger::forget;
 use quotabell::types::{Period, Subject, keys};
-use quotabell::views::alerts::kept_periods;
+use quotabell::views::kept_periods;
 
 /// Of many counters in one hash a commit compares one: a total that was held must not be written back where another is
 /// compared.

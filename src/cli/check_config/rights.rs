@@ -15,115 +15,57 @@ use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Percent
 use crate::wire::endpoint::Deployment;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
-/// What stands for the key in the lists below.
+/// What stands for the key in the lists below. A comma separates their commands.
 const KEY: &str = "KEY";
 
 /// Commands without a key.
-const SERVER: [&str; 5] = ["PING", "INFO", "TIME", "SCAN 0", "SCRIPT LOAD x"];
+const SERVER: &str = "PING, INFO, TIME, SCAN 0, SCRIPT LOAD x";
 /// To make sure of the primary that Sentinel names.
-const SENTINEL: [&str; 1] = ["ROLE"];
+const SENTINEL: &str = "ROLE";
 /// To find the node that serves a key.
-const CLUSTER: [&str; 2] = ["CLUSTER SHARDS", "ASKING"];
-const STREAM: [&str; 9] = [
-    "EVALSHA x 1 KEY",
-    "XADD KEY * x x",
-    "TYPE KEY",
-    "EXISTS KEY",
-    "XREAD STREAMS KEY 0-0",
-    "XRANGE KEY - +",
-    "XINFO STREAM KEY",
-    "XGROUP SETID KEY x 0-0",
-    "XGROUP CREATE KEY x 0-0",
-];
+const CLUSTER: &str = "CLUSTER SHARDS, ASKING";
+const STREAM: &str = "EVALSHA x 1 KEY, XADD KEY * x x, TYPE KEY, EXISTS KEY, XREAD STREAMS KEY 0-0, XRANGE KEY - +, \
+    XINFO STREAM KEY, XGROUP SETID KEY x 0-0, XGROUP CREATE KEY x 0-0";
 /// Only with `stream.trim = "consumed"`.
-const TRIMMED: [&str; 3] = ["XINFO GROUPS KEY", "XPENDING KEY x", "XTRIM KEY MINID 0-0"];
-const CHECKPOINT: [&str; 5] = ["HINCRBY KEY x 1", "HGET KEY x", "HMGET KEY x", "HSET KEY x x", "HSETNX KEY x x"];
-const USAGE: [&str; 7] =
-    ["HEXISTS KEY x", "HDEL KEY x", "HSCAN KEY 0", "HGET KEY x", "HMGET KEY x", "HSET KEY x x", "EXPIRE KEY 1"];
-const RAISED: [&str; 7] =
-    ["HDEL KEY x", "TYPE KEY", "HMGET KEY x", "HSCAN KEY 0", "HVALS KEY", "HSET KEY x x", "EXPIRE KEY 1"];
-const HISTORY: [&str; 6] = ["TYPE KEY", "HGET KEY x", "HSCAN KEY 0", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
-const HISTORY_METRICS: [&str; 5] =
-    ["TYPE KEY", "ZRANGE KEY 0 0", "ZADD KEY 0 x", "ZREMRANGEBYSCORE KEY 0 0", "EXPIRE KEY 1"];
-const HISTORY_PROGRESS: [&str; 6] =
-    ["TYPE KEY", "HGET KEY x", "HGETALL KEY", "HSET KEY x x", "EXPIRE KEY 1", "UNLINK KEY"];
-const METRICS: [&str; 3] = ["SMEMBERS KEY", "SADD KEY x", "EXPIRE KEY 1"];
-const FLAG: [&str; 3] = ["SET KEY x", "EXISTS KEY", "UNLINK KEY"];
-const OUTBOX: [&str; 4] = ["XLEN KEY", "XRANGE KEY - +", "XADD KEY * x x", "XDEL KEY 0-0"];
-const REFUSED: [&str; 3] = ["XDEL KEY 0-0", "XRANGE KEY - +", "XADD KEY * x x"];
-const EVENT_IDS: [&str; 5] = ["LRANGE KEY 0 -1", "TYPE KEY", "RPUSH KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
-const SCHEDULE: [&str; 10] = [
-    "ZADD KEY 0 x",
-    "ZREM KEY x",
-    "ZSCORE KEY x",
-    "ZCARD KEY",
-    "ZCOUNT KEY 0 0",
-    "ZRANGE KEY 0 0",
-    "ZRANGEBYSCORE KEY 0 0",
-    "ZREVRANGEBYSCORE KEY 0 0",
-    "ZRANGEBYLEX KEY - +",
-    "TYPE KEY",
-];
-const DELIVERY: [&str; 9] = [
-    "UNLINK KEY",
-    "HGETALL KEY",
-    "HMGET KEY x",
-    "HKEYS KEY",
-    "HSET KEY x x",
-    "HDEL KEY x",
-    "EXPIRE KEY 1",
-    "PERSIST KEY",
-    "EXISTS KEY",
-];
-const DESTINATION: [&str; 4] = ["HMGET KEY x", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1"];
+const TRIMMED: &str = "XINFO GROUPS KEY, XPENDING KEY x, XTRIM KEY MINID 0-0";
+const CHECKPOINT: &str = "HINCRBY KEY x 1, HGET KEY x, HMGET KEY x, HSET KEY x x, HSETNX KEY x x";
+const USAGE: &str = "HEXISTS KEY x, HDEL KEY x, HSCAN KEY 0, HGET KEY x, HMGET KEY x, HSET KEY x x, EXPIRE KEY 1";
+const RAISED: &str = "HDEL KEY x, TYPE KEY, HMGET KEY x, HSCAN KEY 0, HVALS KEY, HSET KEY x x, EXPIRE KEY 1";
+const HISTORY: &str = "TYPE KEY, HGET KEY x, HSCAN KEY 0, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
+const HISTORY_METRICS: &str = "TYPE KEY, ZRANGE KEY 0 0, ZADD KEY 0 x, ZREMRANGEBYSCORE KEY 0 0, EXPIRE KEY 1";
+const HISTORY_PROGRESS: &str = "TYPE KEY, HGET KEY x, HGETALL KEY, HSET KEY x x, EXPIRE KEY 1, UNLINK KEY";
+const METRICS: &str = "SMEMBERS KEY, SADD KEY x, EXPIRE KEY 1";
+const FLAG: &str = "SET KEY x, EXISTS KEY, UNLINK KEY";
+const OUTBOX: &str = "XLEN KEY, XRANGE KEY - +, XADD KEY * x x, XDEL KEY 0-0";
+const REFUSED: &str = "XDEL KEY 0-0, XRANGE KEY - +, XADD KEY * x x";
+const EVENT_IDS: &str = "LRANGE KEY 0 -1, TYPE KEY, RPUSH KEY x, EXPIRE KEY 1, UNLINK KEY";
+const SCHEDULE: &str = "ZADD KEY 0 x, ZREM KEY x, ZSCORE KEY x, ZCARD KEY, ZCOUNT KEY 0 0, ZRANGE KEY 0 0, \
+    ZRANGEBYSCORE KEY 0 0, ZREVRANGEBYSCORE KEY 0 0, ZRANGEBYLEX KEY - +, TYPE KEY";
+const DELIVERY: &str = "UNLINK KEY, HGETALL KEY, HMGET KEY x, HKEYS KEY, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1, \
+    PERSIST KEY, EXISTS KEY";
+const DESTINATION: &str = "HMGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
 /// The failing contacts of a subject.
-const FAILING: [&str; 5] = ["HGET KEY x", "HSET KEY x x", "HDEL KEY x", "EXPIRE KEY 1", "UNLINK KEY"];
-const TOTALS: [&str; 3] = ["HGET KEY x", "HGETALL KEY", "HINCRBY KEY x 1"];
+const FAILING: &str = "HGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1, UNLINK KEY";
+const TOTALS: &str = "HGET KEY x, HGETALL KEY, HINCRBY KEY x 1";
 /// The counter of a fixed window.
-const FIXED_CAP: [&str; 5] = ["GET KEY", "SET KEY x", "INCRBY KEY 1", "PTTL KEY", "PEXPIRE KEY 1"];
+const FIXED_CAP: &str = "GET KEY, SET KEY x, INCRBY KEY 1, PTTL KEY, PEXPIRE KEY 1";
 /// The members of a sliding window.
-const SLIDING_CAP: [&str; 7] = [
-    "ZRANGE KEY 0 0",
-    "ZCARD KEY",
-    "ZCOUNT KEY 0 0",
-    "ZADD KEY 0 x",
-    "ZREMRANGEBYRANK KEY 0 0",
-    "PEXPIRE KEY 1",
-    "UNLINK KEY",
-];
-const LEASE: [&str; 4] = ["GET KEY", "SET KEY x", "PTTL KEY", "DEL KEY"];
-const DAEMONS: [&str; 6] =
-    ["TYPE KEY", "ZADD KEY 0 x", "ZREM KEY x", "ZREMRANGEBYSCORE KEY 0 0", "ZRANGE KEY 0 0", "PEXPIRE KEY 1"];
+const SLIDING_CAP: &str = "ZRANGE KEY 0 0, ZCARD KEY, ZCOUNT KEY 0 0, ZADD KEY 0 x, ZREMRANGEBYRANK KEY 0 0, \
+    PEXPIRE KEY 1, UNLINK KEY";
+const LEASE: &str = "GET KEY, SET KEY x, PTTL KEY, DEL KEY";
+const DAEMONS: &str = "TYPE KEY, ZADD KEY 0 x, ZREM KEY x, ZREMRANGEBYSCORE KEY 0 0, ZRANGE KEY 0 0, PEXPIRE KEY 1";
 /// The windows of the check API, whichever limiter the plan names.
-const WINDOW: [&str; 11] = [
-    "GET KEY",
-    "SET KEY x",
-    "INCRBY KEY 1",
-    "PTTL KEY",
-    "PEXPIRE KEY 1",
-    "ZADD KEY 0 x",
-    "ZCARD KEY",
-    "ZCOUNT KEY 0 0",
-    "ZRANGE KEY 0 0",
-    "ZREMRANGEBYRANK KEY 0 0",
-    "UNLINK KEY",
-];
+const WINDOW: &str = "GET KEY, SET KEY x, INCRBY KEY 1, PTTL KEY, PEXPIRE KEY 1, ZADD KEY 0 x, ZCARD KEY, \
+    ZCOUNT KEY 0 0, ZRANGE KEY 0 0, ZREMRANGEBYRANK KEY 0 0, UNLINK KEY";
 /// The sets of requests and guesses of a verification.
-const VERIFY_SET: [&str; 7] = [
-    "ZADD KEY 0 x",
-    "ZCARD KEY",
-    "ZSCORE KEY x",
-    "ZRANGE KEY 0 0",
-    "ZREM KEY x",
-    "ZREMRANGEBYSCORE KEY 0 0",
-    "PEXPIREAT KEY 1",
-];
+const VERIFY_SET: &str = "ZADD KEY 0 x, ZCARD KEY, ZSCORE KEY x, ZRANGE KEY 0 0, ZREM KEY x, \
+    ZREMRANGEBYSCORE KEY 0 0, PEXPIREAT KEY 1";
 /// The contacts that nobody has confirmed yet.
-const UNVERIFIED: [&str; 4] = ["ZADD KEY 0 x", "ZREM KEY x", "ZRANGEBYSCORE KEY 0 0", "ZSCAN KEY 0"];
+const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0, ZSCAN KEY 0";
 /// The codes and confirm links of a verification.
-const VERIFY_SECRET: [&str; 3] = ["SET KEY x", "GET KEY", "UNLINK KEY"];
+const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
 /// Written where settings are replaced, and contacts added and verified, through the API.
-const SUBJECT: [&str; 5] = ["HGET KEY x", "HGETALL KEY", "HSET KEY x x", "HDEL KEY x", "DEL KEY"];
+const SUBJECT: &str = "HGET KEY x, HGETALL KEY, HSET KEY x x, HDEL KEY x, DEL KEY";
 
 /// What the user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,65 +153,62 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let subject = Subject::parse(b"check-config").expect("a legal subject");
     let percent = Percent::new(100).expect("a legal percentage");
     let bucket = keys::bucket(subject.as_str());
-    let trimmed: &[&str] = if trim == TrimPolicy::Consumed { &TRIMMED } else { &[] };
     let destination = Destination::from_stored("check-config");
-    let of_keys: [(String, &[&'static str]); 34] = [
-        (keys.stream().to_owned(), &STREAM),
-        (keys.stream().to_owned(), trimmed),
-        (keys.checkpoint(), &CHECKPOINT),
-        (keys.usage(&metric, day, bucket), &USAGE),
-        (keys.raised(&metric, day, bucket), &RAISED),
-        (keys.history(&metric, bucket), &HISTORY),
-        (keys.history_metrics(), &HISTORY_METRICS),
-        (keys.history_progress(day), &HISTORY_PROGRESS),
-        (keys.metrics(day), &METRICS),
-        (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), &FLAG),
-        (keys.outbox(), &OUTBOX),
-        (keys.refused(), &REFUSED),
-        (keys.event_ids(0), &EVENT_IDS),
-        (keys.destinations(), &SCHEDULE),
-        (keys.destinations_unhealthy(), &SCHEDULE),
-        (keys.circuits(), &SCHEDULE),
-        (keys.due(&destination), &SCHEDULE),
-        (format!("{}{destination}", keys.leased_prefix()), &SCHEDULE),
-        (format!("{}{destination}", keys.destination_prefix()), &DESTINATION),
-        (format!("{}{subject}", keys.failing_prefix()), &FAILING),
-        (keys.pending(), &SCHEDULE),
-        (keys.waiting(), &SCHEDULE),
-        (keys.deliveries(), &SCHEDULE),
-        (keys.dead(), &SCHEDULE),
-        (keys.totals(), &TOTALS),
-        (keys.lease(), &LEASE),
-        (keys::DAEMONS.to_owned(), &DAEMONS),
+    let of_keys = [
+        (keys.checkpoint(), CHECKPOINT),
+        (keys.usage(&metric, day, bucket), USAGE),
+        (keys.raised(&metric, day, bucket), RAISED),
+        (keys.history(&metric, bucket), HISTORY),
+        (keys.history_metrics(), HISTORY_METRICS),
+        (keys.history_progress(day), HISTORY_PROGRESS),
+        (keys.metrics(day), METRICS),
+        (keys.flag(&AlertKey { subject: &subject, metric: &metric, period: day.into(), percent, units: 1 }), FLAG),
+        (keys.outbox(), OUTBOX),
+        (keys.refused(), REFUSED),
+        (keys.event_ids(0), EVENT_IDS),
+        (keys.destinations(), SCHEDULE),
+        (keys.destinations_unhealthy(), SCHEDULE),
+        (keys.circuits(), SCHEDULE),
+        (keys.due(&destination), SCHEDULE),
+        (format!("{}{destination}", keys.leased_prefix()), SCHEDULE),
+        (format!("{}{destination}", keys.destination_prefix()), DESTINATION),
+        (format!("{}{subject}", keys.failing_prefix()), FAILING),
+        (keys.pending(), SCHEDULE),
+        (keys.waiting(), SCHEDULE),
+        (keys.deliveries(), SCHEDULE),
+        (keys.dead(), SCHEDULE),
+        (keys.totals(), TOTALS),
+        (keys.lease(), LEASE),
+        (keys::DAEMONS.to_owned(), DAEMONS),
         // Also without a rate: one that is set later is to find the user ready.
-        (keys.limiter("gcra", &metric, &subject), &WINDOW),
-        (keys.verify_requests("check-config"), &VERIFY_SET),
-        (keys.verify_guesses("check-config"), &VERIFY_SET),
-        (keys.unverified(), &UNVERIFIED),
-        (keys.verify_code("check-config"), &VERIFY_SECRET),
-        (keys.verify_link("check-config"), &VERIFY_SECRET),
-        (keys.delivery(&DeliveryId::from_stored("check-config")), &DELIVERY),
+        (keys.limiter("gcra", &metric, &subject), WINDOW),
+        (keys.verify_requests("check-config"), VERIFY_SET),
+        (keys.verify_guesses("check-config"), VERIFY_SET),
+        (keys.unverified(), UNVERIFIED),
+        (keys.verify_code("check-config"), VERIFY_SECRET),
+        (keys.verify_link("check-config"), VERIFY_SECRET),
+        (keys.delivery(&DeliveryId::from_stored("check-config")), DELIVERY),
     ];
     // Also without a cap: one that is set later is to find the user ready.
-    let of_caps = REGISTRY.into_iter().map(|definition| -> (String, &'static [&'static str]) {
-        match definition.cap {
-            CapKind::Fixed => (keys.cap(definition.channel, None), &FIXED_CAP),
-            CapKind::SlidingByDestination(_) => {
-                (keys.cap(definition.channel, Some("https://example.com")), &SLIDING_CAP)
-            }
-        }
+    let of_caps = REGISTRY.into_iter().map(|definition| match definition.cap {
+        CapKind::Fixed => (keys.cap(definition.channel, None), FIXED_CAP),
+        CapKind::SlidingByDestination(_) => (keys.cap(definition.channel, Some("https://example.com")), SLIDING_CAP),
     });
-    let of_deployment: &[&str] = match deployment {
-        Deployment::Standalone => &[],
-        Deployment::Sentinel => &SENTINEL,
-        Deployment::Cluster => &CLUSTER,
+    let of_deployment = match deployment {
+        Deployment::Standalone => None,
+        Deployment::Sentinel => Some(SENTINEL),
+        Deployment::Cluster => Some(CLUSTER),
     };
-    let mut needs: Vec<Need> = SERVER.iter().chain(of_deployment).map(|words| Need { words, key: None }).collect();
-    for (key, commands) in of_keys.into_iter().chain(of_caps) {
-        needs.extend(commands.iter().map(|words| Need { words, key: Some(key.clone()) }));
-    }
-    needs.extend(SUBJECT.iter().map(|words| Need { words, key: Some(keys.subject(&subject)) }));
-    needs
+    let of_stream = [STREAM].into_iter().chain((trim == TrimPolicy::Consumed).then_some(TRIMMED));
+    let of_stream = of_stream.map(|commands| (keys.stream().to_owned(), commands));
+    let of_subject = (keys.subject(&subject), SUBJECT);
+    let with_key = of_stream.chain(of_keys).chain(of_caps).chain([of_subject]);
+    let with_key = with_key.map(|(key, commands)| (Some(key), commands));
+    let without_key = [SERVER].into_iter().chain(of_deployment).map(|commands| (None, commands));
+    let needs = without_key
+        .chain(with_key)
+        .flat_map(|(key, commands)| commands.split(", ").map(move |words| Need { words, key: key.clone() }));
+    needs.collect()
 }
 
 #[cfg(test)]

@@ -13,9 +13,7 @@ use crate::ledger::probe;
 use crate::terminal::hint;
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{
-    EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, RedisEndpoint, ServerInfo, error_kind, inspect,
-};
+use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, ServerInfo, error_kind, inspect};
 
 /// Rights that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
@@ -25,17 +23,8 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     let redis = connect::any_redis(config).await?;
     let servers = match inspect_all(&redis).await {
         Ok(servers) => servers,
-        Err(InspectError::Redis(error)) if redis.is_embedded() && error_kind(&error) == ErrorKind::Unreachable => {
-            findings.note("Redis", embedded_binary());
-            return Ok(());
-        }
-        Err(InspectError::Redis(error)) => {
-            findings.note("Redis", redis.explained("ask Redis what it is", Err(error)));
-            return Ok(());
-        }
         Err(error) => {
-            let hint = error.hint();
-            findings.note("Redis", Err(hint::failed(error, hint)));
+            findings.note("Redis", not_inspected(&redis, error));
             return Ok(());
         }
     };
@@ -53,9 +42,11 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
         }
         Err(error) => findings.note("stored state", Err(error)),
     }
-    let target = redis.endpoint();
+    let target = &redis.endpoint;
     let user = target.username().unwrap_or("default");
-    let rights = rights(target, redis.partitions(), config.stream.trim).await?;
+    // Connections of their own: they are inside a transaction meanwhile.
+    let client = target.client(redis.keys().stream())?;
+    let rights = rights_on_all(&client, target.deployment(), &redis.partitions, config.stream.trim).await;
     match redis.explained("ask Redis what its user may do", rights) {
         Ok(Rights::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` tries a commit on keys of its own at start"
@@ -65,19 +56,21 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     Ok(())
 }
 
-/// The server that `run` would start.
-fn embedded_binary() -> anyhow::Result<String> {
-    match EmbeddedServer::binary() {
-        Some(binary) => {
+/// What is said where no server could be asked: of an embedded one, the server that `run` would start.
+fn not_inspected(redis: &Redis, error: InspectError) -> anyhow::Result<String> {
+    match error {
+        InspectError::Redis(error) if redis.is_embedded && error_kind(&error) == ErrorKind::Unreachable => {
+            let binary = EmbeddedServer::binary().ok_or(EmbeddedError::NoBinary)?;
             Ok(format!("the embedded Redis is not running; `quotabell run` starts it ({})", binary.display()))
         }
-        None => Err(EmbeddedError::NoBinary.into()),
+        InspectError::Redis(error) => redis.explained("ask Redis what it is", Err(error)),
+        error => Err(hint::failed(&error, error.hint())),
     }
 }
 
 /// What each server says of itself that holds keys.
 async fn inspect_all(redis: &Redis) -> Result<Vec<ServerInfo>, InspectError> {
-    redis.endpoint().check_slots().await?;
+    redis.endpoint.check_slots().await?;
     let mut servers = Vec::new();
     for server in redis.client().primaries().await? {
         servers.push(inspect(&server).await?);
@@ -86,17 +79,7 @@ async fn inspect_all(redis: &Redis) -> Result<Vec<ServerInfo>, InspectError> {
 }
 
 /// What the user may do on each server that holds keys: users belong to a server, not to a cluster.
-async fn rights(
-    target: &RedisEndpoint,
-    partitions: &Partitions,
-    trim: TrimPolicy,
-) -> anyhow::Result<RedisResult<Rights>> {
-    // Connections of their own: they are inside a transaction meanwhile.
-    let client = target.client(partitions.first().keys.stream())?;
-    Ok(rights_of_all(&client, target.deployment(), partitions, trim).await)
-}
-
-async fn rights_of_all(
+async fn rights_on_all(
     client: &RedisClient,
     deployment: Deployment,
     partitions: &Partitions,
@@ -116,34 +99,34 @@ async fn rights_of_all(
 fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
     let mut software = Vec::new();
     for info in servers {
-        fit(info, redis.endpoint())?;
+        fit(info, &redis.endpoint)?;
         match info.readiness() {
             ServerReadiness::Ready => software.push(format!("{} {}", info.software, info.version)),
             ServerReadiness::Replica => {
                 return Err(hint::failed(
-                    format_args!("Redis at {} is a replica", redis.shown()),
+                    format_args!("Redis at {} is a replica", redis.shown),
                     "name the primary in redis.url; the daemon waits until this one is promoted",
                 ));
             }
             ServerReadiness::Loading => {
                 return Err(hint::failed(
-                    format_args!("Redis at {} is loading its data", redis.shown()),
+                    format_args!("Redis at {} is loading its data", redis.shown),
                     "try again in a moment; the daemon waits for it",
                 ));
             }
         }
     }
     software.dedup();
-    let at = match redis.endpoint().deployment() {
-        Deployment::Standalone => redis.shown().to_owned(),
-        Deployment::Sentinel | Deployment::Cluster => redis.endpoint().connected_to(),
+    let at = match redis.endpoint.deployment() {
+        Deployment::Standalone => redis.shown.to_owned(),
+        Deployment::Sentinel | Deployment::Cluster => redis.endpoint.connected_to(),
     };
     Ok(format!("Redis answers ({at}): {}", software.join(", ")))
 }
 
 /// What is there, and what is unwise about it.
 async fn stored_state(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
-    let (keys, partitions) = (redis.keys(), redis.partitions());
+    let (keys, partitions) = (redis.keys(), &redis.partitions);
     let stored = probe::stored_partitions(partitions).await;
     let stored = redis.explained(format_args!("read {}", keys.checkpoint()), stored)?;
     compare(partitions, &stored)?;

@@ -16,7 +16,6 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactId, Subject};
 
-/// Arguments of `contact add`.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
@@ -36,16 +35,13 @@ Examples:
 pub struct ContactAddArgs {
     /// Whose contact
     pub subject: Subject,
-    /// The contact.
     #[command(flatten)]
     pub contact: NamedAddresses,
     /// The id of the new contact [default: one that follows from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
-    /// Which alerts it hears.
     #[command(flatten)]
     pub filter: ContactFilterArgs,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -63,15 +59,12 @@ fn contact_id(text: &str) -> Result<ContactId, String> {
     }
 }
 
-/// What became of the contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum AddOutcome {
-    /// It is new.
     Added,
     /// It was there, and has another secret, format or headers, hears other alerts, or is verified or enabled now.
     Changed,
-    /// It was there.
     Unchanged,
 }
 
@@ -81,16 +74,8 @@ struct AddedTo {
     /// Its address, as far as it may be shown.
     address: String,
     outcome: AddOutcome,
-    secret: SecretUse,
-}
-
-/// Which secret the contact has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SecretUse {
-    /// The one that was named or generated now.
-    Given,
-    /// The one that was stored before.
-    Stored,
+    /// Whether it has the secret that was stored before, and not the one that was named or generated now.
+    keeps_secret: bool,
 }
 
 /// What `--json` prints.
@@ -104,10 +89,6 @@ struct AddedContact {
 }
 
 /// Adds the contact, and prints the secret that was generated.
-///
-/// # Errors
-///
-/// An id that is taken; a bad configuration or value, Redis, or stdout.
 pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
@@ -123,8 +104,8 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     }
     let redis = connect::redis(&config).await?;
     let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
-    let AddedTo { id, address, outcome, secret } = added;
-    let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| secret == SecretUse::Given).collect();
+    let AddedTo { id, address, outcome, keeps_secret } = added;
+    let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| !keeps_secret).collect();
     for warning in contact_checks::warnings(std::slice::from_ref(&contact), &config) {
         say(format_args!("warning: {warning}"));
     }
@@ -181,9 +162,8 @@ fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -
         true if array.to_stored() == before => AddOutcome::Unchanged,
         true => AddOutcome::Changed,
     };
-    let is_kept = report.kept_secrets.iter().any(|kept| kept.secret() != contact.secret());
+    let keeps_secret = report.kept_secrets.iter().any(|kept| kept.secret() != contact.secret());
     let known = array.contacts().into_iter().filter(|other| other.contact.has_same_address(contact));
     let known = known.min_by_key(|other| !other.contact.verified).expect("it was merged");
-    let secret = if is_kept { SecretUse::Stored } else { SecretUse::Given };
-    Ok(AddedTo { address: shown_as_named(contact, &known.contact), id: known.contact.id, outcome, secret })
+    Ok(AddedTo { address: shown_as_named(contact, &known.contact), id: known.contact.id, outcome, keeps_secret })
 }

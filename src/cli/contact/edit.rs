@@ -17,23 +17,8 @@ pub struct SelectedContactArgs {
     pub subject: Subject,
     /// The contact: its id, the beginning of its id, or its address
     pub contact: String,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
-}
-
-/// What ends an edit.
-enum ContactVerbError {
-    /// The contacts could not be read or written.
-    Contacts(EditContactsError),
-    /// The edit can't be made; with its hint.
-    Refused(anyhow::Error),
-}
-
-impl From<EditContactsError> for ContactVerbError {
-    fn from(error: EditContactsError) -> Self {
-        Self::Contacts(error)
-    }
 }
 
 /// Edits the contacts of a subject and writes them if nobody has changed them meanwhile; else again.
@@ -42,13 +27,11 @@ pub(super) async fn edit<T>(
     subject: &Subject,
     mut edit: impl FnMut(&mut ContactArray) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let edited =
-        edit_contacts(redis.client(), redis.keys(), subject, |array| edit(array).map_err(ContactVerbError::Refused));
-    match edited.await {
-        Ok(edited) => Ok(edited),
-        Err(ContactVerbError::Refused(error)) => Err(error),
-        Err(ContactVerbError::Contacts(error)) => Err(contacts_error(redis, subject, error)),
-    }
+    let edited = edit_contacts(redis.client(), redis.keys(), subject, |array| edit(array)).await;
+    edited.map_err(|error: anyhow::Error| match error.downcast() {
+        Ok(error) => contacts_error(redis, subject, error),
+        Err(refused) => refused,
+    })
 }
 
 /// Edits the contacts that `selector` names: an id, the beginning of one, or an address.
@@ -76,10 +59,9 @@ pub(super) async fn edit_selected<T>(
 pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContactsError) -> anyhow::Error {
     let what = format!("contacts of subject {subject}");
     match error {
-        EditContactsError::Redis(error) => match redis.explained(what, Err::<(), _>(error)) {
-            Err(error) => error,
-            Ok(()) => unreachable!("an error stays an error"),
-        },
+        EditContactsError::Redis(error) => {
+            redis.explained(what, Err::<(), _>(error)).expect_err("an error stays an error")
+        }
         EditContactsError::NotAnArray(error) => hint::failed(
             format_args!("subject {subject}: its field {error}"),
             "repair the field contacts, or replace it: `quotabell subject set --replace-all-contacts`",

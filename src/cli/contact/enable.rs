@@ -8,7 +8,6 @@ use crate::cli::context::CliContext;
 use crate::terminal::output::{self, printable, say};
 use crate::types::{ContactId, Subject};
 
-/// The end of the help of `contact enable`.
 pub const HELP: &str = "A contact is disabled when its receiver or mailbox has gone, or when nothing has reached it for days. Mend that first: \
     otherwise the next attempt disables it again. Alerts that went to other contacts meanwhile are not sent again.
 
@@ -23,11 +22,6 @@ struct EnabledContacts<'a> {
     enabled: &'a [ContactId],
 }
 
-/// Enables the contact.
-///
-/// # Errors
-///
-/// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
     let redis = connect::redis(&context.config()?).await?;

@@ -13,7 +13,6 @@ use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{FormatArgs, Table, print_list, printable, say};
 use crate::types::{Subject, UnixMs};
 
-/// Arguments of `contact list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "STATE is muted, until when and why, unverified, or disabled and why where a contact gets no alerts. ALERTS is the \
@@ -27,7 +26,6 @@ Examples:
 pub struct ContactListArgs {
     /// The subject
     pub subject: Subject,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -67,11 +65,6 @@ const fn name_of(origin: ContactOrigin) -> &'static str {
     }
 }
 
-/// Prints the contacts.
-///
-/// # Errors
-///
-/// Contacts that are not an array; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
     let redis = connect::redis(&context.config()?).await?;

@@ -8,22 +8,19 @@ use clap::{Args, Subcommand};
 use super::context::CliContext;
 use edit::SelectedContactArgs;
 
-pub mod add;
-pub mod edit;
-pub mod enable;
-pub mod list;
-pub mod mute;
-pub mod remove;
+mod add;
+mod edit;
+mod enable;
+mod list;
+mod mute;
+mod remove;
 
-/// Arguments of `contact`.
 #[derive(Debug, Args)]
 pub struct ContactArgs {
-    /// What to do.
     #[command(subcommand)]
     pub action: ContactAction,
 }
 
-/// What to do with the contacts of a subject.
 #[derive(Debug, Subcommand)]
 pub enum ContactAction {
     /// List the contacts of a subject
@@ -43,11 +40,6 @@ pub enum ContactAction {
     Enable(SelectedContactArgs),
 }
 
-/// Does what the action says.
-///
-/// # Errors
-///
-/// A contact that is not there, a bad configuration or value, Redis, or stdout.
 pub async fn run(args: ContactArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
         ContactAction::List(args) => list::run(args, context).await,

@@ -11,7 +11,6 @@ use crate::terminal::output::{self, printable, say};
 use crate::types::{ContactId, Mute, Subject};
 use crate::views::MuteView;
 
-/// Arguments of `contact mute`.
 #[derive(Debug, Args)]
 #[command(after_help = "Deliveries to a muted contact end as muted, and are not sent later.
 
@@ -20,15 +19,12 @@ Examples:
   quotabell contact mute alice a@b.test --for 2h --reason \"new office\"
   quotabell contact mute alice a@b.test --until 2026-12-01T00:00:00Z")]
 pub struct ContactMuteArgs {
-    /// Which contact.
     #[command(flatten)]
     pub selected: SelectedContactArgs,
-    /// How long, and why.
     #[command(flatten)]
     pub mute: MuteArgs,
 }
 
-/// The end of the help of `contact unmute`.
 pub const UNMUTE_HELP: &str = "Alerts that were raised while it was muted are not sent.
 
 Examples:
@@ -45,18 +41,12 @@ struct MutedContacts<'a> {
     contacts: &'a [ContactId],
 }
 
-/// Mutes the contact.
-///
-/// # Errors
-///
-/// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: ContactMuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     let mute = args.mute.into_mute(&redis).await?;
     set(&redis, args.selected, Some(&mute)).await
 }
 
-/// Unmutes the contact.
 pub async fn run_unmute(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     set(&redis, args, None).await

@@ -10,7 +10,6 @@ use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{self, printable, say};
 use crate::types::{ContactId, Subject};
 
-/// The end of the help of `contact remove`.
 pub const HELP: &str =
     "Removes every contact of the same address, also one that the subject's side added. Pending deliveries to it are \
     cancelled.
@@ -26,11 +25,6 @@ struct RemovedContacts<'a> {
     removed: Vec<&'a ContactId>,
 }
 
-/// Removes the contact.
-///
-/// # Errors
-///
-/// When there is no such contact; a bad configuration, Redis, or stdout.
 pub async fn run(args: SelectedContactArgs, context: &CliContext) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
     let redis = connect::redis(&context.config()?).await?;

@@ -1,7 +1,7 @@
 //! `deliveries replay / retry / cancel / discard`: what an operator does with deliveries, one or many.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use super::rows::{self, OpenCircuits};
 use super::select::{FilterArgs, by_partition, find};
@@ -25,29 +25,15 @@ pub struct ActionArgs {
     /// Every one in a state that fits
     #[arg(long)]
     pub all: bool,
-    /// Those that pass a filter.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Only print how many that would be
     #[arg(long)]
     pub dry_run: bool,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// What `--dry-run --json` prints.
-#[derive(Debug, Serialize)]
-struct DryRun {
-    action: &'static str,
-    deliveries: usize,
-}
-
-/// Does it with the deliveries that are meant.
-///
-/// # Errors
-///
-/// Ids beside a filter, or neither; an id with which it can't be done; a bad configuration, Redis, or stdout.
 pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext) -> anyhow::Result<()> {
     let ActionArgs { ids, all, filter, dry_run, format } = args;
     judge(action, &ids, all, &filter)?;
@@ -117,8 +103,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Takes those that pass the filter, slice by slice: a backlog of any length is never held.
     async fn take_filtered(&mut self, filter: &DeliveryFilter) -> anyhow::Result<()> {
-        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions().of(subject).number());
-        for partition in self.redis.partitions().iter() {
+        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions.of(subject).number());
+        for partition in self.redis.partitions.iter() {
             if of_subject.is_some_and(|number| number != partition.number()) {
                 continue;
             }
@@ -158,13 +144,8 @@ impl Run<'_> {
                 self.circuits.insert(key, next_probe);
             }
             let circuit = |result: &ActionResult| circuits.get(&result.id).map(|view| view.circuit);
-            let mut views = results.iter().map(|result| ActionResultView::of(self.action, result, circuit(result)));
-            match self.format {
-                Format::Json => views.try_for_each(|view| self.output.json(&view))?,
-                Format::Table => {
-                    self.output.rows(&mut self.table, &views.map(rows::action_row).collect::<Vec<_>>())?;
-                }
-            }
+            let views = results.iter().map(|result| ActionResultView::of(self.action, result, circuit(result)));
+            self.output.list(self.format, &mut self.table, &views.collect::<Vec<_>>(), rows::action_row)?;
         }
         Ok(())
     }
@@ -174,7 +155,7 @@ impl Run<'_> {
         let (action, asked) = (self.action, self.counts.asked);
         match self.format {
             Format::Json if self.dry_run => {
-                self.output.json(&DryRun { action: action.as_str(), deliveries: asked })?;
+                self.output.json(&json!({"action": action.as_str(), "deliveries": asked}))?;
             }
             Format::Table if self.dry_run => {
                 let many = quantity(asked, "delivery", "deliveries");
@@ -193,7 +174,7 @@ impl Run<'_> {
             if self.action == DeliveryAction::Retry {
                 self.circuits.values_mut().for_each(|probe| *probe = now);
             }
-            let partitions = self.redis.partitions().count();
+            let partitions = self.redis.partitions.count();
             rows::open_circuits(&self.circuits, partitions, now).iter().for_each(say);
             let others = if self.others_wait { "the others leave once an attempt there succeeds; " } else { "" };
             say(format_args!("{others}each attempt that fails makes the time until the next longer"));
@@ -205,7 +186,7 @@ impl Run<'_> {
 /// What is asked must be plain: a filter that was forgotten would take all of them.
 fn judge(action: DeliveryAction, ids: &[DeliveryIdPrefix], all: bool, filter: &FilterArgs) -> anyhow::Result<()> {
     let name = action.as_str();
-    let is_filtered = all || !filter.is_empty();
+    let is_filtered = all || *filter != FilterArgs::default();
     if ids.is_empty() != is_filtered {
         let problem = match is_filtered {
             true => "ids stand beside a filter, one of them is allowed",

@@ -12,7 +12,6 @@ use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
 use crate::wire::Partition;
 
-/// Arguments of `deliveries pause`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "No daemon begins an attempt until `deliveries resume`, also after a restart. Attempts that are under way end by \
@@ -26,12 +25,10 @@ pub struct DeliveriesPauseArgs {
     /// Why; shown wherever the pause is
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// The end of the help of `deliveries resume`.
 pub const RESUME_HELP: &str = "What is due leaves within a second, within the bounds of its destination.
 
 Examples:
@@ -47,24 +44,22 @@ struct PauseView {
     in_flight: u64,
 }
 
-/// Pauses all sending.
 pub async fn run(args: DeliveriesPauseArgs, context: &CliContext) -> anyhow::Result<()> {
     let reason = checked_reason(args.reason).map_err(|error| hint::usage(error, "shorten the reason"))?;
     let redis = connect::redis(&context.config()?).await?;
-    redis.explained("pause deliveries", pause(redis.partitions(), reason.as_deref()).await)?;
+    redis.explained("pause deliveries", pause(&redis.partitions, reason.as_deref()).await)?;
     print(&redis, &args.format).await
 }
 
-/// Ends the pause.
 pub async fn run_resume(format: &FormatArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
-    redis.explained("resume deliveries", resume(redis.partitions()).await)?;
+    redis.explained("resume deliveries", resume(&redis.partitions).await)?;
     print(&redis, format).await
 }
 
 async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
     let paused = read(redis).await?;
-    let listed = deliveries::list_destinations(redis.partitions()).await;
+    let listed = deliveries::list_destinations(&redis.partitions).await;
     let in_flight = redis.explained("list destinations", listed)?.iter().map(|one| one.in_flight).sum();
     let since = paused.as_ref().and_then(|pause| pause.since).map(Rfc3339);
     let reason = paused.as_ref().and_then(|pause| pause.reason.clone());
@@ -82,7 +77,7 @@ async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
 
 /// The pause of the first partition that has one.
 pub(super) async fn read(redis: &Redis) -> anyhow::Result<Option<Pause>> {
-    for Partition { client, keys } in redis.partitions().iter() {
+    for Partition { client, keys } in redis.partitions.iter() {
         let paused = redis.explained("read the pause of deliveries", read_pause(client, keys).await)?;
         if paused.is_some() {
             return Ok(paused);

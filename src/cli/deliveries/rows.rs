@@ -28,11 +28,9 @@ const PARTITION_COLUMN: usize = 1;
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The most open circuits that are named below a list.
 const CIRCUITS_NAMED_MAX: usize = 3;
-/// The columns of the attempt log.
 const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
 const OUTCOME_COLUMN: usize = 1;
 
-/// The columns of a list.
 pub(super) fn list_table() -> Table {
     Table::new(&LIST_HEADING)
         .may_shrink(&[TYPE_COLUMN, SUBJECT_COLUMN, ERROR_COLUMN])
@@ -244,9 +242,9 @@ fn outcome_color(outcome: &str) -> Option<Color> {
 }
 
 /// What an action did with one delivery.
-pub(super) fn action_row(view: ActionResultView) -> Vec<String> {
+pub(super) fn action_row(view: &ActionResultView) -> Vec<String> {
     let ActionResultView { id, result, state, circuit } = view;
-    let result = match (result, state) {
+    let result = match (*result, state) {
         ("not_dead", Some(state)) => format!("not dead but {state}"),
         ("ended", Some(state)) => format!("ended {state}"),
         ("leased", _) => "is being attempted right now".to_owned(),

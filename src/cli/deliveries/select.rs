@@ -1,6 +1,7 @@
 //! Which deliveries a verb means: ids, or a filter.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use clap::Args;
 
@@ -11,8 +12,7 @@ use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
 use crate::views::{AlertIdPrefix, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix, deliveries};
 use crate::wire::Partition;
 
-/// A filter of deliveries.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Eq, Args)]
 pub struct FilterArgs {
     /// Only those in this state: pending, delivered, dead, muted, expired or cancelled
     #[arg(long)]
@@ -28,7 +28,7 @@ pub struct FilterArgs {
     #[arg(
         long,
         value_name = "NAME",
-        value_parser = destination,
+        value_parser = |text: &str| Ok::<_, Infallible>(Destination::from_stored(text)),
         help = "Only those to this destination: an origin as https://example.com, or email"
     )]
     pub destination: Option<Destination>,
@@ -47,19 +47,6 @@ pub struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// Whether it names anything.
-    pub(super) const fn is_empty(&self) -> bool {
-        let Self { state, subject, channel, destination, error, alert, since, before } = self;
-        state.is_none()
-            && subject.is_none()
-            && channel.is_none()
-            && destination.is_none()
-            && error.is_none()
-            && alert.is_none()
-            && since.is_none()
-            && before.is_none()
-    }
-
     /// The filter by the server's clock.
     pub(super) async fn into_filter(self, redis: &Redis) -> anyhow::Result<DeliveryFilter> {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
@@ -76,7 +63,7 @@ pub(super) async fn by_partition(
 ) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
     let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
     for id in ids {
-        let found = deliveries::partition_of(redis.partitions(), &id).await;
+        let found = deliveries::partition_of(&redis.partitions, &id).await;
         let partition = redis.explained(format_args!("look for delivery {id}"), found)?;
         match of.last_mut() {
             Some((last, ids)) if last.number() == partition.number() => ids.push(id),
@@ -89,7 +76,7 @@ pub(super) async fn by_partition(
 /// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins
 /// with are left as they are: the answer to them is that there is no such delivery.
 pub(super) async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
-    let found = deliveries::find_ids_in_partitions(redis.partitions(), prefixes).await;
+    let found = deliveries::find_ids_in_partitions(&redis.partitions, prefixes).await;
     let found = redis.explained(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
     let mut ids = Vec::new();
     let mut seen = BTreeSet::new();
@@ -122,9 +109,4 @@ fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error
 fn channel_help() -> String {
     let sending = Channel::SENDING.map(Channel::as_str).join(", ");
     format!("Only those of this channel: {sending}, or none for those that wait for a contact")
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "the form that clap takes")]
-fn destination(text: &str) -> Result<Destination, String> {
-    Ok(Destination::from_stored(text))
 }

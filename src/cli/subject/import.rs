@@ -19,7 +19,7 @@ use crate::cli::context::CliContext;
 use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, serialize_lists};
 use crate::config::Config;
 use crate::contacts::merge::UnnamedContacts;
-use crate::subjects::record;
+use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, printable, quantity, say};
 use crate::terminal::progress::{self, ProgressUnit};
@@ -30,7 +30,6 @@ use crate::wire::{ErrorKind, error_kind};
 /// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
 const CHUNK: usize = 500;
 
-/// Arguments of `subject import`.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub struct SubjectImportArgs {
@@ -39,13 +38,11 @@ pub struct SubjectImportArgs {
     /// How the file is written: csv or jsonl [default: jsonl when it begins with {, else csv]
     #[arg(long = "as", value_enum, value_name = "FORMAT", hide_possible_values = true)]
     pub written_as: Option<ImportFormat>,
-    /// Which stored contacts the named ones replace.
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
     /// Only check every line
     #[arg(long)]
     pub dry_run: bool,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -88,7 +85,6 @@ impl AsRef<GeneratedSecret> for SubjectSecret {
     }
 }
 
-/// A line that was left out.
 #[derive(Debug, Serialize)]
 struct BadLine {
     line: u64,
@@ -111,12 +107,6 @@ struct CheckedLine {
     change: SubjectChange,
 }
 
-/// Imports the file.
-///
-/// # Errors
-///
-/// When a line was bad, after all others were imported; a file that can't be read, a bad configuration, Redis, or
-/// stdout.
 pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = if args.dry_run { None } else { Some(connect::redis(&config).await?) };
@@ -283,29 +273,29 @@ impl Import<'_> {
     }
 }
 
-/// Checks what a line names.
-fn check(row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<SubjectChange, String> {
-    let subject = row.subject.ok_or("no subject")?;
+fn check(mut row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<SubjectChange, String> {
+    let subject = row.settings.remove("subject").ok_or("no subject")?;
     let mut change = SubjectChange::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
-    if let Some(plan) = row.plan {
+    if let Some(plan) = row.settings.remove("plan") {
         change.plan = Setting::Set(change::plan(config, &plan)?);
     }
-    if let Some(zone) = row.timezone {
+    if let Some(zone) = row.settings.remove("timezone") {
         change.timezone = Setting::Set(record::parse_timezone(&zone)?);
     }
-    if let Some(day) = row.billing_day {
+    if let Some(day) = row.settings.remove("billing_day") {
         let day = day.parse().map_err(|error: BillingDayError| format!("billing_day {day:?}: {error}"))?;
         change.billing_day = Setting::Set(day);
     }
-    for (metric, limit) in row.limits {
+    for (name, limit) in &row.settings {
+        let Some(metric) = name.strip_prefix(LIMIT_PREFIX) else { continue };
         let at = |error: String| format!("limit:{metric}: {error}");
         let parsed = Metric::parse(metric.as_bytes()).map_err(|error| at(error.to_string()))?;
-        change.limits.insert(parsed, change::limits(&limit).map_err(at)?);
+        change.limits.insert(parsed, change::limits(limit).map_err(at)?);
     }
-    if let Some(thresholds) = row.thresholds {
+    if let Some(thresholds) = row.settings.remove("thresholds") {
         change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
     }
-    if let Some(locale) = row.locale {
+    if let Some(locale) = row.settings.remove("locale") {
         change.locale = Setting::Set(record::parse_locale(locale.as_bytes())?);
     }
     change.contacts = ContactsChange::merge(row.contacts.into_contacts()?, unnamed);

@@ -27,21 +27,8 @@ const CONTACTS: &str = "contacts";
 /// What one line names, as written. Nothing is checked yet.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRow {
-    /// Who.
-    pub subject: Option<String>,
-    /// The plan.
-    pub plan: Option<String>,
-    /// The time zone.
-    pub timezone: Option<String>,
-    /// The day of the month.
-    pub billing_day: Option<String>,
-    /// Limits by metric, `600/hour 5000/day`.
-    pub limits: BTreeMap<String, String>,
-    /// `80,100`.
-    pub thresholds: Option<String>,
-    /// The language of mails.
-    pub locale: Option<String>,
-    /// The contacts.
+    /// By the name of the field; those of `limit:<metric>` as `600/hour 5000/day`, the thresholds as `80,100`.
+    pub settings: BTreeMap<String, String>,
     pub contacts: NamedAddresses,
 }
 
@@ -55,7 +42,6 @@ pub struct ImportLine {
 }
 
 /// Why the rest of the file can't be read.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ImportReadError {
     #[error("read line {line}")]
@@ -333,26 +319,11 @@ impl ImportRow {
             places.push(value);
             return Ok(());
         }
-        let slot = match name {
-            "subject" => &mut self.subject,
-            "plan" => &mut self.plan,
-            "timezone" => &mut self.timezone,
-            "billing_day" => &mut self.billing_day,
-            "thresholds" => &mut self.thresholds,
-            "locale" => &mut self.locale,
-            _ => {
-                if let (Some(metric), Some(value)) = (name.strip_prefix(LIMIT_PREFIX), value)
-                    && self.limits.insert(metric.to_owned(), value).is_some()
-                {
-                    return Err(format!("{name} stands there twice"));
-                }
-                return Ok(());
-            }
-        };
-        if slot.is_some() && value.is_some() {
+        if let Some(value) = value
+            && self.settings.insert(name.to_owned(), value).is_some()
+        {
             return Err(format!("{name} stands there twice"));
         }
-        *slot = slot.take().or(value);
         Ok(())
     }
 }
@@ -378,9 +349,9 @@ mod tests {
         );
         let numbers: Vec<u64> = lines.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [2, 4, 6]);
-        let first = lines[0].1.as_ref().expect("a row");
-        assert_eq!((first.subject.as_deref(), first.thresholds.as_deref()), (Some("a, \"b\""), Some("50,80")));
-        assert_eq!(lines[1].1.as_ref().expect("a row").subject.as_deref(), Some("two\nlines"));
+        let settings = |line: usize| &lines[line].1.as_ref().expect("a row").settings;
+        assert_eq!((settings(0)["subject"].as_str(), settings(0)["thresholds"].as_str()), ("a, \"b\"", "50,80"));
+        assert_eq!(settings(1)["subject"], "two\nlines");
     }
 
     /// A bad line must be told with its number, and not take the next with it.
@@ -414,10 +385,10 @@ mod tests {
     #[test]
     fn json_lines_take_limits_in_the_form_of_the_api() {
         let row = |limits: &str| lines(&format!("{{\"subject\":\"a\",\"limits\":{limits}}}")).remove(0).1;
-        let limits = row(r#"{"requests":5000,"calls":["600/hour","7/day"],"images":null}"#).expect("a row").limits;
+        let limits = row(r#"{"requests":5000,"calls":["600/hour","7/day"],"images":null}"#).expect("a row").settings;
         let taken: Vec<(&str, &str)> = limits.iter().map(|(metric, limit)| (metric.as_str(), limit.as_str())).collect();
-        assert_eq!(taken, [("calls", "600/hour 7/day"), ("requests", "5000")]);
-        assert!(row("null").expect("a row").limits.is_empty());
+        assert_eq!(taken, [("limit:calls", "600/hour 7/day"), ("limit:requests", "5000"), ("subject", "a")]);
+        assert_eq!(row("null").expect("a row").settings.len(), 1);
         for bad in ["5000", "\"5000\"", "[5000]"] {
             let error = row(bad).expect_err(bad);
             assert_eq!(error, r#"limits must be an object of limits by metric, as {"requests": 5000}"#, "{bad}");
@@ -435,12 +406,10 @@ mod tests {
             "{\"subject\":\"alice\",\"limit:requests\":5000,\"limit:calls\":[\"600/hour\",7],\"billing_day\":15,\"thresholds\":[50,80],\"email\":[\"a@b.test\"]}\n\n{\"subject\":\"x\",\"plna\":1}\n{",
         );
         let mut row = lines[0].1.clone().expect("a row");
-        assert_eq!((row.limits["requests"].as_str(), row.limits["calls"].as_str()), ("5000", "600/hour 7"));
-        assert_eq!(row.billing_day.as_deref(), Some("15"));
-        assert_eq!(
-            (row.thresholds.as_deref(), row.contacts.column("email").map(|column| column.len())),
-            (Some("50,80"), Some(1))
-        );
+        let settings =
+            ["limit:requests", "limit:calls", "billing_day", "thresholds"].map(|name| row.settings[name].as_str());
+        assert_eq!(settings, ["5000", "600/hour 7", "15", "50,80"]);
+        assert_eq!(row.contacts.column("email").map(|column| column.len()), Some(1));
         assert!(lines[1].1.as_ref().is_err_and(|why| why.contains("did you mean \"plan\"")));
         for near in ["limit", "Limits"] {
             let error = row_of_json(format!("{{\"{near}\":{{}}}}").as_bytes()).expect_err(near);

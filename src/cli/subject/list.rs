@@ -18,7 +18,6 @@ const SCAN_COUNT: usize = 1000;
 /// Hashes that are read in one write.
 const CHUNK: usize = 500;
 
-/// Arguments of `subject list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Complete and in the order of the names, unless --limit cuts it short. Secrets are shown as ***.
@@ -32,15 +31,13 @@ pub struct SubjectListArgs {
     /// Only the first N [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Prints the subjects.
 pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let keys = scan(&redis).await?;
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -52,11 +49,7 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
         let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
         let shown = read(&redis, chunk, &plans).await?;
         (keys, left, printed) = (rest, left - shown.len(), printed + shown.len());
-        match args.format.format() {
-            Format::Json => shown.iter().try_for_each(|shown| output.json(shown))?,
-            Format::Table if shown.is_empty() => {}
-            Format::Table => output.rows(&mut table, &shown.iter().map(SubjectView::row).collect::<Vec<_>>())?,
-        }
+        output.list(args.format.format(), &mut table, &shown, SubjectView::row)?;
     }
     if printed == 0 && args.format.format() == Format::Table {
         say_empty("no subjects");

@@ -5,13 +5,13 @@ use clap::{Args, Subcommand};
 use crate::cli::context::CliContext;
 
 pub mod change;
-pub mod import;
-pub mod import_reader;
-pub mod list;
-pub mod mute;
-pub mod remove;
-pub mod set;
-pub mod show;
+mod import;
+mod import_reader;
+mod list;
+mod mute;
+mod remove;
+mod set;
+mod show;
 pub mod store;
 
 /// Arguments of `subject`.

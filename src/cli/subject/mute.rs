@@ -11,7 +11,6 @@ use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{Metric, Mute, Subject};
 use crate::views::MuteView;
 
-/// Arguments of `subject mute`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Usage is counted and alerts are recorded. Their deliveries end as muted, and are not sent later. `subject set` and \
@@ -23,18 +22,14 @@ Examples:
   quotabell subject mute alice"
 )]
 pub struct SubjectMuteArgs {
-    /// What.
     #[command(flatten)]
     pub part: MutedPartArgs,
-    /// How long, and why.
     #[command(flatten)]
     pub mute: MuteArgs,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// Arguments of `subject unmute`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Alerts that were raised while it was muted are not sent. Without --metric, mutes of single metrics stay.
@@ -44,10 +39,8 @@ Examples:
   quotabell subject unmute alice --metric tokens"
 )]
 pub struct SubjectUnmuteArgs {
-    /// What.
     #[command(flatten)]
     pub part: MutedPartArgs,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -70,7 +63,6 @@ struct MutedSubject<'a> {
     mute: Option<MuteView>,
 }
 
-/// Mutes the subject.
 pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let SubjectMuteArgs { part, mute, format } = args;
     let redis = connect::redis(&context.config()?).await?;
@@ -78,7 +70,6 @@ pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<
     set(&redis, &part, Some(mute), &format).await
 }
 
-/// Ends the mute.
 pub async fn run_unmute(args: SubjectUnmuteArgs, context: &CliContext) -> anyhow::Result<()> {
     let redis = connect::redis(&context.config()?).await?;
     set(&redis, &args.part, None, &args.format).await

@@ -10,7 +10,6 @@ use crate::terminal::hint;
 use crate::terminal::output::say;
 use crate::types::Subject;
 
-/// Arguments of `subject remove`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Counts and alerts stay: a removed subject is metered on with the default plan and the fallback contacts. \
@@ -32,16 +31,11 @@ pub struct SubjectRemoveArgs {
     pub everything: bool,
 }
 
-/// Removes the subjects.
-///
-/// # Errors
-///
-/// When nothing was set for one of them (the others are removed); a bad configuration or Redis.
 pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
     if args.everything {
-        let plans = Plans::new(&config.plans, &config.default_plan)?;
+        let plans = config.plans()?;
         return erase(&args.subjects, &redis, &plans).await;
     }
     let mut pipeline = redis::pipe();
@@ -64,7 +58,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
 
 async fn erase(subjects: &[Subject], redis: &Redis, plans: &Plans) -> anyhow::Result<()> {
     for subject in subjects {
-        let erased = erasure::erase(redis.partitions(), plans, subject).await;
+        let erased = erasure::erase(&redis.partitions, plans, subject).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
         say(format_args!("removed {subject}: {}", told(&erased.removed)));
     }

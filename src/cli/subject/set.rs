@@ -20,7 +20,6 @@ use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, percent};
 
-/// Arguments of `subject set`.
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
 The limits of a metric replace those that the subject had of it, and take precedence over all that the plan has for it.
@@ -61,21 +60,17 @@ pub struct SubjectSetArgs {
     /// The language of mails, as vi or pt-BR
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,
-    /// The contacts.
     #[command(flatten)]
     pub contacts: FilteredAddresses,
-    /// Which stored contacts the named ones replace.
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
     /// Remove contacts, limits, thresholds, billing-day, timezone, locale or plan
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
     pub clear: Vec<Clearable>,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-/// What `--clear` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Clearable {
     /// Every contact

@@ -11,11 +11,10 @@ use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
 use crate::subjects::record::{SubjectField, write_thresholds};
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, printable, say};
+use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
 use crate::types::{ContactFilter, Metric, Subject, UnixMs};
 use crate::views::{MuteView, SubjectView};
 
-/// Arguments of `subject show`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Shows what is set for the subject itself; what is not set comes from its plan, the default plan and the \
@@ -29,7 +28,6 @@ Examples:
 pub struct SubjectShowArgs {
     /// The subject
     pub subject: Subject,
-    /// How to print.
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -52,19 +50,14 @@ impl SubjectView {
 
     /// One line of the list, as [`HEADING`] names the columns.
     pub(super) fn row(&self) -> Vec<String> {
-        vec![self.subject.clone(), self.plan(), self.timezone(), self.limits(), self.thresholds(), self.contacts()]
-    }
-
-    fn plan(&self) -> String {
-        self.plan.clone().unwrap_or_else(|| NOT_SET.to_owned())
-    }
-
-    fn timezone(&self) -> String {
-        self.timezone.clone().unwrap_or_else(|| NOT_SET.to_owned())
-    }
-
-    fn billing_day(&self) -> String {
-        self.billing_day.map_or_else(|| NOT_SET.to_owned(), |day| day.to_string())
+        vec![
+            self.subject.clone(),
+            or_dash(self.plan.as_deref()),
+            or_dash(self.timezone.as_deref()),
+            self.limits(),
+            self.thresholds(),
+            self.contacts(),
+        ]
     }
 
     /// As `subject set --limit` takes them: each with its metric.
@@ -74,21 +67,17 @@ impl SubjectView {
             texts.split(' ').map(|limit| format!("{metric}={limit}")).collect::<Vec<_>>()
         });
         let limits: Vec<String> = limits.collect();
-        if limits.is_empty() { NOT_SET.to_owned() } else { limits.join(" ") }
+        or_dash((!limits.is_empty()).then(|| limits.join(" ")))
     }
 
     fn thresholds(&self) -> String {
-        self.thresholds.as_deref().map_or_else(|| NOT_SET.to_owned(), write_thresholds)
-    }
-
-    fn locale(&self) -> String {
-        self.locale.as_ref().map_or_else(|| NOT_SET.to_owned(), ToString::to_string)
+        or_dash(self.thresholds.as_deref().map(write_thresholds))
     }
 
     fn contacts(&self) -> String {
         let shown = |contact: &Contact| format!("{}{}", contact.address(), reservations(contact));
         let contacts: Vec<String> = self.contacts.iter().map(shown).collect();
-        let contacts = if contacts.is_empty() { NOT_SET.to_owned() } else { contacts.join(" ") };
+        let contacts = or_dash((!contacts.is_empty()).then(|| contacts.join(" ")));
         [contacts].into_iter().chain(self.mutes()).collect::<Vec<_>>().join("; ")
     }
 
@@ -99,8 +88,6 @@ impl SubjectView {
         self.mute.iter().map(move |mute| told(None, mute)).chain(of_metrics)
     }
 }
-
-const NOT_SET: &str = "-";
 
 /// Why a contact gets no alerts, to stand beside it; empty for one that gets them.
 fn reservations(contact: &Contact) -> String {
@@ -115,14 +102,9 @@ pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", 
 /// All of them: `subject show` cuts nothing.
 pub(super) const MAY_SHRINK: &[usize] = &[0, 1, 2, 3, 4, 5];
 
-/// Prints the subject.
-///
-/// # Errors
-///
-/// When nothing is set for it; a bad configuration, Redis, or stdout.
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
-    let plans = Plans::new(&config.plans, &config.default_plan)?;
+    let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
     let fields = subject_settings::read_fields(&redis, &args.subject).await?;
     if fields.is_empty() {
@@ -142,15 +124,15 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
 fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
     let mut pairs = vec![
         ("subject", shown.subject.clone()),
-        ("plan", shown.plan()),
-        ("timezone", shown.timezone()),
-        ("billing day", shown.billing_day()),
+        ("plan", or_dash(shown.plan.as_deref())),
+        ("timezone", or_dash(shown.timezone.as_deref())),
+        ("billing day", or_dash(shown.billing_day)),
         ("limits", shown.limits()),
         ("thresholds", shown.thresholds()),
-        ("locale", shown.locale()),
+        ("locale", or_dash(shown.locale.as_ref())),
     ];
     if shown.contacts.is_empty() {
-        pairs.push(("contact", NOT_SET.to_owned()));
+        pairs.push(("contact", or_dash(None::<&str>)));
     }
     for contact in &shown.contacts {
         let filter = match &contact.filter {

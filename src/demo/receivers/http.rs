@@ -73,10 +73,6 @@ pub type HttpCatcher = Catcher<CaughtRequest, VecDeque<Answer>>;
 impl HttpCatcher {
     /// Starts a receiver on a free port of 127.0.0.1 that answers in the order of `answers`, and 204 when they are used
     /// up.
-    ///
-    /// # Errors
-    ///
-    /// When no port can be bound.
     pub async fn start(answers: impl IntoIterator<Item = Answer>) -> io::Result<Self> {
         let catcher = Self::start_on((Ipv4Addr::LOCALHOST, 0).into(), |_| Answer::status(204)).await?;
         locked(&catcher.program).extend(answers);
@@ -85,10 +81,6 @@ impl HttpCatcher {
 
     /// Starts a receiver on this address. `respond` makes the answer to a body; answers that are added with
     /// [`Self::then`] go first.
-    ///
-    /// # Errors
-    ///
-    /// When the address can't be bound.
     pub async fn start_on(
         address: SocketAddr,
         respond: impl Fn(&[u8]) -> Answer + Send + Sync + 'static,

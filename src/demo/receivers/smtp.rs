@@ -18,19 +18,11 @@ pub type SmtpCatcher = Catcher<CaughtMail, SmtpProgram>;
 
 impl SmtpCatcher {
     /// Starts a server on a free port of 127.0.0.1 that says yes to everything, until [`Self::program`] says otherwise.
-    ///
-    /// # Errors
-    ///
-    /// When no port can be bound.
     pub async fn start(setup: SmtpSetup) -> io::Result<Self> {
         Self::start_on((Ipv4Addr::LOCALHOST, 0).into(), setup).await
     }
 
     /// As [`Self::start`], on this address.
-    ///
-    /// # Errors
-    ///
-    /// When the address can't be bound.
     pub async fn start_on(address: SocketAddr, setup: SmtpSetup) -> io::Result<Self> {
         Self::bind(address, SmtpProgram::default(), |listener, shared| accept(listener, shared, setup)).await
     }

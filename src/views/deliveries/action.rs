@@ -9,7 +9,6 @@ use crate::types::{DeliveryId, DeliveryState};
 /// What an action did with one delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ActionResultView {
-    /// The id.
     pub id: DeliveryId,
     /// `replayed`, `retried`, `cancelled` or `discarded`; `not_dead` or `ended` in another state; `leased` while it is
     /// being attempted; `unknown`.

@@ -12,11 +12,9 @@ use crate::wire::RedisClient;
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeliveryContactView {
-    /// The id.
     pub id: ContactId,
     /// The address or URL; `null` where it is not known any more.
     pub address: Option<String>,
-    /// Where the contact stands.
     pub status: DeliveryContactStatus,
     /// Its mute. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,13 +42,16 @@ text_enum! {
 /// A contact of the operator, which is the same for every subject; `configured` are the contacts of the configuration.
 pub(super) fn of_operator(configured: &[Contact], id: &ContactId, now: UnixMs) -> Option<DeliveryContactView> {
     let (id, known) = (id.is_of_operator().then(|| id.clone())?, configured.iter().find(|contact| contact.id == *id));
-    let mute = known.and_then(|contact| contact.muted_at(now)).cloned().map(MuteView::from);
-    let status = match known {
-        Some(_) if mute.is_some() => DeliveryContactStatus::Muted,
-        Some(_) => DeliveryContactStatus::Current,
-        None => DeliveryContactStatus::Removed,
-    };
+    let (status, mute) = known.map_or((DeliveryContactStatus::Removed, None), |contact| status_of(contact, now));
     Some(DeliveryContactView { id, address: known.map(address_of), status, mute })
+}
+
+/// Where a contact stands that gets alerts unless it is muted.
+fn status_of(contact: &Contact, now: UnixMs) -> (DeliveryContactStatus, Option<MuteView>) {
+    match contact.muted_at(now).cloned() {
+        Some(mute) => (DeliveryContactStatus::Muted, Some(mute.into())),
+        None => (DeliveryContactStatus::Current, None),
+    }
 }
 
 /// Looks for the contact among the subject's own and in `fallback`.
@@ -66,8 +67,8 @@ pub(super) async fn find(
     let mut mute = None;
     let (address, status) = match contacts.find(id) {
         ContactLookup::Found(contact) => {
-            mute = contact.muted_at(now).cloned().map(MuteView::from);
-            let status = if mute.is_some() { DeliveryContactStatus::Muted } else { DeliveryContactStatus::Current };
+            let (status, of_contact) = status_of(&contact, now);
+            mute = of_contact;
             (Some(address_of(&contact)), status)
         }
         ContactLookup::Disabled(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Disabled),

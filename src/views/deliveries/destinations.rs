@@ -23,7 +23,6 @@ pub struct DestinationView {
     pub partition: u32,
     /// Deliveries that wait, due or not.
     pub waiting: u64,
-    /// Deliveries that are being attempted.
     pub in_flight: u64,
     /// How many may be attempted at once; `null` for one that was never tried, which is tried once.
     pub bound: Option<u64>,
@@ -33,7 +32,6 @@ pub struct DestinationView {
     pub circuit: CircuitState,
     /// When the next attempt is made through an open circuit.
     pub next_probe: Option<Rfc3339>,
-    /// The same in milliseconds.
     pub next_probe_ms: Option<UnixMs>,
 }
 

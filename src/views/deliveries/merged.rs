@@ -45,7 +45,6 @@ pub struct DeliveriesCursor {
     slice: Option<DeliveryCursor>,
 }
 
-/// The text is not one that a listing gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not the `next` of a list of deliveries")]
 pub struct DeliveriesCursorError;

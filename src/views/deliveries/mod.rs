@@ -8,13 +8,15 @@ mod read;
 
 use serde::Serialize;
 
-pub use action::ActionResultView;
-pub use contact::{DeliveryContactStatus, DeliveryContactView};
-pub use destinations::{CircuitState, DestinationView, behind_open_circuits, list_destinations, read_destinations};
-pub use merged::{
-    DeliveriesCursor, DeliveriesCursorError, find_ids_in_partitions, list_from, list_partitions, partition_of,
-};
-pub use read::{DELIVERIES_READ_MAX, DeliveryCursor, DeliveryScan, DeliverySlice, find_ids, list, list_all, show};
+pub(crate) use action::ActionResultView;
+pub use contact::DeliveryContactStatus;
+pub(crate) use contact::DeliveryContactView;
+pub use destinations::list_destinations;
+pub(crate) use destinations::{CircuitState, DestinationView, behind_open_circuits, read_destinations};
+pub use merged::{DeliveriesCursor, list_from};
+pub(crate) use merged::{find_ids_in_partitions, list_partitions, partition_of};
+pub(crate) use read::DeliveryScan;
+pub use read::{list, list_all, show};
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{

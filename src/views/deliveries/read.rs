@@ -17,11 +17,11 @@ use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::{Partition, RedisClient};
 
 /// Deliveries read in one call.
-pub const DELIVERIES_READ_MAX: usize = 500;
+const DELIVERIES_READ_MAX: usize = 500;
 /// Ids read in one call where nothing else is.
 const IDS_READ_MAX: usize = 5000;
 
-/// The fields of a delivery that a list shows, in the order in which [`StoredDelivery::of`] takes them.
+/// The fields of a delivery that a list shows.
 const FIELDS: [&str; 14] = [
     "type",
     "alert_id",
@@ -135,13 +135,17 @@ fn index_of(keys: &Keys, filter: &DeliveryFilter) -> String {
     }
 }
 
-/// The [`FIELDS`] of each.
-async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> RedisResult<Vec<Vec<Option<String>>>> {
+/// Those of [`FIELDS`] that a delivery has, with their values.
+type DeliveryFields = HashMap<&'static str, String>;
+
+async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> RedisResult<Vec<DeliveryFields>> {
     let mut pipeline = Pipeline::new();
     for id in ids {
         pipeline.cmd("HMGET").arg(keys.delivery(id)).arg(&FIELDS);
     }
-    client.pipe(&pipeline).await
+    let replies: Vec<[Option<String>; FIELDS.len()]> = client.pipe(&pipeline).await?;
+    let named = |values| FIELDS.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect();
+    Ok(replies.into_iter().map(named).collect())
 }
 
 /// When deliveries are due, and when the next attempt is made through the circuits of their destinations. One that is
@@ -150,9 +154,9 @@ async fn read_times(
     client: &RedisClient,
     keys: &Keys,
     ids: &[DeliveryId],
-    hashes: &[Vec<Option<String>>],
+    hashes: &[DeliveryFields],
 ) -> RedisResult<Vec<DeliveryTimes>> {
-    let of: Vec<Destination> = hashes.iter().map(|fields| destination_in(fields)).collect();
+    let of: Vec<Destination> = hashes.iter().map(|fields| destination_of(fields.get("destination"))).collect();
     // Many share a destination: each is asked once.
     let destinations: BTreeSet<&Destination> = of.iter().collect();
     // A lease that is over stays until the destination is looked at again, which an open circuit puts off.
@@ -208,7 +212,8 @@ pub async fn show(
     let mut hash: HashMap<String, String> = client.query(redis::cmd("HGETALL").arg(keys.delivery(id))).await?;
     let mut log: Vec<LoggedAttempt> = hash.iter().filter_map(|(field, json)| LoggedAttempt::of(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
-    let fields: Vec<Option<String>> = FIELDS.iter().map(|field| hash.remove(*field)).collect();
+    let fields: DeliveryFields =
+        FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let notice = hash.remove(NotificationKind::ContactDisabled.as_str());
     let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(&json).ok());
@@ -305,45 +310,30 @@ struct StoredDelivery {
 
 impl StoredDelivery {
     /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
-    fn of(keys: &Keys, id: &DeliveryId, fields: Vec<Option<String>>, times: DeliveryTimes) -> Option<Self> {
-        let fields: [Option<String>; FIELDS.len()] = fields.try_into().ok()?;
-        let [
-            kind,
-            alert_id,
-            subject,
-            channel,
-            state,
-            attempts,
-            last_error,
-            created,
-            contact,
-            ended,
-            alert,
-            verification,
-            discarded,
-            destination,
-        ] = fields;
+    fn of(keys: &Keys, id: &DeliveryId, mut fields: DeliveryFields, times: DeliveryTimes) -> Option<Self> {
+        let mut take = |name| fields.remove(name);
+        let kind = take("type");
         let kind = NotificationKind::from_stored(kind.as_deref().unwrap_or(NotificationKind::Alert.as_str()))?;
-        let state = DeliveryState::from_stored(state.as_deref()?)?;
+        let state = DeliveryState::from_stored(&take("state")?)?;
         let ms = |text: String| text.parse().ok().map(UnixMs);
-        let created_at_ms = created.and_then(ms)?;
-        let ended_at_ms = ended.and_then(ms);
+        let created_at_ms = take("created_at_ms").and_then(ms)?;
+        let ended_at_ms = take("ended_at_ms").and_then(ms);
         let of_pending = |time: Option<i64>| time.map(UnixMs).filter(|_| state == DeliveryState::Pending);
         let (next_due_ms, next_probe_ms) = (of_pending(times.due), of_pending(times.next_probe));
-        let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
-        let verification = verification.and_then(|json| serde_json::from_str(&json).ok());
+        let alert: Option<Alert> = take("alert").and_then(|json| serde_json::from_str(&json).ok());
+        let verification = take("verification").and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
             id: id.clone(),
-            alert_id: alert_id.as_deref().map(AlertId::from_stored),
-            subject: subject?,
-            channel: Channel::from_stored(channel.as_deref()?)?,
+            alert_id: take("alert_id").as_deref().map(AlertId::from_stored),
+            subject: take("subject")?,
+            channel: Channel::from_stored(&take("channel")?)?,
             state,
-            attempts: attempts.as_deref().and_then(|number| number.parse().ok()).unwrap_or(0),
+            attempts: take("attempts").and_then(|number| number.parse().ok()).unwrap_or(0),
             next_due: next_due_ms.map(Rfc3339),
-            last_error,
+            last_error: take("last_error"),
             r#type: kind,
-            contact_id: ContactId::from_stored(&contact.unwrap_or_default()),
-            destination: destination.map_or_else(Destination::none, |name| Destination::from_stored(&name)),
+            contact_id: ContactId::from_stored(&take("contact_id").unwrap_or_default()),
+            destination: destination_of(take("destination").as_ref()),
             partition: keys.partition().get(),
             metric: alert.as_ref().map(|alert| alert.metric.clone()),
             threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
@@ -355,15 +345,15 @@ impl StoredDelivery {
             next_due_ms,
             next_probe: next_probe_ms.map(Rfc3339),
             next_probe_ms,
-            discarded_at: discarded.and_then(ms).map(Rfc3339),
+            discarded_at: take("discarded_at_ms").and_then(ms).map(Rfc3339),
         };
         Some(Self { view, alert, verification })
     }
 }
 
-/// In whose queue a delivery is, by the last of its [`FIELDS`].
-fn destination_in(fields: &[Option<String>]) -> Destination {
-    fields.last().cloned().flatten().map_or_else(Destination::none, |name| Destination::from_stored(&name))
+/// In whose queue a delivery is.
+fn destination_of(name: Option<&String>) -> Destination {
+    name.map_or_else(Destination::none, |name| Destination::from_stored(name))
 }
 
 struct LoggedAttempt {

@@ -12,7 +12,6 @@ const DAEMON_LASTS_MS: i64 = 5_000;
 /// The daemons of a stream that live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LiveDaemons {
-    /// There is none.
     None,
     /// Each was started to send nothing.
     ReadingOnly,

@@ -13,7 +13,6 @@ use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, O
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
 
-/// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// The operator, who also learns what the other side said.
@@ -22,7 +21,6 @@ pub enum Audience {
     Platform,
 }
 
-/// What was read of a delivery.
 pub(super) struct DeliveryFacts {
     pub(super) stream: String,
     pub(super) detail: DeliveryDetailView,
@@ -254,23 +252,18 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
 
 /// What becomes of a delivery whose contact it can't go to any more.
 const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> Option<&'static str> {
+    use DeliveryContactStatus::{Current, Disabled, Muted, Removed, Unreadable, Unverified};
     match (status, kind) {
         // What asks for consent, and the operator's digest, do not follow the list of the subject's contacts.
         (_, NotificationKind::Verification | NotificationKind::Digest) => None,
-        (
-            DeliveryContactStatus::Disabled | DeliveryContactStatus::Removed | DeliveryContactStatus::Unverified,
-            NotificationKind::Alert,
-        ) => Some(
+        (Disabled | Removed | Unverified, NotificationKind::Alert) => Some(
             "At its next attempt nothing is sent there: the alert goes to the contacts that are there then, or waits for one.",
         ),
-        (
-            DeliveryContactStatus::Disabled | DeliveryContactStatus::Removed | DeliveryContactStatus::Unverified,
-            NotificationKind::ContactDisabled,
-        ) => Some("At its next attempt it is cancelled."),
-        (DeliveryContactStatus::Unreadable, _) => {
-            Some("It waits until the contact can be read; `quotabell subject show` says what is wrong.")
+        (Disabled | Removed | Unverified, NotificationKind::ContactDisabled) => {
+            Some("At its next attempt it is cancelled.")
         }
-        (DeliveryContactStatus::Current | DeliveryContactStatus::Muted, _) => None,
+        (Unreadable, _) => Some("It waits until the contact can be read; `quotabell subject show` says what is wrong."),
+        (Current | Muted, _) => None,
     }
 }
 

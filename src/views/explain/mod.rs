@@ -27,8 +27,8 @@ use super::{
     DeliveryView, UsageView, alerts,
 };
 use crate::channels::{Channels, NotificationChannel};
+use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
-use crate::contacts::{Contact, OperatorContact};
 use crate::ledger::{past_days, query};
 use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
@@ -38,22 +38,18 @@ use crate::wire::{Partition, Partitions, RedisClient};
 /// Entries of the outbox that are searched for an alert.
 const OUTBOX_READ_MAX: usize = 1_000;
 
-/// What is needed to explain.
 #[derive(Debug)]
 pub struct Explainer {
-    /// Redis.
     pub partitions: Partitions,
     /// The channels, which know their caps.
     pub channels: Arc<Channels>,
-    /// The fallback contacts of the configuration.
-    pub fallback: Vec<Contact>,
-    /// The contacts of the operator, which get copies.
-    pub operator: Vec<OperatorContact>,
+    pub contacts: ContactResolver,
+    /// The contacts of the configuration, under the ids that deliveries to them bear.
+    pub configured: Vec<Contact>,
     /// How long a delivery is tried.
     pub give_up_after: Duration,
     /// What is told where a count jumps over several thresholds.
     pub jump: JumpPolicy,
-    /// The plans of the configuration.
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
@@ -62,22 +58,18 @@ pub struct Explainer {
 /// What somebody asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExplainTarget {
-    /// A delivery.
     Delivery(DeliveryId),
     /// An alert that is kept.
     Alert(Box<AlertView>),
-    /// A subject.
     Subject(Subject),
     /// A subject whose name looks like an id, where anything is stored of it; else the id was meant, and is not kept.
     SubjectLikeId(Subject),
 }
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// `delivery`, `alert` or `subject`.
     pub about: &'static str,
-    /// Its id or name.
     pub id: String,
     /// What is known, in the order of time; what happens next comes last.
     pub explanation: Vec<String>,
@@ -92,8 +84,6 @@ pub struct Explanation {
     pub usage: Option<UsageView>,
 }
 
-/// Why there is no answer.
-#[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     #[error(transparent)]
@@ -110,7 +100,6 @@ pub enum ExplainError {
     NoPeriod(UnixMs),
 }
 
-/// The most ids that an error names.
 const NAMED_MAX: usize = 10;
 /// As many digits as a list shows: fewer would take a word for an id.
 const DIGITS_MIN: usize = 8;
@@ -167,7 +156,6 @@ impl Explainer {
         Ok(listed)
     }
 
-    /// Answers.
     pub async fn explain(&self, target: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
         match target {
             ExplainTarget::Delivery(id) => {
@@ -207,9 +195,7 @@ impl Explainer {
 
     async fn facts(&self, partition: &Partition, id: &DeliveryId) -> RedisResult<Option<delivery::DeliveryFacts>> {
         let Partition { client, keys } = partition;
-        let operator = self.resolver(keys).operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
-        let configured: Vec<Contact> = self.fallback.iter().cloned().chain(operator).collect();
-        let Some(detail) = deliveries::show(partition, &configured, id).await? else { return Ok(None) };
+        let Some(detail) = deliveries::show(partition, &self.configured, id).await? else { return Ok(None) };
         let now = client.server_time().await?;
         let mut command = redis::cmd("HMGET");
         command.arg(keys.delivery(id)).arg("alert").arg("first_attempt_at_ms").arg("cancelled_by");
@@ -221,10 +207,7 @@ impl Explainer {
         let lease_end: Option<i64> = client.query(redis::cmd("ZSCORE").arg(leased).arg(id.as_str())).await?;
         let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
         let recipients = match &alert {
-            Some(alert) => {
-                let resolver = self.resolver(keys);
-                Some(resolver.recipients_of(client, alert, now).await.map_err(|error| error.source)?)
-            }
+            Some(alert) => Some(self.contacts.recipients_of(client, alert, now).await.map_err(|error| error.source)?),
             None => None,
         };
         let (contacts, mutes) = recipients.unwrap_or_default();
@@ -272,7 +255,7 @@ impl Explainer {
         if details.is_empty() {
             let waits = self.waits_in_outbox(client, keys, &id).await?;
             let not_told = match &whole {
-                Some(alert) => self.not_told(client, keys, alert).await?,
+                Some(alert) => self.not_told(client, alert).await?,
                 None => NotTold::Unknown,
             };
             let now = client.server_time().await?;
@@ -282,16 +265,11 @@ impl Explainer {
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
     }
 
-    fn resolver(&self, keys: &Keys) -> ContactResolver {
-        ContactResolver::new(keys.clone(), self.fallback.clone()).with_operator(&self.operator)
-    }
-
-    async fn not_told(&self, client: &RedisClient, keys: &Keys, alert: &Alert) -> Result<NotTold, ExplainError> {
+    async fn not_told(&self, client: &RedisClient, alert: &Alert) -> Result<NotTold, ExplainError> {
         if self.jump == JumpPolicy::Highest && !alert.higher_percents.is_empty() {
             return Ok(NotTold::HigherIsTold);
         }
-        let resolver = self.resolver(keys);
-        let contacts = resolver.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
+        let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
         Ok(if contacts.is_empty() && !waits { NotTold::NoContactHears } else { NotTold::Unknown })
     }
@@ -332,8 +310,7 @@ impl Explainer {
         let (profile, _) = Profile::read(&fields, &self.plans, None);
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
         let settings = SubjectSettings::read(&fields, &self.plans);
-        let resolver = self.resolver(keys);
-        let contacts = resolver.contacts_of(client, &subject).await.map_err(|error| error.source)?;
+        let contacts = self.contacts.contacts_of(client, &subject).await.map_err(|error| error.source)?;
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
         let lag = query::lag(client, keys).await?;

@@ -12,7 +12,6 @@ use crate::types::{AlertId, Channel, Metric, Percent, Units, UnixMs};
 use crate::views::usage::{UsageAlertView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
-/// What was read of a subject.
 pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
     /// Whether anything is stored of it.
@@ -185,7 +184,6 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
     said
 }
 
-/// Id and channel.
 fn named(contact: &Contact) -> String {
     format!("{} ({})", contact.id, contact.channel().as_str())
 }
