@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::connect::Redis;
 use crate::terminal::hint;
+use crate::types::mute::MuteError;
 use crate::types::{Mute, MuteEnd, duration};
 
 /// How long something is muted, and why.
@@ -28,8 +29,11 @@ impl MuteArgs {
         let Self { duration, until, reason } = self;
         let end = duration.map(MuteEnd::After).or(until).unwrap_or(MuteEnd::Never);
         let now = redis.server_time().await?;
-        Mute::new(end, reason, now)
-            .map_err(|error| hint::usage(error, "`--for 2h` and `--until 2026-11-21T08:37:00Z` name an end"))
+        let hint = |error: &MuteError| match error {
+            MuteError::Reason => "shorten the reason to one line",
+            _ => "`--for 2h` and `--until 2026-11-21T08:37:00Z` name an end",
+        };
+        Mute::new(end, reason, now).map_err(|error| hint::usage(&error, hint(&error)))
     }
 }
 

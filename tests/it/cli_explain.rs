@@ -142,6 +142,13 @@ async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() 
     // The first digits do, as a list shows them.
     let short = &told.id.as_str()["alert_".len()..][..8];
     assert_eq!(run(&outbox.server, &format!("explain {short} --json")).expect_json()[0]["id"], json!(told.id));
+    // A storm that follows does not hide it.
+    for _ in 0..3 {
+        let mut storm = redis::pipe();
+        (0..1000)
+            .for_each(|_| drop(storm.cmd("XADD").arg(outbox.keys.outbox()).arg("*").arg("alert").arg("x").ignore()));
+        let () = outbox.client.pipe(&storm).await.expect("added");
+    }
     for (alert, said) in [(&lost, "No delivery of it is kept"), (&waits, "It lies in the outbox: no daemon runs")] {
         let explained = run(&outbox.server, &format!("explain {}", alert.id)).expect_done();
         assert!(explained.contains(said), "{explained}");

@@ -35,8 +35,10 @@ use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
 use crate::wire::{Partition, Partitions, RedisClient};
 
-/// Entries of the outbox that are searched for an alert.
-const OUTBOX_READ_MAX: usize = 1_000;
+/// Entries of the outbox that are read at once.
+const OUTBOX_READ: usize = 1_000;
+/// So many readings of the outbox search for an alert at most: a storm raises as many at once.
+const OUTBOX_READS_MAX: usize = 20;
 
 #[derive(Debug)]
 pub struct Explainer {
@@ -253,7 +255,7 @@ impl Explainer {
             }
         }
         if details.is_empty() {
-            let waits = self.waits_in_outbox(client, keys, &id).await?;
+            let waits = waits_in_outbox(client, keys, &id, raised.raised_at_ms).await?;
             let not_told = match &whole {
                 Some(alert) => self.not_told(client, alert).await?,
                 None => NotTold::Unknown,
@@ -272,13 +274,6 @@ impl Explainer {
         let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
         Ok(if contacts.is_empty() && !waits { NotTold::NoContactHears } else { NotTold::Unknown })
-    }
-
-    async fn waits_in_outbox(&self, client: &RedisClient, keys: &Keys, id: &str) -> RedisResult<bool> {
-        let mut command = redis::cmd("XREVRANGE");
-        command.arg(keys.outbox()).arg("+").arg("-").arg("COUNT").arg(OUTBOX_READ_MAX);
-        let entries: Vec<(String, Vec<String>)> = client.query(&command).await?;
-        Ok(entries.iter().any(|(_, values)| values.get(1).is_some_and(|json| json.contains(id))))
     }
 
     /// Whether anything is stored of a subject: settings, deliveries, counts and alerts of any period that is kept, or
@@ -333,4 +328,22 @@ impl Explainer {
         let (about, id) = ("subject", subject.to_string());
         Ok(Explanation { about, id, explanation, alert: None, deliveries: Vec::new(), usage: Some(usage) })
     }
+}
+
+/// Whether an alert is not fanned out yet. It lies in the outbox no earlier than it was raised.
+async fn waits_in_outbox(client: &RedisClient, keys: &Keys, id: &str, raised_at: UnixMs) -> RedisResult<bool> {
+    let mut from = format!("{}-0", raised_at.0);
+    for _ in 0..OUTBOX_READS_MAX {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(keys.outbox()).arg(&from).arg("+").arg("COUNT").arg(OUTBOX_READ);
+        let entries: Vec<(String, Vec<String>)> = client.query(&command).await?;
+        if entries.iter().any(|(_, values)| values.get(1).is_some_and(|json| json.contains(id))) {
+            return Ok(true);
+        }
+        match entries.last() {
+            Some((last, _)) if entries.len() == OUTBOX_READ => from = format!("({last}"),
+            _ => break,
+        }
+    }
+    Ok(false)
 }
