@@ -16,8 +16,7 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN,
-    Slots, Waker,
+    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, FanOutLoop, FanOutParts, LEASE_MARGIN, Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::wire::Partition;
@@ -157,20 +156,18 @@ impl Workers<'_> {
             return;
         }
         let give_up_after = self.parts.config.retry.give_up_after;
-        let dispatcher = move || {
-            Dispatcher::new(DispatcherParts {
-                client: Arc::clone(&client),
-                keys: keys.clone(),
-                contacts: Arc::clone(&contacts),
-                notifier: Arc::clone(&notifier),
-                jump,
-                consents: Arc::clone(&consents),
-                slots: slots.clone(),
-                config: config.clone(),
-                give_up_after,
-                new_deliveries: Arc::clone(&new_deliveries),
-                lease_margin: LEASE_MARGIN,
-            })
+        let dispatcher = move || Dispatcher {
+            client: Arc::clone(&client),
+            keys: keys.clone(),
+            contacts: Arc::clone(&contacts),
+            notifier: Arc::clone(&notifier),
+            jump,
+            consents: Arc::clone(&consents),
+            slots: slots.clone(),
+            config: config.clone(),
+            give_up_after,
+            new_deliveries: Arc::clone(&new_deliveries),
+            lease_margin: LEASE_MARGIN,
         };
         let token = self.stop.clone();
         let dispatcher = restart_on_error(self.stop.clone(), "dispatcher", move || dispatcher().run(token.clone()));

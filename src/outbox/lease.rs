@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::error::{Operation, OutboxError};
+use super::lease_clock::LeaseClock;
 use super::{ENDED_DELIVERY_TTL, LEASE_MARGIN, millis, schedule};
 use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, Notification, NotificationKind, UnixMs};
 use crate::wire::{RedisClient, Script};
@@ -133,6 +136,8 @@ pub struct LeasedDelivery {
     /// Whether it may be attempted only in the place of an attempt that has ended: one of those before it in the
     /// answer, at the same destination.
     pub follows: bool,
+    /// How long the lease is still ours.
+    pub(super) clock: LeaseClock,
 }
 
 /// An id that was due without a readable delivery.
@@ -162,18 +167,21 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
+    let called = Instant::now();
     let (now, next_healthy, next_unhealthy, leased, dropped, given_up, paused): Reply =
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
+    let (now, answered) = (UnixMs(now), Instant::now());
+    let clock_of = |channel| LeaseClock { called, length: request.times.get(channel), answered, server_now: now };
     let malformed = || OutboxError::Answer {
         operation: Operation::Lease,
         of: keys.stream().to_owned(),
         answer: String::from_utf8_lossy(&leased).into_owned(),
     };
     Ok(LeaseAnswer {
-        now: UnixMs(now),
+        now,
         next_healthy: next_healthy.map(UnixMs),
         next_unhealthy: next_unhealthy.map(UnixMs),
-        leased: all_leased_of(&leased).ok_or_else(malformed)?,
+        leased: all_leased_of(&leased, clock_of).ok_or_else(malformed)?,
         dropped: dropped
             .chunks_exact(2)
             .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
@@ -190,7 +198,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
 }
 
 /// All deliveries of the answer; `None` when the script and this wrapper do not fit together.
-fn all_leased_of(mut packed: &[u8]) -> Option<Vec<LeasedDelivery>> {
+fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<Vec<LeasedDelivery>> {
     let count = rmp::decode::read_array_len(&mut packed).ok()? as usize;
     let mut next = || {
         let length = rmp::decode::read_str_len(&mut packed).ok()? as usize;
@@ -204,23 +212,24 @@ fn all_leased_of(mut packed: &[u8]) -> Option<Vec<LeasedDelivery>> {
         for field in &mut fields {
             *field = next()?;
         }
-        leased.push(leased_of(fields)?);
+        leased.push(leased_of(fields, &clock_of)?);
     }
     count.is_multiple_of(FIELDS).then_some(leased)
 }
 
 /// One delivery from its fields.
-fn leased_of(fields: [&[u8]; FIELDS]) -> Option<LeasedDelivery> {
+fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<LeasedDelivery> {
     let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, health] = fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
     let before = u32::try_from(number(before)?).unwrap_or(0);
+    let channel = Channel::from_stored(&text(channel))?;
     Some(LeasedDelivery {
         id: DeliveryId::from_stored(&text(id)),
         notification: notification_of(&text(kind), json),
         subject: text(subject),
-        channel: Channel::from_stored(&text(channel))?,
+        channel,
         contact: ContactId::from_stored(&text(contact)),
         attempts,
         attempt_since_replay: attempts.saturating_sub(before).max(1),
@@ -231,6 +240,7 @@ fn leased_of(fields: [&[u8]; FIELDS]) -> Option<LeasedDelivery> {
         is_healthy: health != b"unhealthy",
         more_follows: health == b"busy" || health == b"following",
         follows: health == b"following",
+        clock: clock_of(channel),
     })
 }
 

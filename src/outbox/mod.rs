@@ -62,7 +62,7 @@ pub use action::{ActionAnswer, ActionResult, DeliveryAction, act};
 pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use digest::DigestLoop;
-pub use dispatcher::{Dispatcher, DispatcherParts};
+pub use dispatcher::Dispatcher;
 pub use enqueue::{EnqueueAnswer, Enqueued, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};
 pub use fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};

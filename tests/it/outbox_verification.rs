@@ -20,8 +20,8 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    ConsentRequestError, ConsentRequests, Dispatcher, DispatcherParts, EnqueueAnswer, JumpPolicy, LEASE_MARGIN,
-    NewDelivery, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
+    ConsentRequestError, ConsentRequests, Dispatcher, EnqueueAnswer, JumpPolicy, LEASE_MARGIN, NewDelivery,
+    RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
     Channel, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, OutcomeClass, Secret,
@@ -118,7 +118,7 @@ impl Running {
         let retry = RetryConfig { first: Duration::from_millis(1), ..defaults.retry };
         let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
         let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));
-        let dispatcher = Dispatcher::new(DispatcherParts {
+        let dispatcher = Dispatcher {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
             contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
@@ -130,7 +130,7 @@ impl Running {
             give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::default(),
             lease_margin: LEASE_MARGIN,
-        });
+        };
         let stop = CancellationToken::new();
         let token = stop.clone();
         let task = tokio::spawn(async move { dispatcher.run(token).await.expect("no fatal error") });
