@@ -88,7 +88,12 @@ impl Workers<'_> {
             tasks.spawn("digest", digests);
         }
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
-        let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
+        let waker = Waker {
+            partitions: parts.partitions.clone(),
+            contacts: waker_contacts,
+            changes: waker_changes,
+            new_deliveries: parts.new_deliveries.clone(),
+        };
         tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())
     }

@@ -20,7 +20,6 @@ use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::leased_recipients::LeasedRecipients;
-use super::no_contact_log::NoContactLog;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
@@ -32,7 +31,9 @@ use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
-use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, Subject, VerificationRequest, meters};
+use crate::types::{
+    Alert, Channel, DeliveryState, Keys, LogLimiter, Notification, Subject, VerificationRequest, meters,
+};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -52,7 +53,7 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) fan_out_queue: FanOutQueue,
-    pub(super) no_contact_log: NoContactLog,
+    pub(super) no_contact_log: LogLimiter,
     pub(super) jump: JumpPolicy,
     pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
@@ -130,17 +131,6 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// The contacts of a subject. `None`: they can't be read, and the lease is given back.
-    async fn contacts_of(&self, leased: &LeasedDelivery, subject: &Subject) -> Option<ResolvedContacts> {
-        match self.contacts.contacts_of(&self.client, subject).await {
-            Ok(contacts) => Some(contacts),
-            Err(error) => {
-                self.give_back(leased, &error).await;
-                None
-            }
-        }
-    }
-
     /// No attempt, because Redis does not say where to.
     async fn give_back(&self, leased: &LeasedDelivery, error: &(impl Error + 'static)) {
         let LeasedDelivery { id, subject, .. } = leased;
@@ -150,7 +140,10 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
     async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, slot: HeldSlot) {
-        let Some(contacts) = self.contacts_of(leased, subject).await else { return };
+        let contacts = match self.contacts.contacts_of(&self.client, subject).await {
+            Ok(contacts) => contacts,
+            Err(error) => return self.give_back(leased, &error).await,
+        };
         match choose_contact(leased, &contacts) {
             ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), slot).await,
             ContactChoice::Wait => self.end(leased, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,

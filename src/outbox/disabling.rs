@@ -11,7 +11,7 @@ use super::contact_health::{ContactHealth, failing_since};
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue};
 use super::error::{Operation, OutboxError, chain};
-use super::fan_out::{FanOutRequest, FanOutSource, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
 use super::lease::LeasedDelivery;
 use super::notifier::Notifier;
 use super::recipients::Recipients;
@@ -66,7 +66,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
             let call = || fan_out(&self.client, &self.keys, &requests);
             let Some(answers) = self.retry_until_recorded(leased, call).await else { return settlement };
-            for result in answers.iter().filter_map(|answer| answer.done()) {
+            if let [FanOutAnswer::Done(result)] = answers.as_slice() {
                 fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
             }
             self.new_deliveries.notify_one();

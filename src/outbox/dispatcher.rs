@@ -15,7 +15,6 @@ use super::error::{Operation, OutboxError};
 use super::fan_out_queue::FanOutQueue;
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 use super::leased_recipients::LeasedRecipients;
-use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
@@ -24,7 +23,7 @@ use super::settlement_log::count_ended;
 use super::slots::{DestinationFollowers, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, DeliveryState, Destination, Keys, UnixMs, nonce};
+use crate::types::{DeliveryId, DeliveryState, Destination, Keys, LOG_INTERVAL, LogLimiter, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
@@ -100,7 +99,7 @@ impl<N: Notifier> Dispatcher<N> {
             pending_outcomes,
             settle_queue,
             fan_out_queue: FanOutQueue::default(),
-            no_contact_log: NoContactLog::default(),
+            no_contact_log: LogLimiter::new(LOG_INTERVAL),
             jump,
             disable_after,
             stop: stop.clone(),

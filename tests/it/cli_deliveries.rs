@@ -341,7 +341,8 @@ async fn what_a_delivery_waits_for_is_said() {
     let notice = DisabledNotice::new(&alice, &webhook("gone").id, (Channel::Webhook, address), state);
     let notification = Notification::ContactDisabled(notice);
     let new = NewDelivery { notification: &notification, contact: &email("b") };
-    let notice = enqueue(&outbox.client, &outbox.keys, new).await.expect("it works").id;
+    enqueue(&outbox.client, &outbox.keys, new).await.expect("it works");
+    let notice = notification.delivery_to(&new.contact.id);
     let now = outbox.totals().await.now;
     for (name, probe) in [("open", now.plus(600_900)), ("probed", UnixMs(1000)), ("leased", now.plus(100_000_000))] {
         let state = format!("{}https://{name}.test", outbox.keys.destination_prefix());

@@ -242,8 +242,8 @@ async fn contacts_that_get_nothing_are_told_with_the_reason() {
     let notice = DisabledNotice::new(&alice, &gone.id, (Channel::Webhook, address), state);
     let notification = Notification::ContactDisabled(notice);
     let new = NewDelivery { notification: &notification, contact: &email("new") };
-    let made = enqueue(&outbox.client, &outbox.keys, new).await.expect("it works");
-    let told = run(&outbox.server, &format!("explain {}", made.id)).expect_done();
+    enqueue(&outbox.client, &outbox.keys, new).await.expect("it works");
+    let told = run(&outbox.server, &format!("explain {}", notification.delivery_to(&new.contact.id))).expect_done();
     let said =
         format!("It is no alert but a notice: contact {} (webhook https://gone.test/) of alice was disabled", gone.id);
     assert!(told.starts_with(&said), "{told}");
