@@ -21,7 +21,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 /// At most so many units in any stretch of time as long as the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlidingWindow {
-    rate: Rate,
+    pub(super) rate: Rate,
 }
 
 /// What `sliding_window.lua` answers: admitted, units used, us until the reset, us until a retry or -1.
