@@ -10,7 +10,7 @@ use crate::wire::{Partition, Partitions, Script};
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
 /// Entries that are read, and appended, at once.
-pub(super) const ENTRIES_AT_ONCE: usize = 500;
+const ENTRIES_AT_ONCE: usize = 500;
 
 /// A stream of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +79,13 @@ impl CopiedStream {
         }
     }
 
+    /// The next entries behind `after`; none at the end of the stream.
+    pub(super) async fn entries(self, from: &Partition, after: &str) -> RedisResult<Vec<Entry>> {
+        let mut read = redis::cmd("XRANGE");
+        read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
+        from.client.query(&read).await
+    }
+
     /// The next entries behind `after`, each with the number of the partition that is to have it, as they are to be
     /// there; and the id of the last one. `None` at the end of the stream.
     pub(super) async fn next(
@@ -87,9 +94,7 @@ impl CopiedStream {
         after: &str,
         partitions: u32,
     ) -> RedisResult<Option<(String, Vec<DividedEntry>)>> {
-        let mut read = redis::cmd("XRANGE");
-        read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
-        let entries: Vec<Entry> = from.client.query(&read).await?;
+        let entries = self.entries(from, after).await?;
         let Some((last, _)) = entries.last() else { return Ok(None) };
         let last = last.clone();
         let divided = entries.into_iter().map(|(id, mut values)| {
