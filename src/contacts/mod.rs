@@ -22,7 +22,7 @@ mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
-pub use contact::{Contact, Endpoint};
+pub use contact::Contact;
 pub use contact_json::ContactError;
 pub use edit::CONTACTS_MAX;
 pub use mask::masked_contact;
