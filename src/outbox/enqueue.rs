@@ -31,8 +31,8 @@ pub enum EnqueueAnswer {
 
 /// Makes the one delivery of a notification to one contact: pending, due now, and in the totals, in one step.
 ///
-/// Repeatable: the id follows from notification and contact ([`Notification::delivery_to`]), and a delivery that is there
-/// is left alone. Refused when memory is full.
+/// Repeatable: the id follows from notification and contact ([`Notification::delivery_to`]), and a delivery that is
+/// there is left alone. Refused when memory is full.
 ///
 /// # Errors
 ///

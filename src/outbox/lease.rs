@@ -26,33 +26,27 @@ const FIELDS: usize = 13;
 /// The script's answer, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
 
-/// How long a lease lasts, by channel.
+/// How long a lease lasts, by channel, in the order of [`Channel::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseTimes {
-    /// In the order of [`Channel::SENDING`].
-    sending: [Duration; Channel::SENDING.len()],
-    /// For deliveries that wait for a contact.
-    none: Duration,
-}
+pub struct LeaseTimes([Duration; Channel::ALL.len()]);
 
 impl LeaseTimes {
     /// The channel's deadline for one attempt and `margin` (see [`LEASE_MARGIN`]).
     pub fn of(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
-        Self {
-            sending: Channel::SENDING.map(|channel| timeout(channel) + margin),
-            none: NO_CONTACT_LEASE + LEASE_MARGIN,
-        }
+        Self(Channel::ALL.map(|channel| match channel {
+            Channel::None => NO_CONTACT_LEASE + LEASE_MARGIN,
+            sending => timeout(sending) + margin,
+        }))
     }
 
     /// The same time for every delivery.
     pub const fn all(time: Duration) -> Self {
-        Self { sending: [time; Channel::SENDING.len()], none: time }
+        Self([time; Channel::ALL.len()])
     }
 
     /// The time of one channel.
-    pub fn get(&self, channel: Channel) -> Duration {
-        let times = Channel::SENDING.into_iter().zip(self.sending);
-        times.into_iter().find(|(known, _)| *known == channel).map_or(self.none, |(_, time)| time)
+    pub const fn get(&self, channel: Channel) -> Duration {
+        self.0[channel as usize]
     }
 }
 
@@ -164,7 +158,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
     call = call.arg(request.token).arg(ENDED_DELIVERY_TTL.as_secs()).arg(millis(request.give_up_after));
     call = call.arg(request.followers_max.min(LEASE_MAX));
-    for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
+    for channel in Channel::ALL {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
     let called = Instant::now();
