@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use metrics::counter;
 
 use super::channel::{
-    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion,
-    Content, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
-    SecretDefinition, ServerProbe, SettingText, check_timeout,
+    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion, Content,
+    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, SecretDefinition,
+    ServerProbe, SettingText, check_timeout,
 };
 use super::error::ChannelError;
 use super::filter_flags::{FilterFlag, FilterFlags};
@@ -99,8 +99,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     ],
     file_settings: &[],
     server: None,
-    cap: CapKind::SlidingByDestination(url::origin),
-    origin: url::origin,
+    origin: Some(url::origin),
     build: |settings| {
         let config = settings.section::<WebhookConfig>();
         Ok(Box::new(WebhookChannel {
