@@ -206,7 +206,7 @@ impl Migration<'_> {
     /// Whether the target has the events that nobody had counted, the alerts on their way and the refused events.
     async fn compare_streams(&self, source: &SourceState) -> Result<(), MigrationError> {
         for stream in CopiedStream::ALL {
-            let redis = MigrationError::redis(format!("compare entries of {}", stream.name()));
+            let redis = MigrationError::redis(format!("compare entries of {stream}"));
             let mut comparison = EntryComparison::new(stream, self.to);
             for (partition, counted) in self.from.iter().zip(&source.counted) {
                 comparison.take_source(partition, stream.begin(*counted), self.to).await.map_err(&redis)?;
@@ -214,7 +214,7 @@ impl Migration<'_> {
             comparison.take_target(self.to).await.map_err(&redis)?;
             let count = comparison.differences();
             if count > 0 {
-                return Err(MigrationError::Differs { count, named: format!("entries of {}", stream.name()) });
+                return Err(MigrationError::Differs { count, named: format!("entries of {stream}") });
             }
         }
         Ok(())

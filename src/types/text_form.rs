@@ -35,6 +35,7 @@ macro_rules! text_enum {
             $($(#[$of_variant])* #[serde(rename = $text)] $variant,)+
         }
 
+        #[allow(dead_code, reason = "not every enum is read back")]
         impl $name {
             /// Each of them, in order.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
