@@ -235,7 +235,7 @@ impl<N: Notifier> DispatchLoop<N> {
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
-        let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| millis_until(lease.now, next)).min(IDLE);
+        let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| next.since(lease.now)).min(IDLE);
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
         self.spawn(lease.leased, &mut slots);
         Ok(match slots.unhealthy() {
@@ -277,10 +277,6 @@ impl<N: Notifier> DispatchLoop<N> {
             tracing::info!(stream, "sending is resumed");
         }
     }
-}
-
-fn millis_until(now: UnixMs, then: UnixMs) -> Duration {
-    Duration::from_millis(u64::try_from(then.0 - now.0).unwrap_or(0))
 }
 
 fn log_given_up(given_up: &[GivenUpDelivery]) {
