@@ -37,10 +37,6 @@ pub(crate) const FUNCTIONS: [ScriptFunction; 3] = [
 
 impl Limiter {
     /// The limiter of this kind for this rate.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyMembers`] for a sliding window that is too large.
     pub fn new(algorithm: Algorithm, rate: Rate) -> Result<Self, TooManyMembers> {
         if algorithm == Algorithm::Sliding {
             SlidingWindow::new(rate)?;

@@ -31,10 +31,6 @@ rate_calls!(SlidingWindow);
 
 impl SlidingWindow {
     /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyMembers`] for a limit above [`MEMBERS_MAX`].
     pub fn new(rate: Rate) -> Result<Self, TooManyMembers> {
         if rate.limit().get() > MEMBERS_MAX {
             return Err(TooManyMembers { limit: rate.limit().get() });

@@ -50,10 +50,6 @@ pub struct LimitContradiction {
 
 impl Limits {
     /// Puts limits in order.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitsError::Empty`] or [`LimitsError::SameWindow`].
     pub fn new(limits: impl IntoIterator<Item = WindowLimit>) -> Result<Self, LimitsError> {
         let mut limits: Vec<WindowLimit> = limits.into_iter().collect();
         // Stable: of two limits of one window, the error names them in the order in which they were written.

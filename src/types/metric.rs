@@ -23,10 +23,6 @@ pub struct MetricError;
 
 impl Metric {
     /// Checks the rule of the event table and takes a copy.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError`] when the bytes do not match `[a-z0-9_.-]{1,64}`.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetricError> {
         check(bytes).map(|text| Self(text.into()))
     }
@@ -45,10 +41,6 @@ impl std::borrow::Borrow<str> for Metric {
 }
 
 /// Judges bytes as a metric without copying them.
-///
-/// # Errors
-///
-/// [`MetricError`] when the bytes do not match `[a-z0-9_.-]{1,64}`.
 pub fn check(bytes: &[u8]) -> Result<&str, MetricError> {
     let legal = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-');
     if bytes.is_empty() || bytes.len() > METRIC_BYTES_MAX || !bytes.iter().all(legal) {

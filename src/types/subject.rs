@@ -33,10 +33,6 @@ pub enum SubjectError {
 
 impl Subject {
     /// Checks the rule of the event table and takes a copy.
-    ///
-    /// # Errors
-    ///
-    /// The first broken rule, as [`SubjectError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, SubjectError> {
         check(bytes).map(|text| Self(SmolStr::new(text)))
     }
@@ -48,10 +44,6 @@ impl Subject {
 }
 
 /// Judges bytes as a subject without copying them; for the reader, which sees the same subject many times.
-///
-/// # Errors
-///
-/// The first broken rule, as [`SubjectError`].
 pub fn check(bytes: &[u8]) -> Result<&str, SubjectError> {
     if bytes.is_empty() {
         return Err(SubjectError::Empty);
