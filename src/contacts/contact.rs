@@ -2,8 +2,12 @@
 
 use std::borrow::Cow;
 
+use url::Url;
+
 use super::mail_domain::{ascii_domain, with_domain};
+use super::message_format::SecretUse;
 use super::options::ContactOptions;
+use crate::types::text::{MASK, masked_url};
 use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, Secret, UnixMs};
 
 /// The address itself.
@@ -184,6 +188,23 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
         Channel::Webhook | Channel::None => Cow::Borrowed(address),
     };
     ContactId::derived(channel, &address)
+}
+
+/// A contact whose secret and headers are `***`, for output; never to be stored. Of a URL that is as good as a secret
+/// only the origin is shown.
+pub fn masked_contact(contact: &Contact) -> Contact {
+    let Some(options) = contact.options() else { return contact.clone() };
+    let url = contact.address();
+    let shown = match options.format.secret_use() {
+        SecretUse::MaySign => origin(url).map_or_else(|| MASK.to_owned(), |origin| format!("{origin}/{MASK}")),
+        SecretUse::Signs | SecretUse::RoutingKey => masked_url(url),
+    };
+    contact.clone().shown_as(&shown, MASK)
+}
+
+fn origin(url: &str) -> Option<String> {
+    let origin = Url::parse(url).ok()?.origin();
+    origin.is_tuple().then(|| origin.ascii_serialization())
 }
 
 #[cfg(test)]

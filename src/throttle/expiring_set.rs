@@ -37,8 +37,8 @@ pub enum ExpiringSetDecision {
 }
 
 impl ExpiringSet {
-    /// A set of at most `most` members, of which it may have [`MEMBERS_MAX`]. Holds nothing; the members stand under the
-    /// key of each call.
+    /// A set of at most `most` members, of which it may have [`MEMBERS_MAX`]. Holds nothing; the members stand under
+    /// the key of each call.
     pub const fn new(most: u32) -> Result<Self, TooManyMembers> {
         let most = most as u64;
         if most > MEMBERS_MAX { Err(TooManyMembers { limit: most }) } else { Ok(Self { most }) }
