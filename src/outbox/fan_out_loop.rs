@@ -109,15 +109,15 @@ impl FanOutLoop {
     async fn drain(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
         // What an error left.
         self.look_again().await?;
-        let mut after = None;
+        let mut from = "-".to_owned();
         loop {
-            let oldest = self.read(after.as_deref()).await?;
+            let oldest = self.entries("XRANGE", &from, "+").await?;
             let Some(last) = oldest.last() else { return Ok(()) };
-            after = Some(last.id.clone());
+            from = format!("({}", last.id);
             let is_backlog = oldest.len() == READ_MAX;
             self.fan_out(oldest).await?;
             if is_backlog {
-                let newest = self.read_newest(after.as_deref()).await?;
+                let newest = self.entries("XREVRANGE", "+", &from).await?;
                 self.fan_out(newest).await?;
             }
             if stop.is_cancelled() {
@@ -178,17 +178,6 @@ impl FanOutLoop {
         }
         self.unsure.clear();
         Ok(())
-    }
-
-    async fn read(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
-        let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        self.entries("XRANGE", &from, "+").await
-    }
-
-    /// The newest, but not those up to `after`.
-    async fn read_newest(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
-        let down_to = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        self.entries("XREVRANGE", "+", &down_to).await
     }
 
     async fn entries(&self, command: &str, from: &str, to: &str) -> Result<Vec<OutboxEntry>, OutboxError> {
