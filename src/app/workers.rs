@@ -16,8 +16,7 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, LEASE_MARGIN,
-    Slots, Waker,
+    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, FanOutLoop, FanOutParts, LEASE_MARGIN, Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::types::Keys;
@@ -83,7 +82,12 @@ impl Workers<'_> {
             tasks.spawn_restarted("digest", stop, move |stop| digests.clone().run(stop));
         }
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
-        let waker = Waker::new(parts.partitions.clone(), waker_contacts, waker_changes, parts.new_deliveries.clone());
+        let waker = Waker {
+            partitions: parts.partitions.clone(),
+            contacts: waker_contacts,
+            changes: waker_changes,
+            new_deliveries: parts.new_deliveries.clone(),
+        };
         tasks.spawn("waker", waker.run(stop.clone()));
         Ok(())
     }
@@ -149,22 +153,20 @@ impl Workers<'_> {
             return;
         }
         let give_up_after = self.parts.config.retry.give_up_after;
-        tasks.spawn_restarted("dispatcher", self.stop, move |stop| {
-            let dispatcher = Dispatcher::new(DispatcherParts {
-                client: Arc::clone(&client),
-                keys: keys.clone(),
-                contacts: Arc::clone(&contacts),
-                notifier: Arc::clone(&notifier),
-                jump,
-                consents: Arc::clone(&consents),
-                slots: slots.clone(),
-                config: config.clone(),
-                give_up_after,
-                new_deliveries: Arc::clone(&new_deliveries),
-                lease_margin: LEASE_MARGIN,
-            });
-            dispatcher.run(stop)
-        });
+        let dispatcher = move || Dispatcher {
+            client: Arc::clone(&client),
+            keys: keys.clone(),
+            contacts: Arc::clone(&contacts),
+            notifier: Arc::clone(&notifier),
+            jump,
+            consents: Arc::clone(&consents),
+            slots: slots.clone(),
+            config: config.clone(),
+            give_up_after,
+            new_deliveries: Arc::clone(&new_deliveries),
+            lease_margin: LEASE_MARGIN,
+        };
+        tasks.spawn_restarted("dispatcher", self.stop, move |stop| dispatcher().run(stop));
     }
 }
 

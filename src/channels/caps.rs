@@ -11,20 +11,15 @@ use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
-use super::channel::CapKind;
 use super::channel::NotificationChannel;
 use super::registry::definition;
 use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
 use super::set::Channels;
 use crate::contacts::Contact;
 use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
-use crate::types::{Channel, Keys, LogLimiter, Rate, Units, duration, meters};
+use crate::types::{Channel, Keys, LOG_INTERVAL, LogLimiter, Rate, Units, duration, meters};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
-
-/// The same thing is logged at most this often: a cap that is full and a key that is broken concern every delivery they
-/// hold back.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Asks the limiters.
 #[derive(Debug)]
@@ -64,13 +59,11 @@ impl Caps {
         let channel = contact.channel();
         let rate = channels.get(channel).and_then(NotificationChannel::cap);
         let Some((rate, definition)) = rate.zip(definition(channel)) else { return CapDecision::Allowed };
-        let destination = match definition.cap {
-            CapKind::Fixed => None,
-            CapKind::SlidingByDestination(of_address) => match of_address(contact.address()) {
-                Some(destination) => Some(destination),
-                // An attempt says what is wrong with such an address.
-                None => return CapDecision::Allowed,
-            },
+        let destination = match definition.origin.map(|origin| origin(contact.address())) {
+            None => None,
+            Some(Some(destination)) => Some(destination),
+            // An attempt says what is wrong with such an address.
+            Some(None) => return CapDecision::Allowed,
         };
         let key = self.keys.cap(channel, destination.as_deref());
         let shown_as = self.keys.cap(channel, destination.as_ref().map(|_| "*"));
@@ -130,7 +123,7 @@ struct Cap<'a> {
     shown_as: &'a str,
 }
 
-/// What is logged, at most once for each channel and kind of error.
+/// What is logged, once a minute for each channel and kind of error: it concerns every delivery that is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogSubject {
     Exhausted(Channel),

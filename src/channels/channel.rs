@@ -54,7 +54,7 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
     /// answer was right.
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome>;
 
-    /// How many messages may leave, counted as [`ChannelDefinition::cap`] says; `None` where nothing is capped.
+    /// How many messages may leave, counted as [`ChannelDefinition::origin`] says; `None` where nothing is capped.
     fn cap(&self) -> Option<Rate>;
 
     /// What an operator should know about settings that are allowed but unwise.
@@ -120,11 +120,10 @@ pub struct ChannelDefinition {
     pub file_settings: &'static [FileSetting],
     /// The server that all its messages go through; `None` where each contact has its own.
     pub server: Option<SharedServer>,
-    /// How its cap is counted.
-    pub cap: CapKind,
-    /// The origin that an address names, where each has a server of its own; `None` where all messages go through one
-    /// server, and for an address that names none. Deliveries to one origin share a destination.
-    pub origin: fn(&str) -> Option<String>,
+    /// The origin that an address names, where each has a server of its own: deliveries to one origin share a
+    /// destination, and a cap counts them in any window; an address that names none has no cap. `None` where all
+    /// messages go through one server: a cap counts them together, from the first message of a window to its end.
+    pub origin: Option<fn(&str) -> Option<String>>,
     /// Sets it up. Reads files, connects nowhere.
     pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
     /// What can be previewed, in the order of [`Self::preview`].
@@ -213,15 +212,6 @@ pub struct FileSetting {
     pub value: &'static str,
     /// The key of the path.
     pub file: &'static str,
-}
-
-/// How messages are counted against a cap.
-#[derive(Debug, Clone, Copy)]
-pub enum CapKind {
-    /// All together, from the first message of a window to its end.
-    Fixed,
-    /// Those to each destination, in any window. The destination follows from the address; without one there is no cap.
-    SlidingByDestination(fn(&str) -> Option<String>),
 }
 
 /// A setting whose value breaks a rule.

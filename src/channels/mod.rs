@@ -24,7 +24,7 @@ pub mod webhook;
 
 pub use caps::{CapDecision, Caps};
 pub use channel::{
-    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
+    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     ConsentQuestion, Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart,
     PreviewRequest, SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
@@ -33,5 +33,5 @@ pub use filter_flags::{FilterFlag, FilterFlags};
 pub use invalid_contact::InvalidContact;
 pub use registry::{REGISTRY, check_contact, definition, destination};
 pub use resolver::{DnsConfig, Resolver};
-pub use sample::{Sample, sample_alert};
+pub use sample::Sample;
 pub use set::{Channels, Preview, preview};

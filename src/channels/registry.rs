@@ -16,7 +16,7 @@ pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
 
 /// What deliveries to this contact share with those to others at the same receiver.
 pub fn destination(contact: &Contact) -> Destination {
-    let origin = definition(contact.channel()).and_then(|definition| (definition.origin)(contact.address()));
+    let origin = definition(contact.channel()).and_then(|definition| definition.origin?(contact.address()));
     Destination::of(contact.channel(), origin.as_deref())
 }
 

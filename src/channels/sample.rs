@@ -81,8 +81,3 @@ impl Sample {
         }
     }
 }
-
-/// An alert of a made-up subject that has just reached `threshold_percent` at `raised_at`. Pure.
-pub fn sample_alert(threshold_percent: Percent, raised_at: UnixMs) -> Alert {
-    Sample::made_up().alert(threshold_percent, raised_at)
-}

@@ -105,10 +105,6 @@ impl Channels {
 }
 
 /// What every channel would send. Reads templates, contacts nobody.
-///
-/// # Errors
-///
-/// [`ChannelError`] for a template that is wrong.
 pub fn preview(settings: &ChannelSettings<'_>, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ChannelError> {
     let mut previews = Vec::new();
     for definition in REGISTRY {

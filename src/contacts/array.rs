@@ -164,7 +164,7 @@ impl ContactArray {
         self.edit(position, |fields| fields.remove(name));
     }
 
-    fn edit(&mut self, position: usize, edit: impl FnOnce(&mut ElementFields)) {
+    pub(super) fn edit(&mut self, position: usize, edit: impl FnOnce(&mut ElementFields)) {
         let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
         edit(&mut fields);
         let element = fields.to_json();

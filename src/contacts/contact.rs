@@ -2,26 +2,23 @@
 
 use std::borrow::Cow;
 
+use url::Url;
+
 use super::mail_domain::{ascii_domain, with_domain};
+use super::message_format::SecretUse;
 use super::options::ContactOptions;
+use crate::types::text::{MASK, masked_url};
 use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, Secret, UnixMs};
 
 /// The address itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// One mailbox.
-    Email {
-        /// `local@domain`, as given; the channel checks it at each attempt.
-        address: String,
-    },
-    /// One receiver.
-    Webhook {
-        /// An absolute URL, as given; the channel checks it at each attempt.
-        url: String,
-        /// Secret, format and headers. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list separated
-        /// by spaces while it is being rotated.
-        options: ContactOptions,
-    },
+pub struct Endpoint {
+    channel: Channel,
+    /// `local@domain` or an absolute URL, as given; the channel checks it at each attempt.
+    address: String,
+    /// Where the channel knows of such things. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list
+    /// separated by spaces while it is being rotated.
+    options: Option<ContactOptions>,
 }
 
 impl Endpoint {
@@ -38,30 +35,6 @@ impl Endpoint {
     /// Whether contacts of this channel have a secret, a format and headers.
     pub(super) const fn has_options(channel: Channel) -> bool {
         matches!(channel, Channel::Webhook)
-    }
-
-    /// The channel that reaches it.
-    pub const fn channel(&self) -> Channel {
-        match self {
-            Self::Email { .. } => Channel::Email,
-            Self::Webhook { .. } => Channel::Webhook,
-        }
-    }
-
-    /// The address or URL.
-    pub fn address(&self) -> &str {
-        match self {
-            Self::Email { address } => address,
-            Self::Webhook { url, .. } => url,
-        }
-    }
-
-    /// Secret, format and headers; `None` where the channel has none of them.
-    pub const fn options(&self) -> Option<&ContactOptions> {
-        match self {
-            Self::Email { .. } => None,
-            Self::Webhook { options, .. } => Some(options),
-        }
     }
 }
 
@@ -92,7 +65,7 @@ impl Contact {
 
     /// An e-mail contact with the id derived from its address.
     pub fn email(address: &str) -> Self {
-        Self::at(Endpoint::Email { address: address.to_owned() })
+        Self::at(Channel::Email, address, None)
     }
 
     /// A webhook contact of the standard format with the id derived from its URL.
@@ -102,13 +75,20 @@ impl Contact {
 
     /// A webhook contact with the id derived from its URL.
     pub fn webhook_with(url: &str, options: ContactOptions) -> Self {
-        Self::at(Endpoint::Webhook { url: url.to_owned(), options })
+        Self::at(Channel::Webhook, url, Some(options))
     }
 
-    fn at(endpoint: Endpoint) -> Self {
+    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
+    /// through.
+    pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
+        let options = Endpoint::has_options(channel).then_some(options);
+        Endpoint::address_field(channel).map(|_| Self::at(channel, address, options))
+    }
+
+    fn at(channel: Channel, address: &str, options: Option<ContactOptions>) -> Self {
         Self {
-            id: derived_id(endpoint.channel(), endpoint.address()),
-            endpoint,
+            id: derived_id(channel, address),
+            endpoint: Endpoint { channel, address: address.to_owned(), options },
             mute: None,
             verified: true,
             filter: ContactFilter::default(),
@@ -126,17 +106,17 @@ impl Contact {
 
     /// The channel of the endpoint.
     pub const fn channel(&self) -> Channel {
-        self.endpoint.channel()
+        self.endpoint.channel
     }
 
     /// The address or URL.
     pub fn address(&self) -> &str {
-        self.endpoint.address()
+        &self.endpoint.address
     }
 
     /// Secret, format and headers; `None` where the channel has none of them.
     pub const fn options(&self) -> Option<&ContactOptions> {
-        self.endpoint.options()
+        self.endpoint.options.as_ref()
     }
 
     /// Its secret; `None` where the channel has none, and where a format needs none.
@@ -147,25 +127,13 @@ impl Contact {
     /// The same contact with other options; without effect where the channel has none.
     #[must_use]
     pub fn with_options(mut self, other: ContactOptions) -> Self {
-        if let Endpoint::Webhook { options, .. } = &mut self.endpoint {
-            *options = other;
-        }
+        self.endpoint.options = self.endpoint.options.map(|_| other);
         self
     }
 
     /// Whether both reach the same address on the same channel.
     pub fn has_same_address(&self, other: &Self) -> bool {
         (self.channel(), self.normalized_address()) == (other.channel(), other.normalized_address())
-    }
-
-    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
-    /// through.
-    pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
-        match channel {
-            Channel::Email => Some(Self::email(address)),
-            Channel::Webhook => Some(Self::webhook_with(address, options)),
-            Channel::None => None,
-        }
     }
 
     /// The mute that lasts at this time of the server.
@@ -184,13 +152,10 @@ impl Contact {
     /// stored.
     #[must_use]
     pub fn shown_as(mut self, address: &str, secret_text: &str) -> Self {
-        match &mut self.endpoint {
-            Endpoint::Email { address: shown } => address.clone_into(shown),
-            Endpoint::Webhook { url, options } => {
-                address.clone_into(url);
-                options.secret = options.secret.take().map(|_| Secret::new(secret_text.to_owned()));
-                options.headers = options.headers.shown_as(secret_text);
-            }
+        address.clone_into(&mut self.endpoint.address);
+        if let Some(options) = &mut self.endpoint.options {
+            options.secret = options.secret.take().map(|_| Secret::new(secret_text.to_owned()));
+            options.headers = options.headers.shown_as(secret_text);
         }
         self
     }
@@ -198,9 +163,9 @@ impl Contact {
     /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to
     /// case, as nearly every mail server treats them: a change of case asks the same person.
     pub fn counted_address(&self) -> String {
-        match &self.endpoint {
-            Endpoint::Email { .. } => self.normalized_address().to_lowercase(),
-            Endpoint::Webhook { url, .. } => url.clone(),
+        match self.channel() {
+            Channel::Email => self.normalized_address().to_lowercase(),
+            Channel::Webhook | Channel::None => self.address().to_owned(),
         }
     }
 
@@ -208,9 +173,9 @@ impl Contact {
     /// The domain of a mailbox is the same in upper and lower case and in its ASCII form; who is meant by what stands
     /// before it is for its own mail server to say.
     pub fn normalized_address(&self) -> Cow<'_, str> {
-        match &self.endpoint {
-            Endpoint::Webhook { url, .. } => Cow::Borrowed(url),
-            Endpoint::Email { address } => with_domain(address, ascii_domain),
+        match self.channel() {
+            Channel::Email => with_domain(self.address(), ascii_domain),
+            Channel::Webhook | Channel::None => Cow::Borrowed(self.address()),
         }
     }
 }
@@ -223,6 +188,23 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
         Channel::Webhook | Channel::None => Cow::Borrowed(address),
     };
     ContactId::derived(channel, &address)
+}
+
+/// A contact whose secret and headers are `***`, for output; never to be stored. Of a URL that is as good as a secret
+/// only the origin is shown.
+pub fn masked_contact(contact: &Contact) -> Contact {
+    let Some(options) = contact.options() else { return contact.clone() };
+    let url = contact.address();
+    let shown = match options.format.secret_use() {
+        SecretUse::MaySign => origin(url).map_or_else(|| MASK.to_owned(), |origin| format!("{origin}/{MASK}")),
+        SecretUse::Signs | SecretUse::RoutingKey => masked_url(url),
+    };
+    contact.clone().shown_as(&shown, MASK)
+}
+
+fn origin(url: &str) -> Option<String> {
+    let origin = Url::parse(url).ok()?.origin();
+    origin.is_tuple().then(|| origin.ascii_serialization())
 }
 
 #[cfg(test)]

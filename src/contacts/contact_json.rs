@@ -117,14 +117,7 @@ pub enum ContactError {
     Format(#[from] InvalidFormat),
     /// `format` or `headers` is of another type. Shows no value.
     #[error("{field} of a {channel} contact must be {allowed}")]
-    Type {
-        /// The channel.
-        channel: &'static str,
-        /// The field.
-        field: &'static str,
-        /// What it takes.
-        allowed: &'static str,
-    },
+    Type { channel: &'static str, field: &'static str, allowed: &'static str },
 }
 
 /// The channels through which something is sent, for error texts.
@@ -186,33 +179,26 @@ fn headers_of(channel: Channel, json: Option<Value>) -> Result<ExtraHeaders, Con
 
 impl From<Contact> for ContactJson {
     fn from(contact: Contact) -> Self {
-        let is_url = Endpoint::address_field(contact.channel()) == Some(URL);
-        let channel = contact.channel().as_str().to_owned();
-        let options = contact.options().cloned().unwrap_or_default();
+        let channel = contact.channel();
+        let is_url = Endpoint::address_field(channel) == Some(URL);
         let address = Some(contact.address().to_owned());
         let (address, url) = if is_url { (None, address) } else { (address, None) };
-        let secret = options.secret.map(|secret| secret.reveal().to_owned());
-        let format = (options.format != MessageFormat::default()).then(|| options.format.to_string().into());
-        let headers = (!options.headers.is_empty()).then(|| json!(options.headers));
+        let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();
         let Contact { id, mute, verified, filter: ContactFilter { thresholds, metrics }, disabled, .. } = contact;
-        let muted = mute.is_some();
-        let Mute { until, reason: muted_reason } = mute.unwrap_or_default();
-        let muted_until = until.map(|until| until.to_string());
-        let (id, thresholds, metrics) = (Some(id.as_str().to_owned()), named(thresholds), named(metrics));
         Self {
-            id,
-            channel,
+            id: Some(id.as_str().to_owned()),
+            channel: channel.as_str().to_owned(),
             address,
             url,
-            secret,
-            format,
-            headers,
-            muted,
-            muted_until,
-            muted_reason,
+            secret: secret.map(|secret| secret.reveal().to_owned()),
+            format: (format != MessageFormat::default()).then(|| format.to_string().into()),
+            headers: (!headers.is_empty()).then(|| json!(headers)),
+            muted: mute.is_some(),
+            muted_until: mute.as_ref().and_then(|mute| mute.until).map(|until| until.to_string()),
+            muted_reason: mute.and_then(|mute| mute.reason),
             verified,
-            thresholds,
-            metrics,
+            thresholds: named(thresholds),
+            metrics: named(metrics),
             disabled,
         }
     }

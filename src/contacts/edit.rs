@@ -136,15 +136,11 @@ impl ContactArray {
         let contacts = self.contacts();
         let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
         for stored in &with_id {
-            self.set(stored.position, MUTED, &mute.is_some());
-            let until = mute.and_then(|mute| mute.until).map(|until| until.to_string());
-            let reason = mute.and_then(|mute| mute.reason.clone());
-            for (field, value) in [(MUTED_UNTIL, until), (MUTED_REASON, reason)] {
-                match value {
-                    Some(value) => self.set(stored.position, field, &value),
-                    None => self.unset(stored.position, field),
-                }
-            }
+            self.edit(stored.position, |fields| {
+                fields.set(MUTED, &mute.is_some());
+                fields.set_or_remove(MUTED_UNTIL, mute.and_then(|mute| mute.until).map(|until| until.to_string()));
+                fields.set_or_remove(MUTED_REASON, mute.and_then(|mute| mute.reason.as_ref()));
+            });
         }
         with_id.len()
     }

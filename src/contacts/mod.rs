@@ -10,7 +10,6 @@ pub mod contact_json;
 pub mod edit;
 mod element;
 pub mod mail_domain;
-mod mask;
 pub mod merge;
 pub mod message_format;
 pub mod options;
@@ -22,9 +21,8 @@ mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
-pub use contact::{Contact, Endpoint};
+pub use contact::{Contact, masked_contact};
 pub use contact_json::ContactError;
 pub use edit::CONTACTS_MAX;
-pub use mask::masked_contact;
 pub use message_format::{MessageFormat, SecretUse};
 pub use options::{ContactOptions, ExtraHeaders};

@@ -216,16 +216,6 @@ impl ContactResolver {
         Ok(contacts)
     }
 
-    /// Looks for one contact again: among the subject's own, or in the fallback where it has none.
-    pub async fn find(
-        &self,
-        client: &RedisClient,
-        subject: &Subject,
-        id: &ContactId,
-    ) -> Result<ContactLookup, ResolveContactsError> {
-        Ok(self.contacts_of(client, subject).await?.find(id))
-    }
-
     /// Pure: the contacts that a stored field means.
     fn parse(&self, field: Option<Vec<u8>>) -> ResolvedContacts {
         let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {

@@ -68,16 +68,14 @@ impl ContactArray {
     }
 
     pub(super) fn change_filter(&mut self, position: usize, FilterChange { thresholds, metrics }: &FilterChange) {
-        for (name, list) in [
-            (THRESHOLDS, thresholds.as_ref().map(|list| serde_json::json!(list))),
-            (METRICS, metrics.as_ref().map(|list| serde_json::json!(list))),
-        ] {
-            match list {
-                None => {}
-                Some(all) if all.as_array().is_some_and(Vec::is_empty) => self.unset(position, name),
-                Some(list) => self.set(position, name, &list),
+        self.edit(position, |fields| {
+            if let Some(list) = thresholds {
+                fields.set_or_remove(THRESHOLDS, (!list.is_empty()).then_some(list));
             }
-        }
+            if let Some(list) = metrics {
+                fields.set_or_remove(METRICS, (!list.is_empty()).then_some(list));
+            }
+        });
     }
 }
 

@@ -4,23 +4,25 @@ use std::sync::LazyLock;
 
 use redis::RedisResult;
 
+use crate::types::text_form::text_enum;
 use crate::types::{Keys, PartitionNumber, StreamId};
 use crate::wire::{Partition, Partitions, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
 /// Entries that are read, and appended, at once.
-pub(super) const ENTRIES_AT_ONCE: usize = 500;
+const ENTRIES_AT_ONCE: usize = 500;
 
-/// A stream of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CopiedStream {
-    /// Usage events that nobody has counted yet.
-    Usage,
-    /// Alerts that are not fanned out yet.
-    Outbox,
-    /// Refused events.
-    Refused,
+text_enum! {
+    /// A stream of a partition.
+    pub enum CopiedStream {
+        /// Usage events that nobody has counted yet.
+        Usage = "usage",
+        /// Alerts that are not fanned out yet.
+        Outbox = "outbox",
+        /// Refused events.
+        Refused = "refused",
+    }
 }
 
 /// An entry as XRANGE answers it.
@@ -37,17 +39,6 @@ pub(super) struct DividedEntry {
 }
 
 impl CopiedStream {
-    /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::Usage, Self::Outbox, Self::Refused];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Usage => "usage",
-            Self::Outbox => "outbox",
-            Self::Refused => "refused",
-        }
-    }
-
     pub(super) fn key(self, keys: &Keys) -> String {
         match self {
             Self::Usage => keys.stream().to_owned(),
@@ -79,6 +70,13 @@ impl CopiedStream {
         }
     }
 
+    /// The next entries behind `after`; none at the end of the stream.
+    pub(super) async fn entries(self, from: &Partition, after: &str) -> RedisResult<Vec<Entry>> {
+        let mut read = redis::cmd("XRANGE");
+        read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
+        from.client.query(&read).await
+    }
+
     /// The next entries behind `after`, each with the number of the partition that is to have it, as they are to be
     /// there; and the id of the last one. `None` at the end of the stream.
     pub(super) async fn next(
@@ -87,9 +85,7 @@ impl CopiedStream {
         after: &str,
         partitions: u32,
     ) -> RedisResult<Option<(String, Vec<DividedEntry>)>> {
-        let mut read = redis::cmd("XRANGE");
-        read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
-        let entries: Vec<Entry> = from.client.query(&read).await?;
+        let entries = self.entries(from, after).await?;
         let Some((last, _)) = entries.last() else { return Ok(None) };
         let last = last.clone();
         let divided = entries.into_iter().map(|(id, mut values)| {
@@ -121,7 +117,7 @@ impl CopiedStream {
 
     /// The field of a target's checkpoint that tells up to which entry of a source it was copied.
     pub(super) fn copied_field(self, source: &Keys) -> String {
-        format!("copied:{}:{}", self.name(), source.stream())
+        format!("copied:{self}:{}", source.stream())
     }
 
     async fn append(self, to: &Partition, source: &Keys, entries: Vec<DividedEntry>) -> RedisResult<u64> {

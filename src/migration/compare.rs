@@ -9,7 +9,7 @@ use redis::RedisResult;
 use crate::types::StreamId;
 use crate::wire::{Partition, Partitions};
 
-use super::append::{CopiedStream, DividedEntry, ENTRIES_AT_ONCE, Entry};
+use super::append::{CopiedStream, DividedEntry};
 
 /// Counts entries of a stream by what they hold.
 #[derive(Debug)]
@@ -51,12 +51,10 @@ impl EntryComparison {
 
     /// Takes the entries of the target.
     pub(super) async fn take_target(&mut self, to: &Partitions) -> RedisResult<()> {
-        for (Partition { client, keys }, lacking) in to.iter().zip(&mut self.lacking) {
+        for (partition, lacking) in to.iter().zip(&mut self.lacking) {
             let mut after = StreamId::ZERO.to_string();
             loop {
-                let mut read = redis::cmd("XRANGE");
-                read.arg(self.stream.key(keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
-                let entries: Vec<Entry> = client.query(&read).await?;
+                let entries = self.stream.entries(partition, &after).await?;
                 let Some((last, _)) = entries.last() else { break };
                 after.clone_from(last);
                 for (_, values) in entries {

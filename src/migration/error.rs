@@ -35,7 +35,9 @@ pub enum MigrationError {
 }
 
 impl MigrationError {
-    pub(super) const fn redis(what: String, source: RedisError) -> Self {
-        Self::Redis { what, source }
+    /// Makes an error of Redis one of ours, which says what was to be done.
+    pub(super) fn redis(what: impl Into<String>) -> impl Fn(RedisError) -> Self {
+        let what = what.into();
+        move |source| Self::Redis { what: what.clone(), source }
     }
 }

@@ -17,7 +17,7 @@ use redis::RedisResult;
 
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
-use crate::types::{Instance, KeyFamily, Keys, StreamId, keys};
+use crate::types::{KeyFamily, Keys, StreamId, keys};
 use crate::wire::{Partition, Partitions, RedisClient};
 
 pub use error::MigrationError;
@@ -114,10 +114,9 @@ impl Migration<'_> {
             let mut read = redis::cmd("HMGET");
             read.arg(&checkpoint).arg(&["id", "format", "instance", "fingerprint"]);
             type Stored = (Option<String>, Option<String>, Option<String>, Option<String>);
-            let (id, format, instance, fingerprint): Stored = client
-                .query(&read)
-                .await
-                .map_err(|source| MigrationError::redis(format!("read {checkpoint}"), source))?;
+            let read: RedisResult<Stored> = client.query(&read).await;
+            let (id, format, instance, fingerprint) =
+                read.map_err(MigrationError::redis(format!("read {checkpoint}")))?;
             if let Some(format) = format.filter(|format| format != FORMAT) {
                 return Err(MigrationError::Format { checkpoint, format });
             }
@@ -136,15 +135,15 @@ impl Migration<'_> {
         let mut is_done = true;
         for Partition { client, keys } in self.to.iter() {
             let checkpoint = keys.checkpoint();
-            let redis = |source| MigrationError::redis(format!("look whether {checkpoint} is at the target"), source);
+            let redis = MigrationError::redis(format!("look whether {checkpoint} is at the target"));
             let read = redis::cmd("HGET").arg(&checkpoint).arg("migration").to_owned();
-            let state: Option<String> = client.query(&read).await.map_err(redis)?;
+            let state: Option<String> = client.query(&read).await.map_err(&redis)?;
             match state {
                 Some(state) if of_source(&state) => is_done &= state.starts_with(DONE),
                 Some(_) => return Err(MigrationError::NotEmpty(checkpoint)),
                 None => {
                     is_done = false;
-                    if let Some(key) = any_key(client, keys).await.map_err(redis)? {
+                    if let Some(key) = any_key(client, keys).await.map_err(&redis)? {
                         return Err(MigrationError::NotEmpty(key));
                     }
                 }
@@ -155,43 +154,30 @@ impl Migration<'_> {
 
     /// Marks both deployments, and lets the streams of the target begin behind what was counted.
     async fn begin(&self, source: &SourceState) -> Result<(), MigrationError> {
-        for Partition { client, keys } in self.to.iter() {
-            let mark = format!("{COPYING} {}", source.instance);
-            let set = redis::cmd("HSET").arg(keys.checkpoint()).arg("migration").arg(mark).to_owned();
-            let () = client
-                .query(&set)
-                .await
-                .map_err(|source| MigrationError::redis("mark the target".to_owned(), source))?;
-        }
-        for Partition { client, keys } in self.from.iter() {
-            let set = redis::cmd("HSET").arg(keys.checkpoint()).arg("moved_to").arg(self.to_shown).to_owned();
-            let () = client
-                .query(&set)
-                .await
-                .map_err(|source| MigrationError::redis("mark the source".to_owned(), source))?;
-        }
+        set_in_checkpoints(self.to, "migration", &format!("{COPYING} {}", source.instance), "mark the target").await?;
+        set_in_checkpoints(self.from, "moved_to", self.to_shown, "mark the source").await?;
         let counted = source.last_counted();
         if counted == StreamId::ZERO {
             return Ok(());
         }
         for Partition { client, keys } in self.to.iter() {
             let stream = keys.stream();
-            let redis = |source| MigrationError::redis(format!("begin {stream}"), source);
+            let redis = MigrationError::redis(format!("begin {stream}"));
             let mut create = redis::cmd("XGROUP");
             create.arg("CREATE").arg(stream).arg(keys::GROUP).arg(counted.to_string()).arg("MKSTREAM");
             match client.query::<()>(&create).await {
                 Err(error) if error.code() == Some("BUSYGROUP") => {}
-                created => created.map_err(redis)?,
+                created => created.map_err(&redis)?,
             }
             let old = redis::cmd("XRANGE").arg(stream).arg("-").arg(counted.to_string()).arg("COUNT").arg(1).to_owned();
-            let old: Vec<redis::Value> = client.query(&old).await.map_err(redis)?;
+            let old: Vec<redis::Value> = client.query(&old).await.map_err(&redis)?;
             if !old.is_empty() {
                 return Err(MigrationError::OldEntries { stream: stream.to_owned(), checkpoint: counted });
             }
-            let length: u64 = client.query(redis::cmd("XLEN").arg(stream)).await.map_err(redis)?;
+            let length: u64 = client.query(redis::cmd("XLEN").arg(stream)).await.map_err(&redis)?;
             if length == 0 {
                 let set = redis::cmd("XSETID").arg(stream).arg(counted.to_string()).to_owned();
-                let () = client.query(&set).await.map_err(redis)?;
+                let () = client.query(&set).await.map_err(&redis)?;
             }
         }
         Ok(())
@@ -211,9 +197,8 @@ impl Migration<'_> {
         let mut appended = 0;
         for (partition, counted) in self.from.iter().zip(&source.counted) {
             let copied = stream.copy(partition, stream.begin(*counted), self.to).await;
-            appended += copied.map_err(|source| {
-                MigrationError::redis(format!("copy entries of {}", stream.key(&partition.keys)), source)
-            })?;
+            appended +=
+                copied.map_err(MigrationError::redis(format!("copy entries of {}", stream.key(&partition.keys))))?;
         }
         Ok(appended)
     }
@@ -221,15 +206,15 @@ impl Migration<'_> {
     /// Whether the target has the events that nobody had counted, the alerts on their way and the refused events.
     async fn compare_streams(&self, source: &SourceState) -> Result<(), MigrationError> {
         for stream in CopiedStream::ALL {
-            let redis = |source| MigrationError::redis(format!("compare entries of {}", stream.name()), source);
+            let redis = MigrationError::redis(format!("compare entries of {stream}"));
             let mut comparison = EntryComparison::new(stream, self.to);
             for (partition, counted) in self.from.iter().zip(&source.counted) {
-                comparison.take_source(partition, stream.begin(*counted), self.to).await.map_err(redis)?;
+                comparison.take_source(partition, stream.begin(*counted), self.to).await.map_err(&redis)?;
             }
-            comparison.take_target(self.to).await.map_err(redis)?;
+            comparison.take_target(self.to).await.map_err(&redis)?;
             let count = comparison.differences();
             if count > 0 {
-                return Err(MigrationError::Differs { count, named: format!("entries of {}", stream.name()) });
+                return Err(MigrationError::Differs { count, named: format!("entries of {stream}") });
             }
         }
         Ok(())
@@ -256,16 +241,12 @@ impl Migration<'_> {
         for Partition { client, keys } in self.to.iter() {
             let mut set = redis::cmd("HSET");
             set.arg(keys.checkpoint()).arg("format").arg(FORMAT).arg("partitions").arg(self.to.count());
-            set.arg("instance").arg(Instance::from_stored(&source.instance).as_str());
-            set.arg("fingerprint").arg(&source.fingerprint);
+            set.arg("instance").arg(&source.instance).arg("fingerprint").arg(&source.fingerprint);
             if counted != StreamId::ZERO {
                 set.arg("id").arg(counted.to_string()).arg("entries_read").arg(0);
             }
             set.arg("migration").arg(format!("{DONE} {}", source.instance));
-            let () = client
-                .query(&set)
-                .await
-                .map_err(|source| MigrationError::redis("write the checkpoint".to_owned(), source))?;
+            client.query::<()>(&set).await.map_err(MigrationError::redis("write the checkpoint"))?;
         }
         Ok(())
     }
@@ -278,13 +259,26 @@ impl SourceState {
     }
 }
 
+async fn set_in_checkpoints(
+    partitions: &Partitions,
+    field: &str,
+    value: &str,
+    what: &str,
+) -> Result<(), MigrationError> {
+    for Partition { client, keys } in partitions.iter() {
+        let set = redis::cmd("HSET").arg(keys.checkpoint()).arg(field).arg(value).to_owned();
+        client.query::<()>(&set).await.map_err(MigrationError::redis(what))?;
+    }
+    Ok(())
+}
+
 async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Result<(), MigrationError> {
     let mut set = redis::cmd("HSET");
     set.arg(keys.totals());
     for (name, count) in totals.counts() {
         set.arg(name).arg(count);
     }
-    client.query(&set).await.map_err(|source| MigrationError::redis(format!("write {}", keys.totals()), source))
+    client.query(&set).await.map_err(MigrationError::redis(format!("write {}", keys.totals())))
 }
 
 /// A key of the partition that is there, but for the stream.
@@ -307,11 +301,9 @@ async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String
 async fn no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
     for Partition { client, keys } in partitions.iter() {
         let lease = keys.lease();
-        let holder: Option<String> = client
-            .query(redis::cmd("GET").arg(&lease))
-            .await
-            .map_err(|source| MigrationError::redis(format!("look whether a daemon holds {lease}"), source))?;
-        if let Some(holder) = holder {
+        let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&lease)).await;
+        let redis = MigrationError::redis(format!("look whether a daemon holds {lease}"));
+        if let Some(holder) = holder.map_err(redis)? {
             return Err(MigrationError::Daemon { lease, holder });
         }
     }

@@ -75,20 +75,20 @@ impl<'a> Source<'a> {
     /// Gives every piece to the target.
     pub(super) async fn give(&self, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let keys = &self.from.keys;
-        let redis = |source| MigrationError::redis(format!("read what {} has stored", keys.stream()), source);
+        let redis = MigrationError::redis(format!("read what {} has stored", keys.stream()));
         // What belongs to one server is asked of it: SCAN names no key.
-        let server = self.from.client.primary().await.map_err(redis)?;
+        let server = self.from.client.primary().await.map_err(&redis)?;
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(SCAN_COUNT);
-            let (next, found): (u64, Vec<String>) = server.query(&scan).await.map_err(redis)?;
+            let (next, found): (u64, Vec<String>) = server.query(&scan).await.map_err(&redis)?;
             for key in &found {
                 let Some(family) = KeyFamily::of(keys, key) else { continue };
                 let division = division_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
                 if division != Division::LeftOut {
-                    let read = |source| MigrationError::redis(format!("read {key}"), source);
-                    let expires_at_ms = self.expires_at_ms(key).await.map_err(read)?;
+                    let read = MigrationError::redis(format!("read {key}"));
+                    let expires_at_ms = self.expires_at_ms(key).await.map_err(&read)?;
                     // -2: it is gone meanwhile.
                     if expires_at_ms != -2 {
                         let expires_at_ms = (expires_at_ms >= 0).then_some(expires_at_ms);
@@ -108,22 +108,22 @@ impl<'a> Source<'a> {
     }
 
     async fn give_key(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
-        let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
+        let read = MigrationError::redis(format!("read {}", stored.key));
         match stored.division {
             Division::FieldOfSubject | Division::FieldEndsWithSubject => self.give_fields(stored, target).await,
             Division::Delivery => self.give_delivery(stored, target).await,
             Division::Flag => {
-                let text: Vec<u8> = self.from.client.query(redis::cmd("GET").arg(stored.key)).await.map_err(read)?;
+                let text: Vec<u8> = self.from.client.query(redis::cmd("GET").arg(stored.key)).await.map_err(&read)?;
                 let number = self.number_of(stored.subject_of_flag());
                 target.take(number, stored.piece(self.keys_of(number), Elements::Text(text))).await
             }
             Division::KeyOfSubject => {
-                let content = self.content(stored.key).await.map_err(read)?;
+                let content = self.content(stored.key).await.map_err(&read)?;
                 let number = self.number_of(stored.name_in_key().as_bytes());
                 target.take(number, stored.piece(self.keys_of(number), content)).await
             }
             Division::Shared | Division::First => {
-                let content = self.content(stored.key).await.map_err(read)?;
+                let content = self.content(stored.key).await.map_err(&read)?;
                 let numbers = if stored.division == Division::First { 1 } else { self.to.count() };
                 for number in 0..numbers {
                     target.take(number, stored.piece(self.keys_of(number), content.clone())).await?;
@@ -135,12 +135,12 @@ impl<'a> Source<'a> {
     }
 
     async fn give_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
-        let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
+        let read = MigrationError::redis(format!("read {}", stored.key));
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("HSCAN");
             scan.arg(stored.key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
-            let (next, fields): (u64, Vec<Field>) = self.from.client.query(&scan).await.map_err(read)?;
+            let (next, fields): (u64, Vec<Field>) = self.from.client.query(&scan).await.map_err(&read)?;
             let mut parts = vec![Vec::new(); self.to.iter().len()];
             for (field, value) in fields {
                 let subject = match stored.division {
@@ -163,9 +163,9 @@ impl<'a> Source<'a> {
 
     /// A delivery lies in several sorted sets, as far as it is pending, kept or dead.
     async fn give_delivery(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
-        let read = |source| MigrationError::redis(format!("read {}", stored.key), source);
+        let read = MigrationError::redis(format!("read {}", stored.key));
         let client = &self.from.client;
-        let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(read)?;
+        let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(&read)?;
         let field =
             |wanted: &str| fields.iter().find(|(name, _)| name == wanted.as_bytes()).map(|(_, value)| value.clone());
         let subject = field("subject").ok_or_else(|| MigrationError::NoSubject(stored.key.to_owned()))?;
@@ -181,7 +181,7 @@ impl<'a> Source<'a> {
         for (set, member) in own.iter().zip(members) {
             pipeline.cmd("ZSCORE").arg(set).arg(member);
         }
-        let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(read)?;
+        let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(&read)?;
         target.take(number, stored.piece(keys, Elements::Fields(fields))).await?;
         if scores[0].is_some() {
             // The first lease looks when something may leave, and writes it there.
@@ -261,16 +261,16 @@ pub(super) async fn give_subjects(
     target: &mut Target<'_>,
 ) -> Result<(), MigrationError> {
     let prefix = keys.subject_prefix();
-    let redis = |source| MigrationError::redis("read the settings of subjects".to_owned(), source);
-    for server in source.primaries().await.map_err(redis)? {
+    let redis = MigrationError::redis("read the settings of subjects");
+    for server in source.primaries().await.map_err(&redis)? {
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(keys.subject_pattern()).arg("COUNT").arg(SCAN_COUNT);
-            let (next, found): (u64, Vec<Vec<u8>>) = server.query(&scan).await.map_err(redis)?;
+            let (next, found): (u64, Vec<Vec<u8>>) = server.query(&scan).await.map_err(&redis)?;
             // A pipeline of nothing is an error.
             let hashes: Vec<RedisResult<Value>> =
-                if found.is_empty() { Vec::new() } else { server.pipe(&hashes_of(&found)).await.map_err(redis)? };
+                if found.is_empty() { Vec::new() } else { server.pipe(&hashes_of(&found)).await.map_err(&redis)? };
             for (key, hash) in found.iter().zip(hashes) {
                 // A key that holds no hash is no subject.
                 let Ok(fields) = hash.and_then(|hash| Ok(Vec::from_redis_value(hash)?)) else { continue };

@@ -59,10 +59,7 @@ impl<'a> Target<'a> {
             if pieces.is_empty() {
                 continue;
             }
-            let redis = |what: &str| {
-                let what = format!("{what} {} and others", pieces[0].key);
-                |source| MigrationError::redis(what, source)
-            };
+            let redis = |what: &str| MigrationError::redis(format!("{what} {} and others", pieces[0].key));
             let mut pipeline = redis::pipe();
             if self.purpose == Purpose::Copy {
                 pieces.iter().for_each(|piece| piece.write(&mut pipeline));

@@ -9,16 +9,18 @@ use redis::RedisResult;
 
 use super::destination_health::DestinationHealth;
 use crate::channels::definition;
+use crate::types::text_form::text_enum;
 use crate::types::{Channel, ContactId, Keys, Outcome, OutcomeClass, Subject, UnixMs};
 use crate::wire::RedisClient;
 
-/// What an attempt told of its contact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ContactHealth {
-    /// A message reached it.
-    Reached,
-    /// It could not be reached, and that is its own fault.
-    Failing,
+text_enum! {
+    /// What an attempt told of its contact, and the script's word for it.
+    pub enum ContactHealth {
+        /// A message reached it.
+        Reached = "reached",
+        /// It could not be reached, and that is its own fault.
+        Failing = "failing",
+    }
 }
 
 impl ContactHealth {
@@ -32,14 +34,6 @@ impl ContactHealth {
         let is_put_off = outcome.class == OutcomeClass::Transient
             && DestinationHealth::of(outcome) == Some(DestinationHealth::Answered);
         (!is_shared || is_put_off).then_some(Self::Failing)
-    }
-
-    /// The script's word for it.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reached => "reached",
-            Self::Failing => "failing",
-        }
     }
 }
 

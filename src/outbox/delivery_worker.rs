@@ -19,9 +19,7 @@ use super::error::{OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
-use super::lease_clock::LeaseClock;
 use super::leased_recipients::LeasedRecipients;
-use super::no_contact_log::NoContactLog;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
@@ -33,7 +31,9 @@ use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
-use crate::types::{Alert, Channel, DeliveryState, Keys, Notification, Subject, VerificationRequest, meters};
+use crate::types::{
+    Alert, Channel, DeliveryState, Keys, LogLimiter, Notification, Subject, VerificationRequest, meters,
+};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -53,7 +53,7 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) fan_out_queue: FanOutQueue,
-    pub(super) no_contact_log: NoContactLog,
+    pub(super) no_contact_log: LogLimiter,
     pub(super) jump: JumpPolicy,
     pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
@@ -62,23 +62,17 @@ pub(super) struct DeliveryWorker<N> {
 impl<N: Notifier> DeliveryWorker<N> {
     /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free
     /// for another attempt as soon as this one has ended, before its outcome is recorded.
-    pub(super) async fn work(
-        &self,
-        leased: LeasedDelivery,
-        clock: LeaseClock,
-        slot: HeldSlot,
-        read: Option<LeasedRecipients>,
-    ) {
+    pub(super) async fn work(&self, leased: LeasedDelivery, slot: HeldSlot, read: Option<LeasedRecipients>) {
         match &leased.notification {
-            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, clock, slot, read).await,
-            Ok(Notification::Verification(request)) => self.work_verification(&leased, request, clock, slot).await,
-            Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, clock, slot).await,
-            Ok(Notification::Digest(_)) => self.work_digest(&leased, clock, slot).await,
+            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, slot, read).await,
+            Ok(Notification::Verification(request)) => self.work_verification(&leased, request, slot).await,
+            Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, slot).await,
+            Ok(Notification::Digest(_)) => self.work_digest(&leased, slot).await,
             Err(why) => {
                 let LeasedDelivery { id, subject, .. } = &leased;
                 tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
                 let unsendable = Settlement::Unsendable("the stored notification is unreadable".to_owned());
-                self.retry_until_recorded(&leased, clock, || self.settle(&leased, &unsendable)).await;
+                self.retry_until_recorded(&leased, || self.settle(&leased, &unsendable)).await;
             }
         }
     }
@@ -88,118 +82,93 @@ impl<N: Notifier> DeliveryWorker<N> {
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
-        clock: LeaseClock,
         follows: oneshot::Receiver<HeldSlot>,
         read: Option<LeasedRecipients>,
     ) {
-        let start_by = clock.start_by(self.notifier.timeout(leased.channel)).unwrap_or_else(Instant::now);
+        let start_by = leased.clock.start_by(self.notifier.timeout(leased.channel)).unwrap_or_else(Instant::now);
         let slot = tokio::select! {
             slot = follows => slot.ok(),
             () = self.stop.cancelled() => None,
             () = tokio::time::sleep_until(start_by) => None,
         };
         match slot {
-            Some(slot) => self.work(leased, clock, slot, read).await,
-            None => self.end(&leased, clock, Settlement::Released(Duration::ZERO)).await,
+            Some(slot) => self.work(leased, slot, read).await,
+            None => self.end(&leased, Settlement::Released(Duration::ZERO)).await,
         }
     }
 
-    async fn work_alert(
-        &self,
-        leased: &LeasedDelivery,
-        alert: &Alert,
-        clock: LeaseClock,
-        slot: HeldSlot,
-        read: Option<LeasedRecipients>,
-    ) {
+    async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, slot: HeldSlot, read: Option<LeasedRecipients>) {
         let stored = match read {
             Some(read) => read.get(&self.client).await,
             None => None,
         };
         let recipients = match stored {
-            Some(stored) => self.contacts.read_recipients(alert, stored, clock.now()),
-            None => self.contacts.recipients_of(&self.client, alert, clock.now()).await,
+            Some(stored) => self.contacts.read_recipients(alert, stored, leased.clock.now()),
+            None => self.contacts.recipients_of(&self.client, alert, leased.clock.now()).await,
         };
         let (contacts, mutes) = match recipients {
             Ok(recipients) => recipients,
-            Err(error) => return self.give_back(leased, &error, clock).await,
+            Err(error) => return self.give_back(leased, &error).await,
         };
         match choose_contact(leased, &contacts) {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
-            ContactChoice::FanOut if leased.channel == Channel::None && is_over(alert, &contacts, clock.now()) => {
-                self.end(leased, clock, Settlement::Expired).await;
+            ContactChoice::FanOut
+                if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
+            {
+                self.end(leased, Settlement::Expired).await;
             }
             ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
-                Some(muted) => self.end(leased, clock, Settlement::Muted(muted.to_string())).await,
-                None => self.attempt(leased, &contact, Some(&contacts), clock, slot).await,
+                Some(muted) => self.end(leased, Settlement::Muted(muted.to_string())).await,
+                None => self.attempt(leased, &contact, Some(&contacts), slot).await,
             },
-            ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts, clock).await,
+            ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts).await,
             ContactChoice::Disabled(contact, state) => {
-                let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, clock.now());
-                let Some(contacts) = self.retry_until_recorded(leased, clock, tell).await else { return };
-                self.fan_out_again(leased, alert, &contacts, clock).await;
+                let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, leased.clock.now());
+                let Some(contacts) = self.retry_until_recorded(leased, tell).await else { return };
+                self.fan_out_again(leased, alert, &contacts).await;
             }
-            ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
-        }
-    }
-
-    /// The contacts of a subject. `None`: they can't be read, and the lease is given back.
-    async fn contacts_of(
-        &self,
-        leased: &LeasedDelivery,
-        subject: &Subject,
-        clock: LeaseClock,
-    ) -> Option<ResolvedContacts> {
-        match self.contacts.contacts_of(&self.client, subject).await {
-            Ok(contacts) => Some(contacts),
-            Err(error) => {
-                self.give_back(leased, &error, clock).await;
-                None
-            }
+            ContactChoice::Wait => self.end(leased, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
         }
     }
 
     /// No attempt, because Redis does not say where to.
-    async fn give_back(&self, leased: &LeasedDelivery, error: &(impl Error + 'static), clock: LeaseClock) {
+    async fn give_back(&self, leased: &LeasedDelivery, error: &(impl Error + 'static)) {
         let LeasedDelivery { id, subject, .. } = leased;
         tracing::warn!(subject, delivery = %id, error = chain(error), "no attempt: contacts can't be read");
-        self.end(leased, clock, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
+        self.end(leased, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
     }
 
     /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
-    async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, clock: LeaseClock, slot: HeldSlot) {
-        let Some(contacts) = self.contacts_of(leased, subject, clock).await else { return };
+    async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, slot: HeldSlot) {
+        let contacts = match self.contacts.contacts_of(&self.client, subject).await {
+            Ok(contacts) => contacts,
+            Err(error) => return self.give_back(leased, &error).await,
+        };
         match choose_contact(leased, &contacts) {
-            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), clock, slot).await,
-            ContactChoice::Wait => self.end(leased, clock, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
+            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), slot).await,
+            ContactChoice::Wait => self.end(leased, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
             ContactChoice::FanOut | ContactChoice::Disabled(..) => {
-                self.end(leased, clock, Settlement::Cancelled).await;
+                self.end(leased, Settlement::Cancelled).await;
             }
         }
     }
 
-    async fn work_digest(&self, leased: &LeasedDelivery, clock: LeaseClock, slot: HeldSlot) {
+    async fn work_digest(&self, leased: &LeasedDelivery, slot: HeldSlot) {
         let contact = self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
         match contact.filter(|contact| contact.channel() == leased.channel) {
-            Some(contact) => self.attempt(leased, contact, None, clock, slot).await,
-            None => self.end(leased, clock, Settlement::Cancelled).await,
+            Some(contact) => self.attempt(leased, contact, None, slot).await,
+            None => self.end(leased, Settlement::Cancelled).await,
         }
     }
 
-    async fn work_verification(
-        &self,
-        leased: &LeasedDelivery,
-        request: &VerificationRequest,
-        clock: LeaseClock,
-        slot: HeldSlot,
-    ) {
+    async fn work_verification(&self, leased: &LeasedDelivery, request: &VerificationRequest, slot: HeldSlot) {
         match self.consents.contact(request).await {
             // The lease is as long as the channel needs that the request was made for.
             Ok(Some(contact)) if contact.channel() == leased.channel => {
-                self.attempt(leased, &contact, None, clock, slot).await
+                self.attempt(leased, &contact, None, slot).await
             }
-            Ok(_) => self.end(leased, clock, Settlement::Cancelled).await,
-            Err(error) => self.give_back(leased, &error, clock).await,
+            Ok(_) => self.end(leased, Settlement::Cancelled).await,
+            Err(error) => self.give_back(leased, &error).await,
         }
     }
 
@@ -209,14 +178,14 @@ impl<N: Notifier> DeliveryWorker<N> {
         leased: &LeasedDelivery,
         contact: &Contact,
         contacts: Option<&ResolvedContacts>,
-        clock: LeaseClock,
         slot: HeldSlot,
     ) {
         let Ok(notification) = &leased.notification else { return };
         // An attempt that outlives its lease could overlap with another worker's.
-        let start_by = clock.start_by(self.notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
+        let start_by =
+            leased.clock.start_by(self.notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
         let Some(start_by) = start_by else {
-            return self.end(leased, clock, Settlement::Released(Duration::ZERO)).await;
+            return self.end(leased, Settlement::Released(Duration::ZERO)).await;
         };
         let request = AttemptRequest {
             delivery: &leased.id,
@@ -226,10 +195,10 @@ impl<N: Notifier> DeliveryWorker<N> {
             attempts: leased.attempts,
             attempt_since_replay: leased.attempt_since_replay,
             first_attempt: leased.first_attempt,
-            now: clock.now(),
+            now: leased.clock.now(),
             start_by,
         };
-        let attempted = tokio::time::timeout(clock.remaining(), self.notifier.attempt(request)).await;
+        let attempted = tokio::time::timeout(leased.clock.remaining(), self.notifier.attempt(request)).await;
         if !attempted.as_ref().is_ok_and(is_answered) {
             slot.close_places();
         }
@@ -245,23 +214,17 @@ impl<N: Notifier> DeliveryWorker<N> {
             counter!(meters::THROTTLED, "channel" => leased.channel.as_str()).increment(1);
         }
         let settlement = match contacts {
-            Some(contacts) => self.judge_contact(leased, contact, contacts, settlement, clock).await,
+            Some(contacts) => self.judge_contact(leased, contact, contacts, settlement).await,
             None => settlement,
         };
-        self.end(leased, clock, settlement).await;
+        self.end(leased, settlement).await;
     }
 
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
-    async fn fan_out_again(
-        &self,
-        leased: &LeasedDelivery,
-        alert: &Alert,
-        contacts: &ResolvedContacts,
-        clock: LeaseClock,
-    ) {
+    async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &ResolvedContacts) {
         let recipients = Recipients::of(alert, contacts, self.jump);
         let call = || self.fan_out_queue.fan_out((&self.client, &self.keys), leased, alert, &recipients);
-        let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, clock, call).await else {
+        let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
@@ -269,7 +232,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         if recipients.waits {
             let subjects = std::slice::from_ref(&alert.subject);
             let look_again = || wake_reachable(&self.client, &self.keys, &self.contacts, subjects);
-            if self.retry_until_recorded(leased, clock, look_again).await.is_some_and(|woken| woken > 0) {
+            if self.retry_until_recorded(leased, look_again).await.is_some_and(|woken| woken > 0) {
                 self.new_deliveries.notify_one();
             }
         }
@@ -288,17 +251,17 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     /// Records how the lease ended, and says what happened.
-    async fn end(&self, leased: &LeasedDelivery, clock: LeaseClock, settlement: Settlement) {
+    async fn end(&self, leased: &LeasedDelivery, settlement: Settlement) {
         if let Some(outcome) = settlement.outcome() {
             counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
                 .increment(1);
         }
-        let answer = self.retry_until_recorded(leased, clock, || self.settle(leased, &settlement)).await;
+        let answer = self.retry_until_recorded(leased, || self.settle(leased, &settlement)).await;
         // Of an unreadable one only the lease is given back; what is wrong is said when it is attempted.
         let notification = leased.notification.as_ref().ok();
         let now = match answer {
             Some(SettleAnswer::Done(now)) => now,
-            Some(SettleAnswer::Repeated) => clock.now(),
+            Some(SettleAnswer::Repeated) => leased.clock.now(),
             Some(SettleAnswer::Stale) => {
                 let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
                 let alert = notification.and_then(Notification::alert_id).map(display);
@@ -335,7 +298,6 @@ impl<N: Notifier> DeliveryWorker<N> {
     pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,
-        clock: LeaseClock,
         mut call: impl FnMut() -> F,
     ) -> Option<T>
     where
@@ -351,7 +313,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             };
             counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
             let passing = error.error_kind().is_transient();
-            let lapsed = clock.lapsed();
+            let lapsed = leased.clock.lapsed();
             let (id, error) = (&leased.id, chain(&error));
             if lapsed > RECORD_OUTCOME_TIMEOUT || (!passing && !lapsed.is_zero()) {
                 tracing::error!(delivery = %id, error, "outcome could not be recorded and is given up; the delivery is attempted again");

@@ -3,19 +3,21 @@
 //! A receiver that refuses one contact serves the others: whoever answered is there. So a mail server that knows no
 //! such mailbox, and a host that has no such hook, are healthy.
 
+use crate::types::text_form::text_enum;
 use crate::types::{Outcome, OutcomeClass};
 
 /// Answers of the 400s that are not about the one message: the receiver wants less, or nothing, of everybody. 421 is a
 /// mail server's "service not available".
 const FAILURES: [u16; 4] = [408, 421, 425, 429];
 
-/// What an attempt told of its destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DestinationHealth {
-    /// It is there and deals with messages.
-    Answered,
-    /// It is not, or it may have no further attempt in flight.
-    Failed,
+text_enum! {
+    /// What an attempt told of its destination, and the script's word for it.
+    pub enum DestinationHealth {
+        /// It is there and deals with messages.
+        Answered = "answered",
+        /// It is not, or it may have no further attempt in flight.
+        Failed = "failed",
+    }
 }
 
 impl DestinationHealth {
@@ -33,14 +35,6 @@ impl DestinationHealth {
                 Some(Self::Answered)
             }
             (OutcomeClass::Transient, _) => Some(Self::Failed),
-        }
-    }
-
-    /// The script's word for it.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Failed => "failed",
         }
     }
 }

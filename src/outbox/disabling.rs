@@ -11,9 +11,8 @@ use super::contact_health::{ContactHealth, failing_since};
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue};
 use super::error::{Operation, OutboxError, chain};
-use super::fan_out::{FanOutRequest, FanOutSource, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
 use super::lease::LeasedDelivery;
-use super::lease_clock::LeaseClock;
 use super::notifier::Notifier;
 use super::recipients::Recipients;
 use super::settle::Settlement;
@@ -35,27 +34,28 @@ impl<N: Notifier> DeliveryWorker<N> {
         contact: &Contact,
         contacts: &ResolvedContacts,
         settlement: Settlement,
-        clock: LeaseClock,
     ) -> Settlement {
         let Ok(notification) = &leased.notification else { return settlement };
         let (Some(subject), Some(outcome)) = (notification.subject(), settlement.outcome()) else { return settlement };
-        let Some(reason) = self.reason_to_disable(subject, contact, outcome, clock).await else { return settlement };
+        let Some(reason) = self.reason_to_disable(subject, contact, outcome, leased.clock.now()).await else {
+            return settlement;
+        };
         if contacts.is_configured(&contact.id) {
             counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).increment(1);
             tracing::error!(contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
                 "a contact of the configuration wants nothing more or can't be reached: change fallback.contacts or operator.contacts");
             return settlement;
         }
-        let state = DisabledState { reason, detail: detail_of(outcome), at: clock.now() };
+        let state = DisabledState { reason, detail: detail_of(outcome), at: leased.clock.now() };
         let mark = || self.mark_disabled(subject, contact, &state);
-        let Some(Some(marked)) = self.retry_until_recorded(leased, clock, mark).await else { return settlement };
+        let Some(Some(marked)) = self.retry_until_recorded(leased, mark).await else { return settlement };
         if marked == state {
             counter!(meters::CONTACTS_DISABLED, "reason" => reason.as_str()).increment(1);
             tracing::warn!(%subject, contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
                 "contact is disabled: it gets nothing until somebody enables it again");
         }
-        let tell = || self.tell_of_disabled(subject, contact, &marked, clock.now());
-        let Some(others) = self.retry_until_recorded(leased, clock, tell).await else { return settlement };
+        let tell = || self.tell_of_disabled(subject, contact, &marked, leased.clock.now());
+        let Some(others) = self.retry_until_recorded(leased, tell).await else { return settlement };
         let is_enabled_again = matches!(others.find(&contact.id), ContactLookup::Found(_));
         if is_enabled_again || outcome.class == OutcomeClass::Delivered {
             return settlement;
@@ -65,8 +65,8 @@ impl<N: Notifier> DeliveryWorker<N> {
             let source = FanOutSource::StaysLeased { id: &leased.id };
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
             let call = || fan_out(&self.client, &self.keys, &requests);
-            let Some(answers) = self.retry_until_recorded(leased, clock, call).await else { return settlement };
-            for result in answers.iter().filter_map(|answer| answer.done()) {
+            let Some(answers) = self.retry_until_recorded(leased, call).await else { return settlement };
+            if let [FanOutAnswer::Done(result)] = answers.as_slice() {
                 fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
             }
             self.new_deliveries.notify_one();
@@ -105,7 +105,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         subject: &Subject,
         contact: &Contact,
         outcome: &Outcome,
-        clock: LeaseClock,
+        now: UnixMs,
     ) -> Option<DisableReason> {
         if outcome.disables.is_some() {
             return outcome.disables;
@@ -114,7 +114,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         if !is_failing || self.disable_after.is_zero() {
             return None;
         }
-        let (now, kept) = (clock.now(), self.disable_after);
+        let kept = self.disable_after;
         match failing_since(&self.client, &self.keys, subject, &contact.id, (now, kept)).await {
             Ok(since) => since.filter(|since| now.since(*since) >= kept).map(|_| DisableReason::Failing),
             Err(error) => {

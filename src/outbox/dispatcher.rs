@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config::{DeliveryConfig, JumpPolicy};
@@ -14,10 +13,8 @@ use super::consent::ConsentRequests;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::fan_out_queue::FanOutQueue;
-use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, lease};
-use super::lease_clock::LeaseClock;
+use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 use super::leased_recipients::LeasedRecipients;
-use super::no_contact_log::NoContactLog;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
@@ -26,21 +23,13 @@ use super::settlement_log::count_ended;
 use super::slots::{DestinationFollowers, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, DeliveryState, Destination, Keys, UnixMs, nonce};
+use crate::types::{DeliveryId, DeliveryState, Destination, Keys, LOG_INTERVAL, LogLimiter, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
-/// Works off the deliveries of one partition.
+/// Works off the deliveries of one partition. Does nothing until it runs.
 #[derive(Debug)]
 pub struct Dispatcher<N> {
-    parts: DispatcherParts<N>,
-    /// Tells this dispatcher's leases from those of every other, also of another process.
-    nonce: String,
-}
-
-/// What a dispatcher needs.
-#[derive(Debug)]
-pub struct DispatcherParts<N> {
     /// Redis.
     pub client: Arc<RedisClient>,
     /// The partition.
@@ -66,11 +55,6 @@ pub struct DispatcherParts<N> {
 }
 
 impl<N: Notifier> Dispatcher<N> {
-    /// A dispatcher that does nothing until it runs.
-    pub fn new(parts: DispatcherParts<N>) -> Self {
-        Self { parts, nonce: nonce() }
-    }
-
     /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did
     /// not start. How long that may take is the caller's to bound, by dropping the future: what is cut off then comes
     /// back when its lease ends.
@@ -82,7 +66,7 @@ impl<N: Notifier> Dispatcher<N> {
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type,
     /// or Redis refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let DispatcherParts {
+        let Self {
             client,
             keys,
             contacts,
@@ -94,7 +78,7 @@ impl<N: Notifier> Dispatcher<N> {
             give_up_after,
             new_deliveries,
             lease_margin,
-        } = self.parts;
+        } = self;
         let times = LeaseTimes::of(|channel| notifier.timeout(channel), lease_margin);
         let pending_outcomes = PendingOutcomes::default();
         let notify = Arc::clone(&new_deliveries);
@@ -115,7 +99,7 @@ impl<N: Notifier> Dispatcher<N> {
             pending_outcomes,
             settle_queue,
             fan_out_queue: FanOutQueue::default(),
-            no_contact_log: NoContactLog::default(),
+            no_contact_log: LogLimiter::new(LOG_INTERVAL),
             jump,
             disable_after,
             stop: stop.clone(),
@@ -129,7 +113,7 @@ impl<N: Notifier> Dispatcher<N> {
             per_destination_max,
             give_up_after,
             times,
-            nonce: self.nonce,
+            nonce: nonce(),
             calls: 0,
             attempts: RunningAttempts::default(),
             is_paused: false,
@@ -151,6 +135,7 @@ struct DispatchLoop<N> {
     per_destination_max: u32,
     give_up_after: Duration,
     times: LeaseTimes,
+    /// Tells this dispatcher's leases from those of every other, also of another process.
     nonce: String,
     calls: u64,
     attempts: RunningAttempts,
@@ -244,19 +229,15 @@ impl<N: Notifier> DispatchLoop<N> {
             times: self.times,
             give_up_after: self.give_up_after,
         };
-        let called = Instant::now();
-        let leasing = async {
-            let lease = lease(&self.worker.client, &self.worker.keys, request).await;
-            lease.map(|lease| (lease, Instant::now()))
-        };
-        let ((), leased) = tokio::join!(self.settler.record(), leasing);
-        let (lease, answered) = leased?;
+        let leasing = lease(&self.worker.client, &self.worker.keys, request);
+        let ((), lease) = tokio::join!(self.settler.record(), leasing);
+        let lease = lease?;
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
-        let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| millis_until(lease.now, next)).min(IDLE);
+        let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| next.since(lease.now)).min(IDLE);
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
-        self.spawn(lease, (called, answered), &mut slots);
+        self.spawn(lease.leased, &mut slots);
         Ok(match slots.unhealthy() {
             0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
             _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },
@@ -264,24 +245,21 @@ impl<N: Notifier> DispatchLoop<N> {
     }
 
     /// Spawns the attempts: those that follow others at their destination wait for them.
-    fn spawn(&mut self, lease: LeaseAnswer, (called, answered): (Instant, Instant), slots: &mut FreeSlots) {
+    fn spawn(&mut self, mut leased: Vec<LeasedDelivery>, slots: &mut FreeSlots) {
         let mut places_of: HashMap<Destination, DestinationFollowers> = HashMap::new();
-        let mut leased = lease.leased;
         // Those that follow first: an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
         let reads = LeasedRecipients::of_each(&self.worker.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
-            let length = self.times.get(leased.channel);
-            let clock = LeaseClock { called, length, answered, server_now: lease.now };
             let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
             let places = places_of.entry(leased.destination.clone()).or_default();
             if leased.follows {
                 let waiting = Arc::clone(&self.followers).try_acquire_owned();
                 let follows = places.follow(waiting.expect("no more follow than were asked for"));
-                self.attempts.spawn(id, async move { worker.work_after(leased, clock, follows, read).await });
+                self.attempts.spawn(id, async move { worker.work_after(leased, follows, read).await });
             } else {
                 let slot = slots.take(leased.is_healthy, places);
-                self.attempts.spawn(id, async move { worker.work(leased, clock, slot, read).await });
+                self.attempts.spawn(id, async move { worker.work(leased, slot, read).await });
             }
         }
     }
@@ -299,10 +277,6 @@ impl<N: Notifier> DispatchLoop<N> {
             tracing::info!(stream, "sending is resumed");
         }
     }
-}
-
-fn millis_until(now: UnixMs, then: UnixMs) -> Duration {
-    Duration::from_millis(u64::try_from(then.0 - now.0).unwrap_or(0))
 }
 
 fn log_given_up(given_up: &[GivenUpDelivery]) {

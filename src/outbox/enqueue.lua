@@ -8,11 +8,10 @@
 -- ARGV[8] the notification, JSON
 -- ARGV[9] subject       ARGV[10] channel   ARGV[11] contact id   ARGV[12] destination
 --
--- Returns {'made', now ms}     it is pending and due now
---         {'exists', now ms}   a delivery of this id is there, in whichever state: nothing written
---         an error             a key of another type, a total that is no number, a command that the user may not run,
---                              or a key at another node of the cluster: nothing written. Refused whole when memory is
---                              full
+-- Returns 'made'     it is pending and due now
+--         'exists'   a delivery of this id is there, in whichever state: nothing written
+--         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
+--                    another node of the cluster: nothing written. Refused whole when memory is full
 --
 -- Safe to run twice: the second call finds the delivery.
 
@@ -21,7 +20,7 @@
 local now = now_ms()
 local refusal = schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
 if refusal then return refusal end
-if redis.call('EXISTS', KEYS[9]) == 1 then return {'exists', whole(now)} end
+if redis.call('EXISTS', KEYS[9]) == 1 then return 'exists' end
 local queue, failed = destination_of(ARGV[12])
 if failed then return failed end
 
@@ -34,4 +33,4 @@ redis.call('ZADD', KEYS[5], whole(now), ARGV[6])
 redis.call('HINCRBY', KEYS[7], 'made', 1)
 enqueue_due(queue, ARGV[6], now)
 place_all(now)
-return {'made', whole(now)}
+return 'made'

@@ -6,7 +6,7 @@ use super::error::{Operation, OutboxError};
 use super::schedule;
 use crate::channels::destination;
 use crate::contacts::Contact;
-use crate::types::{DeliveryId, Keys, Notification, Subject, UnixMs};
+use crate::types::{Keys, Notification, Subject};
 use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("enqueue.lua")));
@@ -20,17 +20,6 @@ pub struct NewDelivery<'a> {
     pub contact: &'a Contact,
 }
 
-/// What [`enqueue`] did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enqueued {
-    /// The delivery: always the same for this notification and contact.
-    pub id: DeliveryId,
-    /// Server time.
-    pub now: UnixMs,
-    /// Whether this call made it.
-    pub answer: EnqueueAnswer,
-}
-
 /// Whether a delivery was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnqueueAnswer {
@@ -42,13 +31,13 @@ pub enum EnqueueAnswer {
 
 /// Makes the one delivery of a notification to one contact: pending, due now, and in the totals, in one step.
 ///
-/// Repeatable: the id follows from notification and contact, and a delivery that is there is left alone. Refused when
-/// memory is full.
+/// Repeatable: the id follows from notification and contact ([`Notification::delivery_to`]), and a delivery that is
+/// there is left alone. Refused when memory is full.
 ///
 /// # Errors
 ///
 /// [`OutboxError`]; nothing was written if Redis answered with an error.
-pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<Enqueued, OutboxError> {
+pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<EnqueueAnswer, OutboxError> {
     let NewDelivery { notification, contact } = new;
     let id = notification.delivery_to(&contact.id);
     let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id));
@@ -56,11 +45,10 @@ pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) ->
     call = call.arg(notification.to_json()).arg(notification.subject().map_or("", Subject::as_str));
     call = call.arg(contact.channel().as_str()).arg(contact.id.as_str()).arg(destination(contact).as_str());
     let of = || format!("delivery {id} of {}", keys.stream());
-    let (answer, now): (String, i64) = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;
-    let answer = match answer.as_str() {
-        "made" => EnqueueAnswer::Made,
-        "exists" => EnqueueAnswer::Exists,
-        _ => return Err(OutboxError::Answer { operation: Operation::Enqueue, of: of(), answer }),
-    };
-    Ok(Enqueued { id, now: UnixMs(now), answer })
+    let answer: String = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;
+    match answer.as_str() {
+        "made" => Ok(EnqueueAnswer::Made),
+        "exists" => Ok(EnqueueAnswer::Exists),
+        _ => Err(OutboxError::Answer { operation: Operation::Enqueue, of: of(), answer }),
+    }
 }

@@ -4,51 +4,37 @@ use std::fmt;
 
 use redis::RedisError;
 
+use crate::types::text_form::text_enum;
 use crate::wire::{ErrorKind, error_kind};
 
-/// What was being done with Redis; also the label of `quotabell_redis_errors_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Reading alerts that are not fanned out yet.
-    ReadOutbox,
-    /// Turning one alert into deliveries.
-    FanOut,
-    /// Making the delivery of a notification for one contact.
-    Enqueue,
-    /// Taking deliveries that are due.
-    Lease,
-    /// Recording how an attempt ended.
-    Settle,
-    /// Doing with deliveries what an operator asks for.
-    Act,
-    /// Making deliveries without contact due.
-    Wake,
-    /// Marking a contact as disabled.
-    DisableContact,
-    /// Reading deliveries or totals for people.
-    Query,
-}
-
-impl Operation {
-    /// The operation as a metric's label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReadOutbox => "read_outbox",
-            Self::FanOut => "fan_out",
-            Self::Enqueue => "enqueue",
-            Self::Lease => "lease",
-            Self::Settle => "settle",
-            Self::Act => "change_deliveries",
-            Self::Wake => "wake",
-            Self::DisableContact => "disable_contact",
-            Self::Query => "query_deliveries",
-        }
+text_enum! {
+    /// What was being done with Redis, as the label of `quotabell_redis_errors_total`.
+    pub enum Operation {
+        /// Reading alerts that are not fanned out yet.
+        ReadOutbox = "read_outbox",
+        /// Turning one alert into deliveries.
+        FanOut = "fan_out",
+        /// Making the delivery of a notification for one contact.
+        Enqueue = "enqueue",
+        /// Taking deliveries that are due.
+        Lease = "lease",
+        /// Recording how an attempt ended.
+        Settle = "settle",
+        /// Doing with deliveries what an operator asks for.
+        Act = "change_deliveries",
+        /// Making deliveries without contact due.
+        Wake = "wake",
+        /// Marking a contact as disabled.
+        DisableContact = "disable_contact",
+        /// Reading deliveries or totals for people.
+        Query = "query_deliveries",
     }
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Operation {
+    /// How an error begins that names it.
+    const fn phrase(self) -> &'static str {
+        match self {
             Self::ReadOutbox => "read outbox",
             Self::FanOut => "fan out",
             Self::Enqueue => "enqueue",
@@ -58,7 +44,7 @@ impl fmt::Display for Operation {
             Self::Wake => "wake deliveries without contact of",
             Self::DisableContact => "disable a contact of",
             Self::Query => "read",
-        })
+        }
     }
 }
 
@@ -68,7 +54,7 @@ impl fmt::Display for Operation {
 pub enum OutboxError {
     /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is
     /// safe to repeat.
-    #[error("{operation} {of}")]
+    #[error("{} {of}", .operation.phrase())]
     Redis {
         operation: Operation,
         /// With what: an alert, a delivery, a stream.
@@ -77,7 +63,7 @@ pub enum OutboxError {
         source: RedisError,
     },
     /// A script answered with a word that its wrapper does not know: two versions of quotabell, or a bug.
-    #[error("{operation} {of}: the script answered {answer:?}, which is none of its answers")]
+    #[error("{} {of}: the script answered {answer:?}, which is none of its answers", .operation.phrase())]
     Answer { operation: Operation, of: String, answer: String },
     #[error(transparent)]
     Contacts(#[from] crate::contacts::resolver::ResolveContactsError),

@@ -8,6 +8,7 @@ use super::error::{Operation, OutboxError};
 use super::recipients::Recipients;
 use super::{ENDED_DELIVERY_TTL, expires_at, schedule};
 use crate::channels::destination;
+use crate::types::text_form::text_enum;
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
 use crate::wire::{RedisClient, Script};
 
@@ -38,16 +39,6 @@ pub enum FanOutSource<'a> {
     },
 }
 
-impl<'a> FanOutSource<'a> {
-    /// The entry of the outbox, if it is one.
-    pub const fn entry(self) -> Option<&'a str> {
-        match self {
-            Self::Outbox { entry } => Some(entry),
-            Self::Delivery { .. } | Self::StaysLeased { .. } => None,
-        }
-    }
-}
-
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FanOutAnswer {
@@ -59,16 +50,6 @@ pub enum FanOutAnswer {
     Stale,
     /// The key of a delivery holds something else: nothing was written, and the source stays.
     WrongType,
-}
-
-impl FanOutAnswer {
-    /// What was done, if anything was.
-    pub const fn done(&self) -> Option<&FanOutResult> {
-        match self {
-            Self::Done(result) => Some(result),
-            Self::Gone | Self::Stale | Self::WrongType => None,
-        }
-    }
 }
 
 /// A fan-out that took place.
@@ -88,17 +69,18 @@ pub struct FanOutResult {
     pub waiting: u64,
 }
 
-/// What became of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceEnd {
-    /// The outbox entry is deleted.
-    Consumed,
-    /// The delivery ended `cancelled`.
-    Cancelled,
-    /// The delivery is itself the one wanted: its lease is given back and it stays pending.
-    Rescheduled,
-    /// It is left alone.
-    Kept,
+text_enum! {
+    /// What became of the source.
+    pub enum SourceEnd {
+        /// The outbox entry is deleted.
+        Consumed = "consumed",
+        /// The delivery ended `cancelled`.
+        Cancelled = "cancelled",
+        /// The delivery is itself the one wanted: its lease is given back and it stays pending.
+        Rescheduled = "rescheduled",
+        /// It is left alone.
+        Kept = "kept",
+    }
 }
 
 /// One delivery that an alert should have.
@@ -112,19 +94,6 @@ pub struct WantedDelivery {
     pub contact: ContactId,
     /// In whose queue it waits.
     pub destination: Destination,
-}
-
-impl SourceEnd {
-    /// Reads the script's word.
-    fn from_word(word: &str) -> Option<Self> {
-        match word {
-            "consumed" => Some(Self::Consumed),
-            "cancelled" => Some(Self::Cancelled),
-            "rescheduled" => Some(Self::Rescheduled),
-            "kept" => Some(Self::Kept),
-            _ => None,
-        }
-    }
 }
 
 /// The deliveries that an alert should have: one per recipient, and the one that waits for a contact.
@@ -218,7 +187,7 @@ fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResul
                     Ok(positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect())
                 };
                 let end: String = redis::from_redis_value_ref(end)?;
-                let Some(source) = SourceEnd::from_word(&end) else { return Ok(None) };
+                let Some(source) = SourceEnd::from_stored(&end) else { return Ok(None) };
                 FanOutAnswer::Done(FanOutResult {
                     now,
                     source,

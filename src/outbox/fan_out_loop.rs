@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::counter;
 use redis::Value;
@@ -13,12 +13,11 @@ use super::IDLE;
 use super::config::JumpPolicy;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
-use super::no_contact_log::NoContactLog;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{Alert, Channel, Keys, Subject, meters};
+use crate::types::{Alert, Channel, Keys, LOG_INTERVAL, LogLimiter, Subject, meters};
 use crate::wire::RedisClient;
 
 /// Alerts read in one call.
@@ -42,7 +41,7 @@ pub struct FanOutLoop {
     named: HashSet<String>,
     /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
     unsure: HashSet<Subject>,
-    no_contact_log: NoContactLog,
+    no_contact_log: LogLimiter,
 }
 
 /// What the loop needs.
@@ -71,7 +70,7 @@ struct OutboxEntry {
 impl FanOutLoop {
     /// A loop that does nothing until it runs.
     pub fn new(parts: FanOutParts) -> Self {
-        Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log: NoContactLog::default() }
+        Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log: LogLimiter::new(LOG_INTERVAL) }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
@@ -110,15 +109,15 @@ impl FanOutLoop {
     async fn drain(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
         // What an error left.
         self.look_again().await?;
-        let mut after = None;
+        let mut from = "-".to_owned();
         loop {
-            let oldest = self.read(after.as_deref()).await?;
+            let oldest = self.entries("XRANGE", &from, "+").await?;
             let Some(last) = oldest.last() else { return Ok(()) };
-            after = Some(last.id.clone());
+            from = format!("({}", last.id);
             let is_backlog = oldest.len() == READ_MAX;
             self.fan_out(oldest).await?;
             if is_backlog {
-                let newest = self.read_newest(after.as_deref()).await?;
+                let newest = self.entries("XREVRANGE", "+", &from).await?;
                 self.fan_out(newest).await?;
             }
             if stop.is_cancelled() {
@@ -155,15 +154,18 @@ impl FanOutLoop {
                     FanOutAnswer::Gone | FanOutAnswer::Stale => {
                         tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
                     }
-                    FanOutAnswer::WrongType => unusable.push(request.source),
+                    FanOutAnswer::WrongType => {
+                        if let FanOutSource::Outbox { entry } = request.source {
+                            unusable.push(entry);
+                        }
+                    }
                 }
             }
             new_deliveries.notify_one();
         }
-        let unusable: Vec<String> = unusable.into_iter().filter_map(FanOutSource::entry).map(str::to_owned).collect();
-        unusable
-            .iter()
-            .for_each(|entry| self.name_unreadable(entry, "the key of one of its deliveries holds something else"));
+        for entry in unusable {
+            self.name_unreadable(entry, "the key of one of its deliveries holds something else");
+        }
         self.look_again().await
     }
 
@@ -176,17 +178,6 @@ impl FanOutLoop {
         }
         self.unsure.clear();
         Ok(())
-    }
-
-    async fn read(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
-        let from = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        self.entries("XRANGE", &from, "+").await
-    }
-
-    /// The newest, but not those up to `after`.
-    async fn read_newest(&self, after: Option<&str>) -> Result<Vec<OutboxEntry>, OutboxError> {
-        let down_to = after.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        self.entries("XREVRANGE", "+", &down_to).await
     }
 
     async fn entries(&self, command: &str, from: &str, to: &str) -> Result<Vec<OutboxEntry>, OutboxError> {
@@ -231,13 +222,13 @@ fn alert_of(fields: &[Value]) -> Result<Alert, String> {
 }
 
 /// Says what a fan-out made: one event per delivery, and the metric.
-pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &NoContactLog) {
+pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &LogLimiter) {
     let Alert { id, subject, .. } = alert;
     for made in &result.made {
         counter!(meters::MADE, "channel" => made.channel.as_str()).increment(1);
         let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), result.waiting);
         if made.channel == Channel::None {
-            log.waits(alert, waiting);
+            log_waiting(alert, waiting, log);
         } else {
             tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
         }
@@ -248,5 +239,14 @@ pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &NoContactL
     for reopened in &result.reopened {
         let (delivery, channel) = (&reopened.id, reopened.channel.as_str());
         tracing::info!(%subject, alert = %id, %delivery, channel, "cancelled delivery is pending again: its contact is back");
+    }
+}
+
+/// An alert that nobody can be told of, said once a minute with the number of them: a plan whose customers have no
+/// contacts must not fill a disk. `waiting` are all that wait now.
+fn log_waiting(Alert { id, subject, .. }: &Alert, waiting: u64, log: &LogLimiter) {
+    if let Some(suppressed) = log.admit((), Instant::now()) {
+        let alerts = suppressed + 1;
+        tracing::error!(alerts, waiting, last_subject = %subject, last_alert = %id, "no contact is known: alerts wait until there is one");
     }
 }

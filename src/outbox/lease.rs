@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::error::{Operation, OutboxError};
+use super::lease_clock::LeaseClock;
 use super::{ENDED_DELIVERY_TTL, LEASE_MARGIN, millis, schedule};
 use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, Notification, NotificationKind, UnixMs};
 use crate::wire::{RedisClient, Script};
@@ -23,33 +26,27 @@ const FIELDS: usize = 13;
 /// The script's answer, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
 
-/// How long a lease lasts, by channel.
+/// How long a lease lasts, by channel, in the order of [`Channel::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseTimes {
-    /// In the order of [`Channel::SENDING`].
-    sending: [Duration; Channel::SENDING.len()],
-    /// For deliveries that wait for a contact.
-    none: Duration,
-}
+pub struct LeaseTimes([Duration; Channel::ALL.len()]);
 
 impl LeaseTimes {
     /// The channel's deadline for one attempt and `margin` (see [`LEASE_MARGIN`]).
     pub fn of(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
-        Self {
-            sending: Channel::SENDING.map(|channel| timeout(channel) + margin),
-            none: NO_CONTACT_LEASE + LEASE_MARGIN,
-        }
+        Self(Channel::ALL.map(|channel| match channel {
+            Channel::None => NO_CONTACT_LEASE + LEASE_MARGIN,
+            sending => timeout(sending) + margin,
+        }))
     }
 
     /// The same time for every delivery.
     pub const fn all(time: Duration) -> Self {
-        Self { sending: [time; Channel::SENDING.len()], none: time }
+        Self([time; Channel::ALL.len()])
     }
 
     /// The time of one channel.
-    pub fn get(&self, channel: Channel) -> Duration {
-        let times = Channel::SENDING.into_iter().zip(self.sending);
-        times.into_iter().find(|(known, _)| *known == channel).map_or(self.none, |(_, time)| time)
+    pub const fn get(&self, channel: Channel) -> Duration {
+        self.0[channel as usize]
     }
 }
 
@@ -133,6 +130,8 @@ pub struct LeasedDelivery {
     /// Whether it may be attempted only in the place of an attempt that has ended: one of those before it in the
     /// answer, at the same destination.
     pub follows: bool,
+    /// How long the lease is still ours.
+    pub(super) clock: LeaseClock,
 }
 
 /// An id that was due without a readable delivery.
@@ -159,21 +158,24 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
     call = call.arg(request.token).arg(ENDED_DELIVERY_TTL.as_secs()).arg(millis(request.give_up_after));
     call = call.arg(request.followers_max.min(LEASE_MAX));
-    for channel in Channel::SENDING.into_iter().chain([Channel::None]) {
+    for channel in Channel::ALL {
         call = call.arg(channel.as_str()).arg(millis(request.times.get(channel)));
     }
+    let called = Instant::now();
     let (now, next_healthy, next_unhealthy, leased, dropped, given_up, paused): Reply =
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
+    let (now, answered) = (UnixMs(now), Instant::now());
+    let clock_of = |channel| LeaseClock { called, length: request.times.get(channel), answered, server_now: now };
     let malformed = || OutboxError::Answer {
         operation: Operation::Lease,
         of: keys.stream().to_owned(),
         answer: String::from_utf8_lossy(&leased).into_owned(),
     };
     Ok(LeaseAnswer {
-        now: UnixMs(now),
+        now,
         next_healthy: next_healthy.map(UnixMs),
         next_unhealthy: next_unhealthy.map(UnixMs),
-        leased: all_leased_of(&leased).ok_or_else(malformed)?,
+        leased: all_leased_of(&leased, clock_of).ok_or_else(malformed)?,
         dropped: dropped
             .chunks_exact(2)
             .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
@@ -190,7 +192,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
 }
 
 /// All deliveries of the answer; `None` when the script and this wrapper do not fit together.
-fn all_leased_of(mut packed: &[u8]) -> Option<Vec<LeasedDelivery>> {
+fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<Vec<LeasedDelivery>> {
     let count = rmp::decode::read_array_len(&mut packed).ok()? as usize;
     let mut next = || {
         let length = rmp::decode::read_str_len(&mut packed).ok()? as usize;
@@ -204,23 +206,24 @@ fn all_leased_of(mut packed: &[u8]) -> Option<Vec<LeasedDelivery>> {
         for field in &mut fields {
             *field = next()?;
         }
-        leased.push(leased_of(fields)?);
+        leased.push(leased_of(fields, &clock_of)?);
     }
     count.is_multiple_of(FIELDS).then_some(leased)
 }
 
 /// One delivery from its fields.
-fn leased_of(fields: [&[u8]; FIELDS]) -> Option<LeasedDelivery> {
+fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<LeasedDelivery> {
     let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, health] = fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
     let before = u32::try_from(number(before)?).unwrap_or(0);
+    let channel = Channel::from_stored(&text(channel))?;
     Some(LeasedDelivery {
         id: DeliveryId::from_stored(&text(id)),
         notification: notification_of(&text(kind), json),
         subject: text(subject),
-        channel: Channel::from_stored(&text(channel))?,
+        channel,
         contact: ContactId::from_stored(&text(contact)),
         attempts,
         attempt_since_replay: attempts.saturating_sub(before).max(1),
@@ -231,6 +234,7 @@ fn leased_of(fields: [&[u8]; FIELDS]) -> Option<LeasedDelivery> {
         is_healthy: health != b"unhealthy",
         more_follows: health == b"busy" || health == b"following",
         follows: health == b"following",
+        clock: clock_of(channel),
     })
 }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::types::UnixMs;
 
 /// How long a lease is still ours, by a clock that can't jump.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseClock {
     /// Before the call that leased: the lease began then or later, so we never believe in it for too long.
     pub(super) called: Instant,

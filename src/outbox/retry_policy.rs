@@ -37,7 +37,8 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
         OutcomeClass::Delivered => Settlement::Delivered(outcome),
         OutcomeClass::Permanent => Settlement::Dead(outcome),
         OutcomeClass::Transient | OutcomeClass::Rejected
-            if tried_for(first_attempt, now, outcome.took) >= give_up_after(outcome.class, retry.give_up_after) =>
+            if now.since(first_attempt).saturating_add(outcome.took)
+                >= give_up_after(outcome.class, retry.give_up_after) =>
         {
             Settlement::Dead(outcome)
         }
@@ -54,11 +55,6 @@ pub fn give_up_after(class: OutcomeClass, configured: Duration) -> Duration {
         OutcomeClass::Rejected => configured.min(REJECTED_FOR_MAX),
         _ => configured,
     }
-}
-
-fn tried_for(first_attempt: UnixMs, now: UnixMs, took: Duration) -> Duration {
-    let before_ms = now.0.saturating_sub(first_attempt.0);
-    Duration::from_millis(u64::try_from(before_ms).unwrap_or(0)).saturating_add(took)
 }
 
 #[cfg(test)]

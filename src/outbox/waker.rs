@@ -17,23 +17,17 @@ use crate::wire::{Partition, Partitions};
 /// every subject that has deliveries waiting.
 #[derive(Debug)]
 pub struct Waker {
-    partitions: Partitions,
-    contacts: Arc<ContactResolver>,
-    changes: ChangeFeed,
-    new_deliveries: NewDeliveries,
+    /// Redis.
+    pub partitions: Partitions,
+    /// Where subjects are reached.
+    pub contacts: Arc<ContactResolver>,
+    /// What is to be looked at.
+    pub changes: ChangeFeed,
+    /// Notified when deliveries were woken.
+    pub new_deliveries: NewDeliveries,
 }
 
 impl Waker {
-    /// A waker that does nothing until it runs.
-    pub const fn new(
-        partitions: Partitions,
-        contacts: Arc<ContactResolver>,
-        changes: ChangeFeed,
-        new_deliveries: NewDeliveries,
-    ) -> Self {
-        Self { partitions, contacts, changes, new_deliveries }
-    }
-
     /// Wakes what changes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut outage = RedisOutage::new();

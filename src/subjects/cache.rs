@@ -130,13 +130,8 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     /// How many subjects are held.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
-    }
-
-    /// Whether none is held.
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
     }
 
     /// A subject's hash was written: its settings are read again before their next use.

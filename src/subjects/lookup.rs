@@ -200,12 +200,12 @@ mod tests {
         fn end(&self, began: u64, limit: &str) -> Option<u64> {
             let fields = vec![(b"limit:requests".to_vec(), limit.as_bytes().to_vec())];
             let profile = self.lookup.end(&self.alice, began, Ok(fields)).expect("no error");
-            profile.has_known_limits().then(|| profile.limit(&Metric::default()).expect("a limit").get())
+            profile.has_known_limits().then(|| profile.limits_of(&Metric::default())[0].units.get())
         }
 
         fn fresh(&self) -> Option<u64> {
             match self.lookup.begin(&self.alice) {
-                Begun::Fresh(profile) => profile.limit(&Metric::default()).map(|limit| limit.get()),
+                Begun::Fresh(profile) => profile.limits_of(&Metric::default()).first().map(|limit| limit.units.get()),
                 Begun::AsOf(_) => None,
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 
 use crate::throttle::Limiter;
-use crate::types::{BillingDay, Limits, Metric, Percent, Units, Window, WindowLimit};
+use crate::types::{BillingDay, Limits, Metric, Percent, WindowLimit};
 
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
@@ -120,11 +120,6 @@ impl Profile {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
     }
 
-    /// Units a day of this metric.
-    pub fn limit(&self, metric: &Metric) -> Option<Units> {
-        self.limits_of(metric).iter().find(|limit| limit.window == Window::Day).map(|limit| limit.units)
-    }
-
     /// The limiter of this metric in the plan.
     pub fn limiter(&self, metric: &Metric) -> Option<&Limiter> {
         self.plan.limiters.get(metric)
@@ -146,6 +141,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Units;
 
     fn plans() -> Plans {
         let plan = |units| super::super::config::PlanConfig {
@@ -161,13 +157,17 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect()
     }
 
+    fn limits(profile: &Profile) -> Vec<String> {
+        profile.limits_of(&Metric::default()).iter().map(ToString::to_string).collect()
+    }
+
     /// A subject's own limit wins over its plan's, which wins over nothing.
     #[test]
     fn own_limits_win_over_the_plan() {
         let (profile, bad) =
             Profile::read(&fields(&[("plan", "pro"), ("limit:requests", "7"), ("contacts", "[]")]), &plans(), None);
         assert_eq!(bad, []);
-        assert_eq!(profile.limit(&Metric::default()).map(Units::get), Some(7));
+        assert_eq!(limits(&profile), ["7/day"]);
         assert_eq!(&**profile.plan(), "pro");
     }
 
@@ -176,10 +176,8 @@ mod tests {
     fn own_limits_of_a_metric_replace_all_of_the_plan() {
         let (profile, bad) = Profile::read(&fields(&[("limit:requests", "9/month 7/hour")]), &plans(), None);
         assert_eq!(bad, []);
-        let limits: Vec<String> = profile.limits_of(&Metric::default()).iter().map(ToString::to_string).collect();
-        assert_eq!(limits, ["7/hour", "9/month"]);
-        assert_eq!(profile.limit(&Metric::default()), None);
-        assert_eq!(Profile::of_unknown(&plans()).limit(&Metric::default()).map(Units::get), Some(5000));
+        assert_eq!(limits(&profile), ["7/hour", "9/month"]);
+        assert_eq!(limits(&Profile::of_unknown(&plans())), ["5000/day"]);
     }
 
     /// A billing day that nobody can read must not end the customer's month.

@@ -146,10 +146,6 @@ fn parse_plan(text: &str) -> Result<String, String> {
 }
 
 /// Judges the name of a time zone, and gives it as it stands in the IANA data base.
-///
-/// # Errors
-///
-/// A sentence with the name and an example.
 pub fn parse_timezone(text: &str) -> Result<String, String> {
     match text.parse::<chrono_tz::Tz>() {
         Ok(zone) => Ok(zone.name().to_owned()),
@@ -158,10 +154,6 @@ pub fn parse_timezone(text: &str) -> Result<String, String> {
 }
 
 /// Reads the field of the locale.
-///
-/// # Errors
-///
-/// A sentence with the text and examples.
 pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
     text(value)?.parse().map_err(|error: LocaleError| error.to_string())
 }

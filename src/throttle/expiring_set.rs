@@ -37,11 +37,8 @@ pub enum ExpiringSetDecision {
 }
 
 impl ExpiringSet {
-    /// A set of at most `most` members. Holds nothing; the members stand under the key of each call.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyMembers`] above [`MEMBERS_MAX`].
+    /// A set of at most `most` members, of which it may have [`MEMBERS_MAX`]. Holds nothing; the members stand under
+    /// the key of each call.
     pub const fn new(most: u32) -> Result<Self, TooManyMembers> {
         let most = most as u64;
         if most > MEMBERS_MAX { Err(TooManyMembers { limit: most }) } else { Ok(Self { most }) }
@@ -49,10 +46,6 @@ impl ExpiringSet {
 
     /// Adds a member to the set of `key` for `ttl`, where there is room. Repeatable: a member that is
     /// alive keeps its time and answers the same.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     ///
     /// # Panics
     ///
@@ -75,10 +68,6 @@ impl ExpiringSet {
 
     /// How long until a member with this `ttl` would be added to the set of `key`, by server time; nothing where
     /// there is room now. Adds none.
-    ///
-    /// # Errors
-    ///
-    /// What Redis or the connection said.
     pub async fn wait(&self, client: &RedisClient, key: &str, ttl: Duration) -> RedisResult<Duration> {
         let call = SCRIPT.call().key(bounded(key)).arg(self.most).arg(ms(ttl)).arg("");
         let (_, _, retry_ms): (i64, u64, u64) = call.run(client).await?;

@@ -20,7 +20,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 /// At most so many units from the first call of a window to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FixedWindow {
-    rate: Rate,
+    pub(super) rate: Rate,
 }
 
 /// What `fixed_window.lua` answers: admitted, units used, ms left.

@@ -21,7 +21,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 /// At most so many units at once, and the same again as the window passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gcra {
-    rate: Rate,
+    pub(super) rate: Rate,
 }
 
 /// What `gcra.lua` answers: admitted, whole us ahead, parts of 1/limit us.

@@ -38,10 +38,6 @@ pub enum OneTimeTokenError {
 }
 
 /// Creates a token under `key`, which ends after `ttl`. Repeatable: the same token again is no second one.
-///
-/// # Errors
-///
-/// [`OneTimeTokenError`]
 pub async fn create(
     client: &RedisClient,
     key: &str,
@@ -60,10 +56,6 @@ pub async fn create(
 /// claim has consumed it. However many race, one has it.
 ///
 /// `claim` is unique to who consumes, and the same when the call is sent again: then it is given the metadata again.
-///
-/// # Errors
-///
-/// What Redis or the connection said.
 pub async fn consume(client: &RedisClient, key: &str, claim: &str) -> RedisResult<Option<Vec<u8>>> {
     let reply: Vec<Vec<u8>> = SCRIPT.call().key(bounded(key)).arg("consume").arg(claim).run(client).await?;
     Ok(reply.into_iter().nth(1))

@@ -21,7 +21,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 /// At most so many units in any stretch of time as long as the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlidingWindow {
-    rate: Rate,
+    pub(super) rate: Rate,
 }
 
 /// What `sliding_window.lua` answers: admitted, units used, us until the reset, us until a retry or -1.
@@ -31,10 +31,6 @@ rate_calls!(SlidingWindow);
 
 impl SlidingWindow {
     /// A limiter of this rate. Holds nothing; what it counts stands under the key of each call.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManyMembers`] for a limit above [`MEMBERS_MAX`].
     pub fn new(rate: Rate) -> Result<Self, TooManyMembers> {
         if rate.limit().get() > MEMBERS_MAX {
             return Err(TooManyMembers { limit: rate.limit().get() });

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::units::whole_number;
+use super::units::visited_number;
 
 /// The last day of the longest month.
 const BILLING_DAY_MAX: u8 = 31;
@@ -68,10 +68,8 @@ impl de::Visitor<'_> for BillingDayVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, day: f64) -> Result<BillingDay, E> {
-        match whole_number(day) {
-            Some(day) => self.visit_u64(day),
-            None => Err(E::invalid_type(de::Unexpected::Float(day), &self)),
-        }
+        let day = visited_number(day, &self)?;
+        self.visit_u64(day)
     }
 }
 

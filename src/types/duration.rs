@@ -47,10 +47,6 @@ impl Visitor<'_> for DurationText {
 }
 
 /// Writes a duration in the form that [`deserialize`] reads.
-///
-/// # Errors
-///
-/// Those of the serializer.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&HumanDuration(*duration))
 }

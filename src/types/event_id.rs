@@ -1,8 +1,6 @@
 //! The id of a usage event, by which it is counted once however often it is sent.
 
-use std::fmt;
-
-use super::text_form::serde_as_text;
+use super::text_form::{serde_as_text, shown_as_text};
 
 /// The longest event id, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
@@ -12,6 +10,7 @@ pub const EVENT_ID_BYTES_MAX: usize = 128;
 pub struct EventId(String);
 
 serde_as_text!(EventId);
+shown_as_text!(EventId);
 
 /// The text is no event id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -37,11 +36,5 @@ impl std::str::FromStr for EventId {
             1..=EVENT_ID_BYTES_MAX => Ok(Self(text.to_owned())),
             bytes => Err(EventIdError(bytes)),
         }
-    }
-}
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

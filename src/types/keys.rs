@@ -35,13 +35,13 @@ pub fn reader_channel(run_id: &str) -> String {
 /// The keys of one partition and of its subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    pub(super) stream: String,
+    stream: String,
     /// The stream in braces, which the keys of a partition have in common.
     pub(super) tag: String,
-    pub(super) subject_prefix: Arc<str>,
+    subject_prefix: Arc<str>,
     /// What the stream is called without the number of the partition.
-    pub(super) name: Arc<str>,
-    pub(super) partition: PartitionNumber,
+    name: Arc<str>,
+    partition: PartitionNumber,
 }
 
 impl Keys {
@@ -62,6 +62,32 @@ impl Keys {
     pub fn of_sibling(&self, partition: PartitionNumber) -> Self {
         let subject_prefix = Arc::clone(&self.subject_prefix);
         Self { subject_prefix, ..Self::of_partition(&self.name, partition) }
+    }
+
+    /// The same keys with another prefix of subjects.
+    #[must_use]
+    pub fn with_subject_prefix(self, prefix: &str) -> Self {
+        Self { subject_prefix: prefix.into(), ..self }
+    }
+
+    /// Which partition it is.
+    pub const fn partition(&self) -> PartitionNumber {
+        self.partition
+    }
+
+    /// What the streams are called, without the number of a partition: `stream.key`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The usage stream.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// What the keys of subjects begin with: `quota_subject:` by default.
+    pub fn subject_prefix(&self) -> &str {
+        &self.subject_prefix
     }
 
     /// Keys for a dry run in the same slot and under the same name patterns, told apart by `nonce`.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text_form::UnknownWord;
-use super::units::{UnitsError, whole_number};
+use super::units::{UnitsError, visited_number};
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of the window.
@@ -49,10 +50,6 @@ pub struct LimitContradiction {
 
 impl Limits {
     /// Puts limits in order.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitsError::Empty`] or [`LimitsError::SameWindow`].
     pub fn new(limits: impl IntoIterator<Item = WindowLimit>) -> Result<Self, LimitsError> {
         let mut limits: Vec<WindowLimit> = limits.into_iter().collect();
         // Stable: of two limits of one window, the error names them in the order in which they were written.
@@ -177,22 +174,16 @@ impl<'de> Visitor<'de> for LimitsVisitor {
     }
 
     fn visit_f64<E: Error>(self, units: f64) -> Result<Limits, E> {
-        match whole_number(units) {
-            Some(units) => self.visit_u64(units),
-            None => Err(E::invalid_type(Unexpected::Float(units), &self)),
-        }
+        let units = visited_number(units, &self)?;
+        self.visit_u64(units)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Limits, E> {
         text.parse().map_err(Error::custom)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Limits, A::Error> {
-        let mut limits = Vec::new();
-        while let Some(limit) = list.next_element::<WindowLimit>()? {
-            limits.push(limit);
-        }
-        Limits::new(limits).map_err(Error::custom)
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Limits, A::Error> {
+        Limits::new(Vec::<WindowLimit>::deserialize(SeqAccessDeserializer::new(list))?).map_err(Error::custom)
     }
 }
 
@@ -215,10 +206,8 @@ impl Visitor<'_> for WindowLimitVisitor {
     }
 
     fn visit_f64<E: Error>(self, units: f64) -> Result<WindowLimit, E> {
-        match whole_number(units) {
-            Some(units) => self.visit_u64(units),
-            None => Err(E::invalid_type(Unexpected::Float(units), &self)),
-        }
+        let units = visited_number(units, &self)?;
+        self.visit_u64(units)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<WindowLimit, E> {

@@ -1,9 +1,6 @@
 //! Locales: the language in which people are told, as a tag of BCP 47.
 
-use std::fmt;
-use std::str::FromStr;
-
-use super::text_form::serde_as_text;
+use super::text_form::{parsed_text, shown_as_text};
 
 /// The longest tag: RFC 5646, 4.4.1, asks for room for 35 characters and names no tag that needs more.
 const BYTES_MAX: usize = 35;
@@ -13,7 +10,8 @@ const BYTES_MAX: usize = 35;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locale(String);
 
-serde_as_text!(Locale);
+parsed_text!(Locale, LocaleError);
+shown_as_text!(Locale);
 
 /// The text is not a language tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,20 +108,6 @@ fn in_usual_case(subtags: &[&str]) -> String {
         }
     });
     written.collect::<Vec<_>>().join("-")
-}
-
-impl FromStr for Locale {
-    type Err = LocaleError;
-
-    fn from_str(text: &str) -> Result<Self, LocaleError> {
-        Self::parse(text)
-    }
-}
-
-impl fmt::Display for Locale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! them.
 //!
 //! A gauge of one partition bears its number as the label `partition` where there are several. Counters count this
-//! process since its start; what all daemons did together stands in `quota_totals:{tag}`.
+//! process since its start; what all daemons did together stands in `quota_totals:{tag}`. The other labels stand in the
+//! table of docs/operations.md.
 
 use metrics::{Gauge, Label, gauge};
 
@@ -42,90 +43,51 @@ pub struct Meter {
 }
 
 macro_rules! meters {
-    ($($(#[$doc:meta])* $constant:ident = $kind:ident $name:literal $help:literal;)*) => {
-        $($(#[$doc])* pub const $constant: &str = $name;)*
+    ($($constant:ident = $kind:ident $name:literal $help:literal;)*) => {
+        $(#[doc = $help] pub const $constant: &str = $name;)*
         /// Every metric, for the HELP lines.
         pub const ALL: &[Meter] = &[$(Meter { name: $name, kind: MeterKind::$kind, help: $help }),*];
     };
 }
 
 meters! {
-    /// Events counted.
     COUNTED = Counter "quotabell_events_counted_total" "Usage events counted";
-    /// Events refused; label `reason`.
     REFUSED = Counter "quotabell_events_refused_total" "Usage events refused, by reason";
-    /// Events whose id was counted before.
     DUPLICATES = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
-    /// Event ids that the worker has not remembered for as long as is promised.
     IDS_FORGOTTEN = Counter "quotabell_event_ids_forgotten_total" "Event ids forgotten before their time, because more came than stream.event_ids_max";
-    /// Entries removed by somebody else before they were read.
     GAP = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
-    /// Entries that a server brought back below the checkpoint.
     RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
-    /// Batches committed; label `answer`.
     COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift)";
-    /// Counters that somebody else changed.
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
-    /// The plans in effect; label `fingerprint`.
     PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect, 0 for those before a reload";
-    /// Reloads; label `outcome`.
     RELOADS = Counter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
-    /// Time of a commit.
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
-    /// Alerts raised; label `threshold`.
     RAISED = Counter "quotabell_alerts_raised_total" "Alerts raised, by threshold percent";
-    /// Deliveries made; label `channel`.
     MADE = Counter "quotabell_deliveries_made_total" "Deliveries made by fan-out, by channel; channel none means that no contact was known";
-    /// Deliveries ended; labels `channel` and `state`.
     ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
-    /// Attempts; labels `channel` and `outcome`.
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
-    /// Messages whose template failed; label `channel`.
     TEMPLATE_FAILURES = Counter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
-    /// Deliveries put off by a cap; label `channel`.
     THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap was exhausted, by channel";
-    /// From crossing to delivered; label `channel`.
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
-    /// Contacts disabled; label `reason`.
     CONTACTS_DISABLED = Counter "quotabell_contacts_disabled_total" "Contacts of subjects disabled, by reason (gone, asked, no_mailbox, failing)";
-    /// Contacts of the configuration that would be disabled; label `reason`.
     CONFIGURED_REFUSED = Counter "quotabell_configured_contacts_refused_total" "Attempts after which a contact of the configuration would be disabled if it were a subject's, by reason";
-    /// Events behind.
     LAG = Gauge "quotabell_lag_entries" "Stream entries not committed yet";
-    /// Oldest pending delivery.
     OLDEST_PENDING = Gauge "quotabell_oldest_pending_seconds" "Age of the oldest pending delivery";
-    /// Pending deliveries.
     PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
-    /// Dead deliveries kept.
     DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed and that nobody has discarded";
-    /// Destinations with pending deliveries; label `state`.
     DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
-    /// Whether the circuit of a channel's server is open; label `channel`.
     SERVER_CIRCUIT = Gauge "quotabell_server_circuit_open" "1 while messages of a channel wait because the server that all of them go through fails, by channel";
-    /// Sending is paused.
     PAUSED = Gauge "quotabell_deliveries_paused" "1 while sending is paused by `quotabell deliveries pause`";
-    /// Alerts not fanned out.
     OUTBOX = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
-    /// Deliveries waiting for a contact.
     WAITING = Gauge "quotabell_deliveries_without_contact" "Deliveries that wait because their subject has no contact";
-    /// Subject settings unreadable.
     UNREADABLE = Counter "quotabell_subjects_unreadable_total" "Readings of a subject's hash with an unknown plan or an unreadable field";
-    /// Subjects in the cache.
     CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
-    /// Questions of API nodes; label `decision`.
     CHECKS = Counter "quotabell_checks_total" "Checks by decision (allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied)";
-    /// Time of a check.
     CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
-    /// Another group holds trimming back; label `group`.
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
-    /// Counting waits for an operator.
     STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
-    /// Reading or standing by.
     READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";
-    /// Verifications of contacts; label `outcome`.
     VERIFICATIONS = Counter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
-    /// Redis errors; label `operation`.
     REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
-    /// Whether Redis answers.
     READY = Gauge "quotabell_ready" "1 while the daemon is ready";
 }

@@ -1,9 +1,8 @@
 //! What is metered: `requests` unless the event says otherwise.
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::text_form::serde_as_text;
+use super::text_form::{parsed_text, shown_as_text};
 
 /// The longest metric, in bytes.
 pub const METRIC_BYTES_MAX: usize = 64;
@@ -14,7 +13,8 @@ pub const METRIC_DEFAULT: &str = "requests";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Metric(Arc<str>);
 
-serde_as_text!(Metric);
+parsed_text!(Metric, MetricError);
+shown_as_text!(Metric);
 
 /// The bytes are not a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,10 +23,6 @@ pub struct MetricError;
 
 impl Metric {
     /// Checks the rule of the event table and takes a copy.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError`] when the bytes do not match `[a-z0-9_.-]{1,64}`.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetricError> {
         check(bytes).map(|text| Self(text.into()))
     }
@@ -45,10 +41,6 @@ impl std::borrow::Borrow<str> for Metric {
 }
 
 /// Judges bytes as a metric without copying them.
-///
-/// # Errors
-///
-/// [`MetricError`] when the bytes do not match `[a-z0-9_.-]{1,64}`.
 pub fn check(bytes: &[u8]) -> Result<&str, MetricError> {
     let legal = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-');
     if bytes.is_empty() || bytes.len() > METRIC_BYTES_MAX || !bytes.iter().all(legal) {
@@ -60,19 +52,6 @@ pub fn check(bytes: &[u8]) -> Result<&str, MetricError> {
 impl Default for Metric {
     fn default() -> Self {
         Self(METRIC_DEFAULT.into())
-    }
-}
-
-impl std::str::FromStr for Metric {
-    type Err = MetricError;
-    fn from_str(text: &str) -> Result<Self, MetricError> {
-        Self::parse(text.as_bytes())
-    }
-}
-
-impl fmt::Display for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -19,7 +19,6 @@ pub mod duration;
 pub mod event_id;
 pub mod instance;
 pub mod key_family;
-mod key_scope;
 pub mod keys;
 pub mod limits;
 pub mod locale;

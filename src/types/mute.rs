@@ -72,10 +72,6 @@ impl Mute {
     }
 
     /// Reads the form that [`Self::to_stored`] writes; `None` for `false`.
-    ///
-    /// # Errors
-    ///
-    /// [`MuteError::Stored`]
     pub fn of_stored(text: &str) -> Result<Option<Self>, MuteError> {
         let (end, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         let until = match end {
@@ -95,10 +91,6 @@ impl Mute {
 }
 
 /// A reason as it is stored: short, on one line, without spaces around it.
-///
-/// # Errors
-///
-/// [`MuteError::Reason`]
 pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteError> {
     let Some(reason) = reason else { return Ok(None) };
     let trimmed = reason.trim();

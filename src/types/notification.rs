@@ -56,10 +56,6 @@ pub struct VerificationRequest {
 
 impl Notification {
     /// Reads the JSON that [`Self::to_json`] wrote for this type.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the JSON.
     pub fn from_json(kind: NotificationKind, json: &[u8]) -> Result<Self, serde_json::Error> {
         match kind {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),

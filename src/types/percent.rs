@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::units::{Units, whole_number};
+use super::units::{Units, visited_number};
 
 /// The largest threshold: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
@@ -101,10 +101,8 @@ impl de::Visitor<'_> for PercentVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, percent: f64) -> Result<Percent, E> {
-        match whole_number(percent) {
-            Some(percent) => self.visit_u64(percent),
-            None => Err(E::invalid_type(de::Unexpected::Float(percent), &self)),
-        }
+        let percent = visited_number(percent, &self)?;
+        self.visit_u64(percent)
     }
 }
 

@@ -9,7 +9,7 @@ use chrono::{Datelike, Days, Months, NaiveDate, NaiveTime, Timelike, Weekday};
 use chrono_tz::Tz;
 
 use super::day::{self, DaySpan};
-use super::text_form::serde_as_text;
+use super::text_form::parsed_text;
 use super::{BillingDay, Day, UnixMs, Window};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -31,7 +31,7 @@ pub struct Period {
     hour: u8,
 }
 
-serde_as_text!(Period);
+parsed_text!(Period, PeriodError);
 
 /// The text is not a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -231,13 +231,6 @@ impl fmt::Display for Period {
             Window::Month if first.day() == 1 => write!(f, "{:04}-{:02}", first.year(), first.month()),
             Window::Month => write!(f, "{first}M"),
         }
-    }
-}
-
-impl std::str::FromStr for Period {
-    type Err = PeriodError;
-    fn from_str(text: &str) -> Result<Self, PeriodError> {
-        Self::parse(text)
     }
 }
 

@@ -41,12 +41,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// A URL that may hold a password. Prints and serialises with `***` in its place, so what was serialised can't be read
 /// back; [`SecretUrl::reveal`] is the one way to read it.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]

@@ -1,10 +1,8 @@
 //! Who is metered: a customer, an API key, a tenant. An opaque string.
 
-use std::fmt;
-
 use smol_str::SmolStr;
 
-use super::text_form::serde_as_text;
+use super::text_form::{parsed_text, shown_as_text};
 
 /// The longest subject, in bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
@@ -15,7 +13,8 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(SmolStr);
 
-serde_as_text!(Subject);
+parsed_text!(Subject, SubjectError);
+shown_as_text!(Subject);
 
 /// Why bytes are not a subject. The text is what an operator reads as the refusal's detail.
 #[expect(missing_docs, reason = "the messages say it")]
@@ -34,10 +33,6 @@ pub enum SubjectError {
 
 impl Subject {
     /// Checks the rule of the event table and takes a copy.
-    ///
-    /// # Errors
-    ///
-    /// The first broken rule, as [`SubjectError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, SubjectError> {
         check(bytes).map(|text| Self(SmolStr::new(text)))
     }
@@ -49,10 +44,6 @@ impl Subject {
 }
 
 /// Judges bytes as a subject without copying them; for the reader, which sees the same subject many times.
-///
-/// # Errors
-///
-/// The first broken rule, as [`SubjectError`].
 pub fn check(bytes: &[u8]) -> Result<&str, SubjectError> {
     if bytes.is_empty() {
         return Err(SubjectError::Empty);
@@ -65,19 +56,6 @@ pub fn check(bytes: &[u8]) -> Result<&str, SubjectError> {
         return Err(SubjectError::Control);
     }
     Ok(text)
-}
-
-impl std::str::FromStr for Subject {
-    type Err = SubjectError;
-    fn from_str(text: &str) -> Result<Self, SubjectError> {
-        Self::parse(text.as_bytes())
-    }
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

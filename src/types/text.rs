@@ -114,14 +114,19 @@ pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
 
 /// A pattern of Redis (MATCH, KEYS) that only this text fits.
 pub fn glob_literal(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for character in text.chars() {
-        if matches!(character, '*' | '?' | '[' | ']' | '\\') {
-            pattern.push('\\');
+    backslashed(text, r"*?[]\")
+}
+
+/// The text with a backslash before each of these letters.
+pub fn backslashed(text: &str, letters: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letters.contains(letter) {
+            escaped.push('\\');
         }
-        pattern.push(character);
+        escaped.push(letter);
     }
-    pattern
+    escaped
 }
 
 /// What is allowed, for error texts: `a, b or c`.

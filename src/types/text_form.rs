@@ -22,11 +22,7 @@ macro_rules! text_id {
             }
         }
 
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
+        $crate::types::text_form::shown_as_text!($name);
     };
 }
 
@@ -39,6 +35,7 @@ macro_rules! text_enum {
             $($(#[$of_variant])* #[serde(rename = $text)] $variant,)+
         }
 
+        #[allow(dead_code, reason = "not every enum is read back")]
         impl $name {
             /// Each of them, in order.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
@@ -82,6 +79,32 @@ macro_rules! serde_as_text {
     };
 }
 
+/// Has a type that is read by its `parse`, from text or bytes, read by `FromStr` too, and by serde.
+macro_rules! parsed_text {
+    ($name:ty, $error:ty) => {
+        impl std::str::FromStr for $name {
+            type Err = $error;
+
+            fn from_str(text: &str) -> Result<Self, $error> {
+                Self::parse(text.as_ref())
+            }
+        }
+
+        $crate::types::text_form::serde_as_text!($name);
+    };
+}
+
+/// Has a type shown as the text that it holds.
+macro_rules! shown_as_text {
+    ($name:ty) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
 /// A word that is none of those that a type has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not {what}: use {allowed}")]
@@ -111,4 +134,4 @@ macro_rules! parsed_text_enum {
     };
 }
 
-pub(crate) use {parsed_text_enum, serde_as_text, text_enum, text_id};
+pub(crate) use {parsed_text, parsed_text_enum, serde_as_text, shown_as_text, text_enum, text_id};

@@ -78,10 +78,6 @@ pub mod rfc3339 {
     }
 
     /// Reads RFC 3339 in any offset, to the millisecond.
-    ///
-    /// # Errors
-    ///
-    /// Where it is none.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixMs, D::Error> {
         let text = String::deserialize(deserializer)?;
         let parsed = DateTime::parse_from_rfc3339(&text);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de};
 
 /// The largest count that Redis' Lua holds exactly: 2^53 - 1. No counter, limit or event passes it.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
@@ -60,6 +60,11 @@ impl Units {
 /// languages know no other. From 2^53 on it could be another than the one that was meant.
 pub fn whole_number(float: f64) -> Option<u64> {
     (float.fract() == 0.0 && (0.0..=UNITS_MAX as f64).contains(&float)).then_some(float as u64)
+}
+
+/// The whole number that a visitor of serde was given as a float.
+pub(super) fn visited_number<E: de::Error>(float: f64, visitor: &dyn de::Expected) -> Result<u64, E> {
+    whole_number(float).ok_or_else(|| E::invalid_type(de::Unexpected::Float(float), visitor))
 }
 
 impl TryFrom<u64> for Units {

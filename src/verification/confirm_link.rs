@@ -16,13 +16,8 @@ pub(super) fn generate() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>())
 }
 
-/// The URL of a token. The public URL may have a path, with a slash at its end or not.
-pub(super) fn url_of(public_url: &Url, token: &str) -> String {
-    below(public_url, "confirm", token)
-}
-
-/// A URL with two more segments of its path.
-pub(super) fn below(public_url: &Url, page: &str, token: &str) -> String {
+/// The URL of a token for this page. The public URL may have a path, with a slash at its end or not.
+pub(super) fn url_of(public_url: &Url, page: &str, token: &str) -> String {
     format!("{}/{page}/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
@@ -39,7 +34,7 @@ mod tests {
     fn link(public_url: &str) -> Option<String> {
         let listen = String::new();
         let http = HttpConfig { listen, token: None, token_file: None, public_url: Some(public_url.to_owned()) };
-        http.confirm_links_below().map(|url| url_of(&url, "t"))
+        http.confirm_links_below().map(|url| url_of(&url, "confirm", "t"))
     }
 
     /// A link that leads nowhere is found by the first customer.

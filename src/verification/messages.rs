@@ -49,7 +49,7 @@ impl ConsentRequests for VerificationService {
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
                 let stored = self.store(&confirm_link::key(&self.first_partition().keys, &token), &request).await;
                 stored.map_err(|error| failed("store the confirm link", error))?;
-                link = Some(Secret::new(confirm_link::url_of(public_url, &token)));
+                link = Some(Secret::new(confirm_link::url_of(public_url, "confirm", &token)));
             }
             Ok(CodeAndLink { code: Secret::new(code), link, lifetime: self.config.lifetime })
         })

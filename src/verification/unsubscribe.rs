@@ -7,7 +7,6 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
-use url::Url;
 
 use super::{VerificationError, VerificationService, confirm_link};
 use crate::contacts::array::StoredContact;
@@ -51,7 +50,7 @@ impl VerificationService {
             return Ok(None);
         }
         let token = write(self.unsubscribe_key().await?, subject, contact);
-        Ok(Some(Secret::new(url_of(public_url, &token))))
+        Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
     }
 
     /// Mutes the contact of a link. Repeatable.
@@ -101,11 +100,6 @@ impl VerificationService {
 fn muted_by<'a>(array: &'a ContactArray, id: &'a ContactId) -> impl Iterator<Item = Contact> + 'a {
     let with_id = move |stored: &StoredContact| stored.contact.id == *id;
     array.contacts().into_iter().filter(with_id).map(|stored| stored.contact)
-}
-
-/// The URL of a token. The public URL may have a path, with a slash at its end or not.
-fn url_of(public_url: &Url, token: &str) -> String {
-    confirm_link::below(public_url, "unsubscribe", token)
 }
 
 /// What is signed: each part with its length before it, so that no two contacts sign the same.

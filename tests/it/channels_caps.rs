@@ -8,7 +8,7 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelSettings, DnsConfig, Sample, sample_alert};
+use quotabell::channels::{ChannelSettings, DnsConfig, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
@@ -87,7 +87,7 @@ impl Default for Attempt {
 }
 
 async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
-    let alert = sample_alert(Percent::new(80).expect("legal"), RAISED);
+    let alert = Sample::made_up().alert(Percent::new(80).expect("legal"), RAISED);
     let delivery = DeliveryId::of(&alert.id, &contact.id);
     let notification = Notification::Alert(alert);
     let now = RAISED.plus(attempt.late_ms);

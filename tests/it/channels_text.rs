@@ -7,7 +7,7 @@ use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, PreviewRequest, Sample, preview, sample_alert};
+use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, PreviewRequest, Sample, preview};
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
 use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, UnixMs, WindowLimit};
@@ -172,7 +172,7 @@ fn preview_shows_mail_and_webhook() {
         dkim: None,
         per_minute: None,
     };
-    let sample = sample_alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
+    let sample = Sample::made_up().alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
     let previews = preview(
         &ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),

@@ -9,7 +9,7 @@ use crate::support::outbox::{
 };
 use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
-use quotabell::contacts::{Contact, Endpoint};
+use quotabell::contacts::Contact;
 use quotabell::outbox::{NewDelivery, Settlement, enqueue};
 use quotabell::types::{
     Alert, Channel, DeliveryId, DisableReason, DisabledNotice, DisabledState, Mute, Notification, Outcome,
@@ -256,10 +256,9 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     let outbox = Outbox::start();
     let alice = subject("alice");
     let facts = alert(&alice, 80);
-    let mut contact = webhook("a");
-    if let Endpoint::Webhook { url, .. } = &mut contact.endpoint {
-        *url = "https://user:pw@a.test/hook".to_owned();
-    }
+    let named = webhook("a");
+    let secret = named.secret().expect("it has one").clone();
+    let contact = Contact { id: named.id, ..Contact::webhook("https://user:pw@a.test/hook", secret) };
     outbox.fan_out_new(&facts, std::slice::from_ref(&contact)).await;
     let id = delivery(&facts, &contact);
     let shown = || run(&outbox.server, &format!("deliveries show --json {id}")).expect_json()[0]["contact"].clone();
@@ -341,7 +340,8 @@ async fn what_a_delivery_waits_for_is_said() {
     let notice = DisabledNotice::new(&alice, &webhook("gone").id, (Channel::Webhook, address), state);
     let notification = Notification::ContactDisabled(notice);
     let new = NewDelivery { notification: &notification, contact: &email("b") };
-    let notice = enqueue(&outbox.client, &outbox.keys, new).await.expect("it works").id;
+    enqueue(&outbox.client, &outbox.keys, new).await.expect("it works");
+    let notice = notification.delivery_to(&new.contact.id);
     let now = outbox.totals().await.now;
     for (name, probe) in [("open", now.plus(600_900)), ("probed", UnixMs(1000)), ("leased", now.plus(100_000_000))] {
         let state = format!("{}https://{name}.test", outbox.keys.destination_prefix());

@@ -70,7 +70,7 @@ async fn a_contact_is_found_again_or_known_to_be_removed() {
     let (alice, book) = (subject("alice"), ContactResolver::new(Keys::new("usage"), vec![email("ops")]));
     let find = |contact: Contact| {
         let (book, outbox, alice) = (&book, &outbox, &alice);
-        async move { book.find(&outbox.client, alice, &contact.id).await.expect("readable") }
+        async move { book.contacts_of(&outbox.client, alice).await.expect("readable").find(&contact.id) }
     };
     assert_eq!(find(email("ops")).await, ContactLookup::Found(email("ops")));
     outbox.set_contacts(&alice, &json(&[email("a")])).await;

@@ -13,8 +13,8 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::{
-    DestinationCounts, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd,
-    LeaseRequest, LeasedDelivery, Settlement, Slots, lease,
+    DestinationCounts, Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd, LeaseRequest,
+    LeasedDelivery, Settlement, Slots, lease,
 };
 use quotabell::types::{DeliveryId, Destination, Outcome, OutcomeClass, Secret, UnixMs};
 use tokio::task::JoinHandle;
@@ -62,7 +62,7 @@ impl Running {
             new_alerts,
             new_deliveries: Arc::clone(&new_deliveries),
         });
-        let dispatcher = Dispatcher::new(DispatcherParts {
+        let dispatcher = Dispatcher {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
             contacts,
@@ -74,7 +74,7 @@ impl Running {
             give_up_after: GIVE_UP_AFTER,
             new_deliveries,
             lease_margin: LEASE_MARGIN,
-        });
+        };
         let stop = CancellationToken::new();
         let token = stop.clone();
         let fan_out = tokio::spawn(async move { fan_out.run(token).await.expect("no fatal error") });

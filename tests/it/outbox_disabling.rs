@@ -12,7 +12,7 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, RetryConfig, Slots, wake_subject,
+    Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, RetryConfig, Slots, wake_subject,
 };
 use quotabell::types::{Alert, DeliveryId, Metric, Percent, Secret, Subject};
 use quotabell::views::deliveries::show;
@@ -100,7 +100,7 @@ impl ContactReceivers {
             new_alerts: Arc::default(),
             new_deliveries: Arc::clone(&new_deliveries),
         });
-        let dispatcher = Dispatcher::new(DispatcherParts {
+        let dispatcher = Dispatcher {
             client,
             keys,
             contacts,
@@ -112,7 +112,7 @@ impl ContactReceivers {
             give_up_after: GIVE_UP_AFTER,
             new_deliveries,
             lease_margin: LEASE_MARGIN,
-        });
+        };
         let stop = CancellationToken::new();
         let token = stop.clone();
         let fan_out = tokio::spawn(async move { drop(fan_out.run(token).await) });

@@ -6,7 +6,7 @@ use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample, sample_alert};
+use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample};
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
@@ -66,7 +66,7 @@ fn with(email: &EmailConfig) -> Result<Sending, ChannelError> {
 }
 
 fn alert() -> Alert {
-    sample_alert(Percent::new(80).expect("legal"), RAISED)
+    Sample::made_up().alert(Percent::new(80).expect("legal"), RAISED)
 }
 
 fn webhook(url: &str) -> Contact {

@@ -20,8 +20,8 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    ConsentRequestError, ConsentRequests, Dispatcher, DispatcherParts, EnqueueAnswer, JumpPolicy, LEASE_MARGIN,
-    NewDelivery, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
+    ConsentRequestError, ConsentRequests, Dispatcher, EnqueueAnswer, JumpPolicy, LEASE_MARGIN, NewDelivery,
+    RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
     Channel, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, OutcomeClass, Secret,
@@ -98,8 +98,8 @@ fn request(contact: &Contact, expires_at_ms: UnixMs) -> Notification {
 
 async fn enqueued(outbox: &Outbox, notification: &Notification, contact: &Contact) -> (DeliveryId, EnqueueAnswer) {
     let new = NewDelivery { notification, contact };
-    let enqueued = enqueue(&outbox.client, &outbox.keys, new).await.expect("enqueue works");
-    (enqueued.id, enqueued.answer)
+    let answer = enqueue(&outbox.client, &outbox.keys, new).await.expect("enqueue works");
+    (notification.delivery_to(&contact.id), answer)
 }
 
 /// A running dispatcher that sends through real channels.
@@ -118,7 +118,7 @@ impl Running {
         let retry = RetryConfig { first: Duration::from_millis(1), ..defaults.retry };
         let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
         let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));
-        let dispatcher = Dispatcher::new(DispatcherParts {
+        let dispatcher = Dispatcher {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
             contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
@@ -130,7 +130,7 @@ impl Running {
             give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::default(),
             lease_margin: LEASE_MARGIN,
-        });
+        };
         let stop = CancellationToken::new();
         let token = stop.clone();
         let task = tokio::spawn(async move { dispatcher.run(token).await.expect("no fatal error") });
@@ -153,8 +153,8 @@ async fn a_request_has_one_delivery_however_often_it_is_made() {
     let outbox = Outbox::start();
     let (contact, notification) = (email(), request(&email(), NEVER));
     let (id, answer) = enqueued(&outbox, &notification, &contact).await;
-    assert_eq!((&id, answer), (&notification.delivery_to(&contact.id), EnqueueAnswer::Made));
-    assert_eq!(enqueued(&outbox, &notification, &contact).await, (id.clone(), EnqueueAnswer::Exists));
+    assert_eq!(answer, EnqueueAnswer::Made);
+    assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueAnswer::Exists);
     assert_eq!(outbox.assert_balanced().await.made, 1);
 
     let leased = outbox.lease_one("t", LONG).await;

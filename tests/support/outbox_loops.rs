@@ -7,8 +7,7 @@ use std::time::Duration;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, Dispatcher, DispatcherParts, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError,
-    Settlement, Slots,
+    AttemptRequest, Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError, Settlement, Slots,
 };
 use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
@@ -141,7 +140,7 @@ impl Loops {
             new_alerts: Arc::clone(&new_alerts),
             new_deliveries: Arc::clone(&new_deliveries),
         });
-        let dispatcher = Dispatcher::new(DispatcherParts {
+        let dispatcher = Dispatcher {
             client,
             keys: outbox.keys.clone(),
             contacts,
@@ -153,7 +152,7 @@ impl Loops {
             give_up_after: GIVE_UP_AFTER,
             new_deliveries: Arc::clone(&new_deliveries),
             lease_margin: setting.lease_margin,
-        });
+        };
         let fan_out = tokio::spawn(fan_out.run(stop.clone()));
         let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
         Self { stop, new_alerts, new_deliveries, fan_out, dispatcher }

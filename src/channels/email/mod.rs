@@ -8,7 +8,7 @@ use std::time::Duration;
 use metrics::counter;
 
 use super::channel::{
-    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
+    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     ConsentQuestion, Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
     ServerProbe, SettingText, SharedServer, check_timeout,
 };
@@ -24,7 +24,6 @@ pub mod config;
 mod dkim;
 pub mod mailer;
 mod message;
-mod notices;
 mod outcomes;
 mod smtp;
 mod smtp_connection;
@@ -100,8 +99,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         },
         absence: "e-mail contacts get nothing until email.smtp_url names one",
     }),
-    cap: CapKind::Fixed,
-    origin: |_| None,
+    origin: None,
     build: |settings| Ok(Box::new(EmailChannel::new(settings.section(), settings.section())?)),
     preview_parts: &[
         PreviewPart { name: "subject", about: "The e-mail's subject line" },
@@ -185,8 +183,8 @@ fn render_with(
             Some(templates.render_verification(variables, locale))
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
-        Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(notices::rendered)),
-        Content::Digest(digest) => Some(Ok(notices::rendered(notice_text::digest(digest)))),
+        Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(Rendered::from)),
+        Content::Digest(digest) => Some(Ok(notice_text::digest(digest).into())),
     }
 }
 

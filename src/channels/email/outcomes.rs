@@ -5,6 +5,7 @@ use lettre::transport::smtp::response::{Response, Severity};
 use super::smtp_connection::SmtpError;
 use crate::channels::connection_error;
 use crate::types::outcome::printable_reply;
+use crate::types::text_form::text_enum;
 use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// What to do about a certificate that is not trusted.
@@ -13,38 +14,27 @@ const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM 
 const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
                               own, name its PEM file as email.ca_file";
 
-/// The step of the conversation that went wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Connection, greeting and EHLO.
-    Connect,
-    /// STARTTLS and its handshake.
-    StartTls,
-    /// AUTH.
-    Auth,
-    /// MAIL FROM.
-    Mail,
-    /// RCPT TO.
-    Rcpt,
-    /// DATA.
-    Data,
-    /// The content and the dot that ends it.
-    FinalDot,
+text_enum! {
+    /// The step of the conversation that went wrong.
+    pub enum Step {
+        /// Connection, greeting and EHLO.
+        Connect = "connection",
+        /// STARTTLS and its handshake.
+        StartTls = "STARTTLS",
+        /// AUTH.
+        Auth = "AUTH",
+        /// MAIL FROM.
+        Mail = "MAIL",
+        /// RCPT TO.
+        Rcpt = "RCPT",
+        /// DATA.
+        Data = "DATA",
+        /// The content and the dot that ends it.
+        FinalDot = "the final dot",
+    }
 }
 
 impl Step {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connection",
-            Self::StartTls => "STARTTLS",
-            Self::Auth => "AUTH",
-            Self::Mail => "MAIL",
-            Self::Rcpt => "RCPT",
-            Self::Data => "DATA",
-            Self::FinalDot => "the final dot",
-        }
-    }
-
     /// Whether its answer speaks of this mail, and not of us or of the server.
     const fn is_about_this_mail(self) -> bool {
         matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
@@ -142,7 +132,7 @@ fn refused(step: Step, answer: &Response) -> Refusal {
     let status = answer.message().next().filter(|_| negative).and_then(enhanced_status);
     let said = answer.message().map(|line| without(status, line)).collect::<Vec<_>>().join(" ");
     let detail = status.map(|status| format!(" {status}")).unwrap_or_default();
-    let failed = Outcome::failed(class_of(step, code), format!("SMTP {code}{detail} to {}", step.as_str()));
+    let failed = Outcome::failed(class_of(step, code), format!("SMTP {code}{detail} to {step}"));
     let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
     let refusal = Refusal { outcome, step, connection };
     let disables = refusal.is_of_an_unknown_mailbox().then_some(DisableReason::NoMailbox);

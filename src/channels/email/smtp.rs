@@ -50,24 +50,20 @@ pub(super) struct SmtpClient {
     resolver: Resolver,
     hello: ClientId,
     tls: Option<SmtpTls>,
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<KeptConnection>>,
 }
 
-struct Idle {
-    connection: OpenConnection,
-    since: Instant,
-}
-
-/// A connection, and when it was made.
-struct OpenConnection {
+/// A connection, when it was made, and since when it is idle.
+struct KeptConnection {
     smtp: SmtpConnection,
     opened: Instant,
+    idle_since: Instant,
 }
 
-impl Idle {
+impl KeptConnection {
     fn is_fresh(&self, now: Instant) -> bool {
         let age = |since| now.saturating_duration_since(since);
-        may_be_used_again(age(self.since), age(self.connection.opened))
+        may_be_used_again(age(self.idle_since), age(self.opened))
     }
 }
 
@@ -108,7 +104,8 @@ impl SmtpClient {
                 other => return self.finish(connection, other).await,
             }
         }
-        let mut connection = OpenConnection { smtp: self.connect().await?, opened: Instant::now() };
+        let (smtp, now) = (self.connect().await?, Instant::now());
+        let mut connection = KeptConnection { smtp, opened: now, idle_since: now };
         let ended = converse(&mut connection.smtp, envelope, bytes).await;
         self.finish(connection, ended).await
     }
@@ -130,31 +127,30 @@ impl SmtpClient {
     pub(super) async fn close(&self) {
         let idle = std::mem::take(&mut *self.idle.lock().await);
         for mut kept in idle {
-            let quit = kept.connection.smtp.command(Quit, Severity::PositiveCompletion);
+            let quit = kept.smtp.command(Quit, Severity::PositiveCompletion);
             let _ = tokio::time::timeout(QUIT_WITHIN, quit).await;
         }
     }
 
     /// Keeps the connection for the next mail if it is sound, and lets go of those that were kept for long enough.
-    async fn finish(&self, connection: OpenConnection, ended: Result<u16, Refusal>) -> Result<u16, Refusal> {
+    async fn finish(&self, connection: KeptConnection, ended: Result<u16, Refusal>) -> Result<u16, Refusal> {
         let mut idle = self.idle.lock().await;
         let now = Instant::now();
         idle.retain(|kept| kept.is_fresh(now));
         if !ended.as_ref().is_err_and(Refusal::broke_the_connection) && idle.len() < IDLE_MAX {
-            idle.push(Idle { connection, since: now });
+            idle.push(KeptConnection { idle_since: now, ..connection });
         }
         ended
     }
 
     /// An idle connection that answers. RSET rather than NOOP asks it, as Postfix does: it also clears what a refused
     /// mail left.
-    async fn alive_idle(&self) -> Option<OpenConnection> {
+    async fn alive_idle(&self) -> Option<KeptConnection> {
         loop {
-            let kept = self.idle.lock().await.pop()?;
-            if !kept.is_fresh(Instant::now()) {
+            let mut connection = self.idle.lock().await.pop()?;
+            if !connection.is_fresh(Instant::now()) {
                 continue;
             }
-            let mut connection = kept.connection;
             let reset = connection.smtp.command(Rset, Severity::PositiveCompletion);
             if let Ok(Ok(_)) = tokio::time::timeout(ALIVE_WITHIN, reset).await {
                 return Some(connection);

@@ -52,10 +52,6 @@ const PLAIN_TEXT: UrlProblem =
 
 impl SmtpServer {
     /// Reads a URL.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong and what is allowed.
     pub(super) fn parse(text: &str) -> Result<Self, UrlProblem> {
         let url = Url::parse(text.trim()).map_err(|_| MALFORMED)?;
         // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be

@@ -49,6 +49,15 @@ pub struct Rendered {
     pub html: String,
 }
 
+/// A mail that is no alert: the same text in both parts.
+impl From<NoticeText> for Rendered {
+    fn from(NoticeText { heading, text }: NoticeText) -> Self {
+        let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let pre = format!("<pre style=\"white-space: pre-wrap\">\n{escaped}</pre>");
+        Self { subject_line: heading, text, html: format!("<!doctype html>\n<meta charset=\"utf-8\">\n{pre}\n") }
+    }
+}
+
 /// What a template of the mail that asks to confirm an address sees. The doc of each is in `templates/verify.txt`.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct VerifyVariables<'a> {
@@ -321,6 +330,15 @@ mod tests {
             let exist = templating::names_of(&sample_of(name));
             assert_eq!(documented, exist.split(", ").collect(), "{name}");
         }
+    }
+
+    /// What a receiver said must not become a part of the page.
+    #[test]
+    fn a_notice_is_escaped() {
+        let notice = NoticeText { heading: "alice".to_owned(), text: "HTTP <410> & more".to_owned() };
+        let mail = Rendered::from(notice);
+        assert!(mail.html.contains("HTTP &lt;410&gt; &amp; more") && !mail.html.contains("<410>"), "{}", mail.html);
+        assert_eq!((mail.subject_line.as_str(), mail.text.as_str()), ("alice", "HTTP <410> & more"));
     }
 
     static EMBEDDED: LazyLock<Templates> = LazyLock::new(Templates::embedded);

@@ -101,10 +101,6 @@ static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
 });
 
 /// Judges a network of `webhook.allowed_networks`: only loopback, private and link-local networks can be opened.
-///
-/// # Errors
-///
-/// What is wrong with it.
 pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
     let inside = |range: &&Range| range.lifted == ForPrivateNetworks && range.net.contains(network);
     match RANGES.iter().find(inside) {
@@ -115,10 +111,6 @@ pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
 
 impl CallRules {
     /// Judges one address, whether it was written in the URL or found by a resolver.
-    ///
-    /// # Errors
-    ///
-    /// [`Blocked`] with what the address is.
     pub fn judge(&self, address: IpAddr) -> Result<(), Blocked> {
         // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
         let address = address.to_canonical();
@@ -135,10 +127,6 @@ impl CallRules {
 
     /// Judges all addresses of one host: a single blocked one refuses the host, since a name that points both outside
     /// and inside is either broken or an attack.
-    ///
-    /// # Errors
-    ///
-    /// The first [`Blocked`].
     pub fn judge_all(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
         addresses.into_iter().try_for_each(|address| self.judge(address))
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use metrics::counter;
 
 use super::channel::{
-    AlertPurpose, BoxFuture, CapKind, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion,
-    Content, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
-    SecretDefinition, ServerProbe, SettingText, check_timeout,
+    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion, Content,
+    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, SecretDefinition,
+    ServerProbe, SettingText, check_timeout,
 };
 use super::error::ChannelError;
 use super::filter_flags::{FilterFlag, FilterFlags};
@@ -99,8 +99,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     ],
     file_settings: &[],
     server: None,
-    cap: CapKind::SlidingByDestination(url::origin),
-    origin: url::origin,
+    origin: Some(url::origin),
     build: |settings| {
         let config = settings.section::<WebhookConfig>();
         Ok(Box::new(WebhookChannel {
@@ -167,28 +166,18 @@ impl NotificationChannel for WebhookChannel {
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Message { contact, content, now, more_follows, .. } = message;
-            let Some(options) = contact.options() else {
-                return Outcome::failed(OutcomeClass::Permanent, "the contact is no webhook");
-            };
+            let refused = |error| Outcome::failed(OutcomeClass::Permanent, error);
+            let Some(options) = contact.options() else { return refused("the contact is no webhook") };
             let (body, challenge) = match content {
                 Content::Alert(alert, purpose) => (self.alert_body(options, alert, purpose), None),
-                Content::Verification(ConsentQuestion {
-                    id,
-                    subject,
-                    proof: ConsentProof::Challenge(challenge),
-                    ..
-                }) => {
-                    let challenge = challenge.reveal();
-                    let Some(body) = formats::challenge(&options.format, id, subject, challenge, now) else {
-                        return Outcome::failed(
-                            OutcomeClass::Permanent,
-                            "a receiver of this format can't answer a challenge",
-                        );
+                Content::Verification(ConsentQuestion { id, subject, proof }) => {
+                    let ConsentProof::Challenge(challenge) = proof else {
+                        return refused("a webhook asks for a challenge, not for a code");
                     };
-                    (body, Some(challenge))
-                }
-                Content::Verification(ConsentQuestion { proof: ConsentProof::CodeAndLink(_), .. }) => {
-                    return Outcome::failed(OutcomeClass::Permanent, "a webhook asks for a challenge, not for a code");
+                    match formats::challenge(&options.format, id, subject, challenge.reveal(), now) {
+                        Some(body) => (body, Some(challenge.reveal())),
+                        None => return refused("a receiver of this format can't answer a challenge"),
+                    }
                 }
                 Content::ContactDisabled(notice) => (formats::contact_disabled(options, notice), None),
                 Content::Digest(digest) => (formats::digest(options, digest), None),

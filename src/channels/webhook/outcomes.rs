@@ -8,19 +8,14 @@ use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// The header with which a receiver says what is to become of what it was sent.
 const DIRECTIVE: &str = "webhook-delivery";
+/// It wants no more.
+const DISABLE: &str = "disable";
+/// It does not want this one again.
+const ABORT_MESSAGE: &str = "abort-message";
 /// What to do about a receiver that wants no more.
 const NO_MORE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
 /// What to do about a receiver that dropped this one.
 const ABORTED: &str = "the receiver asked for this webhook not to be sent again; its contact goes on as before";
-
-/// What a receiver says of its deliveries, beside the status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Directive {
-    /// `disable`: it wants no more.
-    Disable,
-    /// `abort-message`: it does not want this one again.
-    AbortMessage,
-}
 
 /// The class of a status alone.
 ///
@@ -38,17 +33,15 @@ fn class_of(status: StatusCode) -> OutcomeClass {
 /// How an attempt ended that got this answer. `now_s` is Unix seconds, for a wait until a date.
 pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) -> Outcome {
     let class = class_of(status);
-    let directive = directive(headers);
+    let directive = headers.get(DIRECTIVE).and_then(|value| value.to_str().ok()).map(str::trim);
     let disables = match (directive, status) {
         (_, StatusCode::GONE) => Some(DisableReason::Gone),
-        (Some(Directive::Disable), _) => Some(DisableReason::Asked),
+        (Some(DISABLE), _) => Some(DisableReason::Asked),
         _ => None,
     };
     let ended = match (class, directive) {
         (OutcomeClass::Delivered, _) => Outcome::delivered(),
-        (_, Some(Directive::AbortMessage)) if disables.is_none() => {
-            failed(OutcomeClass::Permanent, status, Some(ABORTED))
-        }
+        (_, Some(ABORT_MESSAGE)) if disables.is_none() => failed(OutcomeClass::Permanent, status, Some(ABORTED)),
         _ if disables.is_some() => failed(OutcomeClass::Permanent, status, Some(NO_MORE)),
         _ => failed(class, status, None),
     };
@@ -59,12 +52,4 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
 
 fn failed(class: OutcomeClass, status: StatusCode, hint: Option<&'static str>) -> Outcome {
     Outcome { hint, ..Outcome::failed(class, format!("HTTP {}", status.as_u16())) }
-}
-
-fn directive(headers: &HeaderMap) -> Option<Directive> {
-    match headers.get(DIRECTIVE)?.to_str().ok()?.trim() {
-        "disable" => Some(Directive::Disable),
-        "abort-message" => Some(Directive::AbortMessage),
-        _ => None,
-    }
 }

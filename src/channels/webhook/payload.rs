@@ -110,15 +110,13 @@ impl<'a> AlertData<'a> {
 /// `timestamp` is when the alert was raised, the same on every attempt.
 pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
     let data = AlertData::of(alert, purpose);
-    let payload = Payload { r#type: type_of(purpose), timestamp: alert.raised_at_ms.to_string(), data };
-    serde_json::to_string(&payload).expect("strings and finite numbers serialise")
+    payload(type_of(purpose), alert.raised_at_ms, data)
 }
 
 /// Writes the body of the question whether a receiver wants alerts about a subject: it has to send `challenge` back.
 pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
     let data = ChallengeData::of(subject, challenge);
-    let payload = Payload { r#type: VERIFICATION, timestamp: now.to_string(), data };
-    serde_json::to_string(&payload).expect("strings serialise")
+    payload(VERIFICATION, now, data)
 }
 
 /// Writes the body of a notice that a contact of a subject is disabled.
@@ -132,8 +130,7 @@ pub fn contact_disabled(notice: &DisabledNotice) -> String {
         reason: state.reason.as_str(),
         detail: &state.detail,
     };
-    let payload = Payload { r#type: "contact.disabled", timestamp: state.at.to_string(), data };
-    serde_json::to_string(&payload).expect("strings serialise")
+    payload("contact.disabled", state.at, data)
 }
 
 /// Writes the body of the operator's digest of a day.
@@ -153,8 +150,12 @@ pub fn digest(digest: &DailyDigest) -> String {
         waiting: digest.waiting,
         waiting_first: digest.waiting_first.iter().map(Subject::as_str).collect(),
     };
-    let payload = Payload { r#type: "operator.digest", timestamp: digest.until_ms.to_string(), data };
-    serde_json::to_string(&payload).expect("strings and numbers serialise")
+    payload("operator.digest", digest.until_ms, data)
+}
+
+fn payload(r#type: &'static str, at: UnixMs, data: impl Serialize) -> String {
+    let payload = Payload { r#type, timestamp: at.to_string(), data };
+    serde_json::to_string(&payload).expect("strings and finite numbers serialise")
 }
 
 /// RFC 3339 in UTC, without a fraction where there is none.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, RedisResult, Value};
 
-use crate::channels::{CapKind, REGISTRY};
+use crate::channels::REGISTRY;
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Percent, Subject, keys};
 use crate::wire::endpoint::Deployment;
@@ -190,9 +190,9 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.delivery(&DeliveryId::from_stored("check-config")), DELIVERY),
     ];
     // Also without a cap: one that is set later is to find the user ready.
-    let of_caps = REGISTRY.into_iter().map(|definition| match definition.cap {
-        CapKind::Fixed => (keys.cap(definition.channel, None), FIXED_CAP),
-        CapKind::SlidingByDestination(_) => (keys.cap(definition.channel, Some("https://example.com")), SLIDING_CAP),
+    let of_caps = REGISTRY.into_iter().map(|definition| match definition.origin {
+        None => (keys.cap(definition.channel, None), FIXED_CAP),
+        Some(_) => (keys.cap(definition.channel, Some("https://example.com")), SLIDING_CAP),
     });
     let of_deployment = match deployment {
         Deployment::Standalone => None,

@@ -1,6 +1,7 @@
 //! An alert in sentences, for people who read a chat: the facts that a mail tells, without its layout. Pure.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use crate::channels::channel::AlertPurpose;
 use crate::channels::templating::{local, starts_at, thousands};
@@ -55,17 +56,10 @@ impl AlertText {
         let zone = inert(&alert.timezone);
         let (resets_at, raised_at) = (clock(alert.resets_at_ms, alert), clock(alert.raised_at_ms, alert));
         let (a_window, period) = (a_window(alert.window), period_of(alert));
-        let heading = match alert.used.cmp(&alert.limit) {
-            std::cmp::Ordering::Less => "Quota warning",
-            std::cmp::Ordering::Equal => "Quota used up",
-            std::cmp::Ordering::Greater => "Quota exceeded",
-        };
-        let sentence = match alert.used.cmp(&alert.limit) {
-            std::cmp::Ordering::Less => {
-                format!("{subject} has used {percent:.1}% of its {metric} quota for {period}.")
-            }
-            std::cmp::Ordering::Equal => format!("{subject} has used all of its {metric} quota for {period}."),
-            std::cmp::Ordering::Greater => format!("{subject} has exceeded its {metric} quota for {period}."),
+        let (heading, has_done) = match alert.used.cmp(&alert.limit) {
+            Ordering::Less => ("Quota warning", format!("used {percent:.1}% of")),
+            Ordering::Equal => ("Quota used up", "used all of".to_owned()),
+            Ordering::Greater => ("Quota exceeded", "exceeded".to_owned()),
         };
         let is_test = purpose == AlertPurpose::Test;
         let made_up = if is_test { "This is a test message from quotabell. The numbers are made up. " } else { "" };
@@ -75,7 +69,7 @@ impl AlertText {
         };
         Self {
             heading: if is_test { "Test message" } else { heading },
-            sentence: format!("{made_up}{sentence}"),
+            sentence: format!("{made_up}{subject} has {has_done} its {metric} quota for {period}."),
             facts: [
                 ("Used", format!("{used} of {limit} {metric} {a_window} ({percent:.1}%)")),
                 ("Remaining", thousands(alert.limit.saturating_sub(alert.used))),

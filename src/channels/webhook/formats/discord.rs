@@ -10,6 +10,7 @@ use super::alert_text::{AlertText, Severity};
 use crate::channels::channel::AlertPurpose;
 use crate::channels::notice_text::NoticeText;
 use crate::types::Alert;
+use crate::types::text::backslashed;
 
 /// The most characters of a message.
 const CONTENT_MAX: usize = 2000;
@@ -41,12 +42,5 @@ pub(super) fn notice(NoticeText { heading, text }: &NoticeText) -> String {
 }
 
 fn escaped(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if MARKUP.contains(letter) {
-            escaped.push('\\');
-        }
-        escaped.push(letter);
-    }
-    escaped
+    backslashed(name, MARKUP)
 }
