@@ -1,18 +1,19 @@
 //! The log: text or JSON, on stderr, one line an event whatever a subject is called.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogConfig, LogFormat};
-use crate::terminal::table::Styling;
 use crate::types::text::is_control;
 
-/// Installs the log of this process. Libraries are heard from `warn` on.
+/// Installs the log of this process. Libraries are heard from `warn` on; NO_COLOR is honoured.
 pub fn install(config: &LogConfig) {
     let filter = EnvFilter::new(format!("warn,quotabell={}", config.level.as_str()));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| OneLine(io::stderr()));
-    let colours = Styling::of(&io::stderr()) == Styling::Ansi;
+    let refuses_colours = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    let colours = io::stderr().is_terminal() && !refuses_colours;
     // Installed once a process; a second call (tests in one process) keeps the first.
     let _ = match config.format {
         LogFormat::Text => builder.with_ansi(colours).try_init(),

@@ -50,18 +50,17 @@ impl PlanReloader {
     /// Reads the plans again, and tells the log how that ended. Reads files, so it blocks.
     pub(super) fn reload(&self) -> Result<ReloadedPlans, ReloadError> {
         let reloaded = (self.read)().map_err(|error| refused(&error)).and_then(|config| self.take_over(config));
+        // Counted first: whoever reads of it in the log finds it in the metrics.
+        let outcome = if reloaded.is_ok() { "applied" } else { "refused" };
+        counter!(meters::RELOADS, "outcome" => outcome).increment(1);
         match &reloaded {
             Ok(ReloadedPlans { fingerprint, changed }) => {
                 tracing::info!(fingerprint, changed, "plans were read again and are in effect");
-                counter!(meters::RELOADS, "outcome" => "applied").increment(1);
             }
-            Err(ReloadError(reason)) => {
-                tracing::error!(
-                    reason,
-                    "plans were not read again: the configuration is refused, those before stay in effect"
-                );
-                counter!(meters::RELOADS, "outcome" => "refused").increment(1);
-            }
+            Err(ReloadError(reason)) => tracing::error!(
+                reason,
+                "plans were not read again: the configuration is refused, those before stay in effect"
+            ),
         }
         reloaded
     }

@@ -161,11 +161,16 @@ impl Contact {
     }
 
     /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to
-    /// case, as nearly every mail server treats them: a change of case asks the same person.
+    /// case, as nearly every mail server treats them: a change of case asks the same person. URLs are counted as they
+    /// are called: another case of the host, a port that goes without saying or a fragment asks the same receiver.
     pub fn counted_address(&self) -> String {
-        match self.channel() {
-            Channel::Email => self.normalized_address().to_lowercase(),
-            Channel::Webhook | Channel::None => self.address().to_owned(),
+        match (self.channel(), Url::parse(self.address())) {
+            (Channel::Email, _) => self.normalized_address().to_lowercase(),
+            (Channel::Webhook, Ok(mut url)) => {
+                url.set_fragment(None);
+                url.into()
+            }
+            (Channel::Webhook | Channel::None, _) => self.address().to_owned(),
         }
     }
 
@@ -245,6 +250,17 @@ mod tests {
             (hook.normalized_address().as_ref(), hook.derived_id().as_str()),
             ("https://X.test/@A", "c_c962a2abce4c2d8f")
         );
+    }
+
+    /// Whoever asks in a stranger's name could otherwise ask as often as there are ways to write an address.
+    #[test]
+    fn an_address_is_counted_once_however_it_is_written() {
+        let counted = |url: &str| Contact::webhook(url, Secret::default()).counted_address();
+        for written in ["https://x.test/Hook?a", "HTTPS://X.Test:443/Hook?a", "https://x.test/./Hook?a#1"] {
+            assert_eq!(counted(written), "https://x.test/Hook?a");
+        }
+        assert_ne!(counted("https://x.test/hook?a"), counted("https://x.test/Hook?a"));
+        assert_eq!(Contact::email("BOB@B.test").counted_address(), "bob@b.test");
     }
 
     /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright

@@ -166,6 +166,10 @@ impl<'a> Source<'a> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         let client = &self.from.client;
         let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(&read)?;
+        if fields.is_empty() {
+            // It has expired since its time was read.
+            return Ok(());
+        }
         let field =
             |wanted: &str| fields.iter().find(|(name, _)| name == wanted.as_bytes()).map(|(_, value)| value.clone());
         let subject = field("subject").ok_or_else(|| MigrationError::NoSubject(stored.key.to_owned()))?;
@@ -205,7 +209,8 @@ impl<'a> Source<'a> {
             "string" => Elements::Text(client.query(redis::cmd("GET").arg(key)).await?),
             "set" => Elements::Members(client.query(redis::cmd("SMEMBERS").arg(key)).await?),
             "list" => Elements::List(client.query(redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?),
-            "hash" => Elements::Fields(client.query(redis::cmd("HGETALL").arg(key)).await?),
+            // Of none, because it has expired meanwhile, there are no fields.
+            "hash" | "none" => Elements::Fields(client.query(redis::cmd("HGETALL").arg(key)).await?),
             _ => {
                 let members: Vec<(Vec<u8>, Vec<u8>)> =
                     client.query(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES")).await?;

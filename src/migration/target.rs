@@ -43,11 +43,13 @@ impl<'a> Target<'a> {
         Self { partitions, purpose, pending, elements_pending: 0, elements: 0, differing: Vec::new(), differences: 0 }
     }
 
-    /// Takes a piece for a partition.
+    /// Takes a piece for a partition; one without elements is of a key that has expired meanwhile.
     pub(super) async fn take(&mut self, partition: u32, piece: Piece) -> Result<(), MigrationError> {
         self.elements += piece.len();
         self.elements_pending += piece.len();
-        self.pending[partition as usize].push(piece);
+        if piece.len() > 0 {
+            self.pending[partition as usize].push(piece);
+        }
         if self.elements_pending < ELEMENTS_AT_ONCE { Ok(()) } else { self.flush().await }
     }
 
