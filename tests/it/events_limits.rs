@@ -113,7 +113,9 @@ async fn a_threshold_that_lies_ahead_after_a_credit_is_crossed() {
     partition.set("alice", &["limit:requests", "100"]).await;
     add_units(&partition, "alice", 170).await;
     partition.set("alice", &["limit:requests", "200"]).await;
-    partition.add(&[(b"subject", b"alice"), (b"credit", b"20")]).await;
+    // 160 lies behind it, so the next one that it looks for is 200.
+    add_units(&partition, "alice", 1).await;
+    partition.add(&[(b"subject", b"alice"), (b"credit", b"21")]).await;
     partition.caught_up().await;
     assert_eq!(partition.raised("alice").await, [(80, 80), (100, 100)]);
     add_units(&partition, "alice", 15).await;
