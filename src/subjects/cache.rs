@@ -288,12 +288,7 @@ mod tests {
     use super::*;
 
     fn cache(entries_max: usize) -> SettingsCache<()> {
-        SettingsCache::new(entries_max, &Plans::new(&[("free".to_owned(), plan())].into(), "free").expect("there"))
-    }
-
-    fn plan() -> super::super::config::PlanConfig {
-        let rate = super::super::rates::RateConfig::default();
-        super::super::config::PlanConfig { limits: std::collections::BTreeMap::new(), thresholds: Vec::new(), rate }
+        SettingsCache::new(entries_max, &Plans::without_limits())
     }
 
     /// A stream of ever new subjects must not eat the machine.

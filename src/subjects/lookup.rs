@@ -169,8 +169,6 @@ fn say_unreadable(subject: &Subject, unreadable: &[FieldError]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subjects::config::PlanConfig;
-    use crate::subjects::rates::RateConfig;
     use crate::types::Metric;
 
     struct Held {
@@ -180,11 +178,9 @@ mod tests {
     }
 
     fn held(cache_entries: usize) -> Held {
-        let plan = PlanConfig { limits: [].into(), thresholds: Vec::new(), rate: RateConfig::default() };
-        let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("free is there");
         let changes = ChangeFeed::default();
         changes.listening(true);
-        let lookup = SettingsLookup::new(Keys::new("usage"), plans, cache_entries, changes.clone());
+        let lookup = SettingsLookup::new(Keys::new("usage"), Plans::without_limits(), cache_entries, changes.clone());
         Held { lookup, changes, alice: "alice".parse().expect("legal") }
     }
 

@@ -28,12 +28,17 @@ pub struct Limiter {
     rate: Rate,
 }
 
-/// The limiters as functions of another script, in the order of [`Algorithm::ALL`].
-pub(crate) const FUNCTIONS: [ScriptFunction; 3] = [
-    ScriptFunction { name: "fixed_window", source: fixed_window::SOURCE },
-    ScriptFunction { name: "sliding_window", source: sliding_window::SOURCE },
-    ScriptFunction { name: "gcra", source: gcra::SOURCE },
-];
+/// The limiters as functions of another script.
+pub(crate) const FUNCTIONS: [ScriptFunction; 3] =
+    [function_of(Algorithm::Fixed), function_of(Algorithm::Sliding), function_of(Algorithm::Gcra)];
+
+const fn function_of(algorithm: Algorithm) -> ScriptFunction {
+    match algorithm {
+        Algorithm::Fixed => ScriptFunction { name: "fixed_window", source: fixed_window::SOURCE },
+        Algorithm::Sliding => ScriptFunction { name: "sliding_window", source: sliding_window::SOURCE },
+        Algorithm::Gcra => ScriptFunction { name: "gcra", source: gcra::SOURCE },
+    }
+}
 
 impl Limiter {
     /// The limiter of this kind for this rate.
@@ -58,7 +63,7 @@ impl Limiter {
 
     /// The function among [`FUNCTIONS`].
     pub(crate) const fn function(&self) -> &'static str {
-        FUNCTIONS[self.algorithm as usize].name
+        function_of(self.algorithm).name
     }
 
     /// ARGV of the function. What is to be taken stands from the third on; zeros there ask and take nothing.
