@@ -57,13 +57,13 @@ pub fn run(size: Size) -> anyhow::Result<()> {
         placement.name()
     );
     println!(
-        "| load | subjects | c events/s | d events/s | c/d | Redis CPU us/event: c, d, XADD | worker CPU us/event | file, bytes/event |"
+        "| load | subjects | c events/s | d events/s | c/d | Redis CPU us/event: c, d, XADD | worker CPU us/event | a commit holds, ms: median, p99 | file, bytes/event |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for Shaped { name, bench_server, own, ceiling, file } in &shaped {
         let (c, d) = (own.events_s.median(), ceiling.events_s.median());
         println!(
-            "| {name} | {} | {} | {} | {:.2} | {}, {}, {} | {} | {:.1} |",
+            "| {name} | {} | {} | {} | {:.2} | {}, {}, {} | {} | {:.1}, {:.1} | {:.1} |",
             bench_server.load.subjects.len(),
             thousands(c),
             thousands(d),
@@ -72,6 +72,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
             micros(ceiling.server_us.median()),
             micros(bench_server.append_us),
             micros(own.worker_us.median()),
+            own.commit_ms.median(),
+            own.commit_ms.quantile(0.99),
             file.median(),
         );
     }
