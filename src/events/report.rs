@@ -137,7 +137,7 @@ impl WorkerReport {
     pub fn answered(&mut self, batch: &Batch, answer: &CommitAnswer, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
-            CommitAnswer::Committed { not_raised } => self.committed(batch, not_raised, took),
+            CommitAnswer::Committed { not_raised, .. } => self.committed(batch, not_raised, took),
             CommitAnswer::Lost => {
                 tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
             }

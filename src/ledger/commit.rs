@@ -1,5 +1,7 @@
 //! The wrapper of `commit.lua`: one batch, all or nothing.
 
+use std::time::Duration;
+
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::types::{Alert, Keys, Period, StreamId, keys};
@@ -24,6 +26,8 @@ pub enum CommitAnswer {
     Committed {
         /// The alerts that were not raised.
         not_raised: Vec<usize>,
+        /// How long the server was held; `None` where it can't tell.
+        held: Option<Duration>,
     },
     /// Another commit came first, or counters were removed; the stored checkpoint.
     Stale(StreamId),
@@ -223,10 +227,13 @@ fn decode(reply: Value) -> RedisResult<CommitAnswer> {
     let mut text = || -> RedisResult<String> { Ok(redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?) };
     Ok(match text()?.as_str() {
         "committed" => {
-            text()?;
             let not_raised: Vec<usize> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
-            // The script counts from 1.
-            CommitAnswer::Committed { not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect() }
+            let held_us: u64 = redis::from_redis_value(parts.next().unwrap_or(Value::Int(0)))?;
+            CommitAnswer::Committed {
+                // The script counts from 1.
+                not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect(),
+                held: (held_us > 0).then(|| Duration::from_micros(held_us)),
+            }
         }
         "stale" => CommitAnswer::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
         "replaced" => CommitAnswer::Replaced,

@@ -7,9 +7,12 @@ use quotabell::types::percent::THRESHOLDS_MAX;
 use quotabell::types::{Alert, StreamId};
 
 /// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it
-/// for 90 ms.
+/// for 90 ms. The first commits have up to 4,500 counters' worth, so two hundred alerts; how many more later ones may
+/// have depends on how fast the server is, up to a thousand.
 #[tokio::test]
-async fn alerts_of_a_backlog_are_raised_in_commits_of_about_two_hundred() {
+async fn alerts_of_a_backlog_are_raised_in_several_commits() {
+    const FIRST_MAX: usize = 227;
+    const MAX: usize = 1_002;
     const SUBJECTS: usize = 2_000;
     let partition = Partition::without_worker();
     let mut adds = redis::pipe();
@@ -24,8 +27,8 @@ async fn alerts_of_a_backlog_are_raised_in_commits_of_about_two_hundred() {
     for alert in &told {
         *commits.entry(alert.last_entry).or_default() += 1;
     }
-    assert!(commits.values().all(|alerts| *alerts <= 227), "{commits:?}");
-    assert!(commits.len() >= 2 * SUBJECTS / 227, "{commits:?}");
+    assert!(commits.values().next().is_some_and(|first| *first <= FIRST_MAX), "{commits:?}");
+    assert!(commits.values().all(|alerts| *alerts <= MAX), "{commits:?}");
     let raised: BTreeSet<(&str, u16)> = told
         .iter()
         .map(|Alert { subject, threshold_percent, .. }| (subject.as_str(), threshold_percent.get()))

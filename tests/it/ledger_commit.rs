@@ -89,6 +89,15 @@ async fn two_racing_workers_count_once() {
     assert_eq!(ledger.count(&batch).await, Some(3));
 }
 
+/// By it the next batch is made larger or smaller. Redis 7.2 alone can't tell it.
+#[tokio::test]
+async fn a_commit_answers_how_long_it_held_the_server() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
+    let answer = ledger.commit(&batch).await;
+    assert!(matches!(answer, CommitAnswer::Committed { held: Some(_), .. }), "{answer:?}");
+}
+
 /// A primary that lost its tail must not be told that the tail was counted.
 #[tokio::test]
 async fn a_batch_whose_last_entry_is_gone_is_lost() {

@@ -103,7 +103,7 @@ impl Ledger {
     /// Commits, and says which alerts were not raised.
     pub async fn committed(&self, batch: &Batch) -> Vec<usize> {
         match self.commit(batch).await {
-            CommitAnswer::Committed { not_raised } => not_raised,
+            CommitAnswer::Committed { not_raised, .. } => not_raised,
             answer => panic!("{answer:?}"),
         }
     }
