@@ -8,6 +8,7 @@ mod channels;
 mod circles;
 mod files;
 mod layers;
+mod mutants;
 mod names;
 mod prose;
 mod scripts;

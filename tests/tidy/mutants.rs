@@ -1,0 +1,72 @@
+//! The lists of `make mutants` fit the code: a list that does not is noticed at once, and not when somebody plants all
+//! of its bugs.
+
+use crate::source::{Source, expect_none, files_below};
+
+/// Bugs of a list whose text does not stand exactly once in its file, and names of tests that nothing bears.
+fn unfit(list: &Source, files: &[Source]) -> Vec<String> {
+    let table: toml::Table = list.text.parse().expect("TOML");
+    let mutants = table["mutant"].as_array().expect("a list of tables");
+    mutants.iter().flat_map(|mutant| faults(mutant, files)).map(|fault| format!("{}: {fault}", list.path)).collect()
+}
+
+fn faults(mutant: &toml::Value, files: &[Source]) -> Vec<String> {
+    let text = |field: &str| mutant[field].as_str().expect("a text");
+    let (name, path) = (text("name"), text("file"));
+    let of_file = files.iter().find(|file| file.path == path).map_or("", |file| file.text.as_str());
+    let mut faults = Vec::new();
+    let times = of_file.matches(text("text")).count();
+    if times != 1 {
+        faults.push(format!("{name}: its text is found {times} times in {path}"));
+    }
+    for test in mutant["caught_by"].as_array().expect("a list") {
+        let test = test.as_str().expect("a text");
+        if !is_there(test, files) {
+            faults.push(format!("{name}: there is no test {test}"));
+        }
+    }
+    faults
+}
+
+/// Whether there is a test of this name: `it e2e_log::a_line`, `lib wire::resp::tests::a_line`, `torture network`.
+fn is_there(test: &str, files: &[Source]) -> bool {
+    let Some((target, name)) = test.split_once(' ') else { return false };
+    let (modules, function) = name.rsplit_once("::").unwrap_or((name, ""));
+    let modules = modules.trim_end_matches("::tests").replace("::", "/");
+    let path = match target {
+        "lib" => format!("src/{modules}"),
+        "torture" => return files.iter().any(|file| file.path == format!("tests/torture/{name}.rs")),
+        _ => format!("tests/{target}/{modules}"),
+    };
+    let paths = [format!("{path}.rs"), format!("{path}/mod.rs")];
+    let declared = format!("fn {function}(");
+    files.iter().any(|file| paths.contains(&file.path) && file.text.contains(&declared))
+}
+
+#[test]
+fn each_planted_bug_has_its_place_and_its_test() {
+    let files = [files_below("src"), files_below("tests")].concat();
+    let lists: Vec<&Source> = files.iter().filter(|file| file.path.starts_with("tests/mutants/")).collect();
+    assert!(lists.len() >= 3, "the lists are found");
+    expect_none(&lists.into_iter().flat_map(|list| unfit(list, &files)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_bug_without_a_place_or_a_test_is_found() {
+    let list = |text: &str, test: &str| {
+        let mutant = format!("name = 'n'\nfile = 'src/a.rs'\ntext = '{text}'\ncaught_by = ['{test}']");
+        Source::sample("tests/mutants/a.toml", &format!("[[mutant]]\n{mutant}"))
+    };
+    let files =
+        [Source::sample("src/a.rs", "once twice twice fn of_lib("), Source::sample("tests/it/b.rs", "fn of_it(")];
+    for (text, test, faults) in [
+        ("once", "it b::of_it", 0),
+        ("once", "lib a::tests::of_lib", 0),
+        ("once", "it b::of_lib", 1),
+        ("once", "it of_it", 1),
+        ("twice", "torture b", 2),
+        ("never", "it b::of_it", 1),
+    ] {
+        assert_eq!(unfit(&list(text, test), &files).len(), faults, "{text} {test}");
+    }
+}
