@@ -3,9 +3,10 @@
 //!
 //! Its parts run against redis-servers that it starts itself on free ports, without persistence unless said:
 //! [`drains`], how fast a backlog is worked off, four ways in turn; [`shapes`], what other loads change; [`latency`],
-//! how long an alert takes from XADD to the webhook; [`deliveries`], what sending costs; [`backlog`], ten million
-//! events; [`partitions`], one server and a cluster; [`memory`], what a million subjects cost. Every drain's counts and
-//! alerts are compared with what they must be; a wrong one ends the run with exit code 1.
+//! how long an alert takes from XADD to the webhook, and [`outbox_latency`], to the outbox; [`deliveries`], what
+//! sending costs; [`backlog`], ten million events; [`partitions`], one server and a cluster; [`memory`], what a
+//! million subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the
+//! run with exit code 1.
 
 mod backlog;
 mod bench_server;
@@ -22,6 +23,7 @@ mod latency;
 mod load;
 mod machine;
 mod memory;
+mod outbox_latency;
 mod partitions;
 mod receiver;
 #[path = "../../tests/support/redis_cluster.rs"]
@@ -63,6 +65,7 @@ fn main() -> anyhow::Result<()> {
     }
     if asked.wants("latency") {
         latency::run(size)?;
+        outbox_latency::run(size)?;
     }
     if asked.wants("deliveries") {
         deliveries::run(size)?;
