@@ -129,17 +129,7 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 impl Redis {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
-        self.query_on(self.client(), what, command).await
-    }
-
-    /// As [`Self::query`], on one of the servers.
-    pub async fn query_on<T: FromRedisValue>(
-        &self,
-        server: &RedisClient,
-        what: impl fmt::Display,
-        command: &Cmd,
-    ) -> anyhow::Result<T> {
-        self.explained(what, server.query(command).await)
+        self.explained(what, self.client().query(command).await)
     }
 
     /// Runs several commands in one write.

@@ -18,7 +18,7 @@ use redis::RedisResult;
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
 use crate::types::{KeyFamily, Keys, StreamId, keys};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::wire::{Partition, Partitions, RedisClient, Scan};
 
 pub use error::MigrationError;
 
@@ -284,18 +284,13 @@ async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Res
 /// A key of the partition that is there, but for the stream.
 async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String>> {
     let server = client.primary().await?;
-    let mut cursor = 0_u64;
-    loop {
-        let scan = redis::cmd("SCAN").arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(1000).to_owned();
-        let (next, found): (u64, Vec<String>) = server.query(&scan).await?;
+    let mut scan = Scan::keys(keys.pattern());
+    while let Some(found) = scan.next::<String>(&server).await? {
         if let Some(key) = found.into_iter().find(|key| KeyFamily::of(keys, key).is_some()) {
             return Ok(Some(key));
         }
-        cursor = next;
-        if cursor == 0 {
-            return Ok(None);
-        }
     }
+    Ok(None)
 }
 
 async fn no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {

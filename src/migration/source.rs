@@ -3,14 +3,11 @@
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::types::{Destination, KeyFamily, Keys, PartitionNumber};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::wire::{Partition, Partitions, RedisClient, Scan};
 
 use super::error::MigrationError;
 use super::piece::{Elements, Piece};
 use super::target::Target;
-
-/// Keys that one SCAN looks at, and elements that one HSCAN does.
-const SCAN_COUNT: usize = 1000;
 
 /// A field of a hash, and its value.
 type Field = (Vec<u8>, Vec<u8>);
@@ -76,13 +73,10 @@ impl<'a> Source<'a> {
     pub(super) async fn give(&self, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let keys = &self.from.keys;
         let redis = MigrationError::redis(format!("read what {} has stored", keys.stream()));
-        // What belongs to one server is asked of it: SCAN names no key.
+        // What belongs to one server is asked of it.
         let server = self.from.client.primary().await.map_err(&redis)?;
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(keys.pattern()).arg("COUNT").arg(SCAN_COUNT);
-            let (next, found): (u64, Vec<String>) = server.query(&scan).await.map_err(&redis)?;
+        let mut scan = Scan::keys(keys.pattern());
+        while let Some(found) = scan.next::<String>(&server).await.map_err(&redis)? {
             for key in &found {
                 let Some(family) = KeyFamily::of(keys, key) else { continue };
                 let division = division_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
@@ -96,11 +90,8 @@ impl<'a> Source<'a> {
                     }
                 }
             }
-            cursor = next;
-            if cursor == 0 {
-                return target.flush().await;
-            }
         }
+        target.flush().await
     }
 
     async fn expires_at_ms(&self, key: &str) -> RedisResult<i64> {
@@ -136,11 +127,8 @@ impl<'a> Source<'a> {
 
     async fn give_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("HSCAN");
-            scan.arg(stored.key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
-            let (next, fields): (u64, Vec<Field>) = self.from.client.query(&scan).await.map_err(&read)?;
+        let mut scan = Scan::hash(stored.key);
+        while let Some(fields) = scan.next::<Field>(&self.from.client).await.map_err(&read)? {
             let mut parts = vec![Vec::new(); self.to.iter().len()];
             for (field, value) in fields {
                 let subject = match stored.division {
@@ -154,11 +142,8 @@ impl<'a> Source<'a> {
                     target.take(number, stored.piece(self.keys_of(number), Elements::Fields(fields))).await?;
                 }
             }
-            cursor = next;
-            if cursor == 0 {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// A delivery lies in several sorted sets, as far as it is pending, kept or dead.
@@ -268,11 +253,8 @@ pub(super) async fn give_subjects(
     let prefix = keys.subject_prefix();
     let redis = MigrationError::redis("read the settings of subjects");
     for server in source.primaries().await.map_err(&redis)? {
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(keys.subject_pattern()).arg("COUNT").arg(SCAN_COUNT);
-            let (next, found): (u64, Vec<Vec<u8>>) = server.query(&scan).await.map_err(&redis)?;
+        let mut scan = Scan::keys(keys.subject_pattern());
+        while let Some(found) = scan.next::<Vec<u8>>(&server).await.map_err(&redis)? {
             // A pipeline of nothing is an error.
             let hashes: Vec<RedisResult<Value>> =
                 if found.is_empty() { Vec::new() } else { server.pipe(&hashes_of(&found)).await.map_err(&redis)? };
@@ -284,10 +266,6 @@ pub(super) async fn give_subjects(
                     let key = format!("{}{name}", to.subject_prefix());
                     target.take(0, Piece { key, content: Elements::Fields(fields), expires_at_ms: None }).await?;
                 }
-            }
-            cursor = next;
-            if cursor == 0 {
-                break;
             }
         }
     }

@@ -10,13 +10,7 @@ use redis::RedisResult;
 use super::{code, open_requests, unverified};
 use crate::types::text::glob_literal;
 use crate::types::{Subject, VerificationRequest};
-use crate::wire::{Partition, Partitions};
-
-/// Keys or members that one SCAN looks at.
-const SCAN_COUNT: usize = 1000;
-
-/// Members of a sorted set, with their scores.
-type ScoredMembers = Vec<(Vec<u8>, f64)>;
+use crate::wire::{Partition, Partitions, Scan};
 
 /// What was removed of requests for consent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,12 +37,9 @@ pub async fn forget_requests(partitions: &Partitions, subject: &Subject) -> Redi
 
 /// Removes the codes of the subject's contacts, and what they are found by behind them.
 async fn forget_codes(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
-    let pattern = format!("{}\0*", glob_literal(subject.as_str()));
-    let (mut cursor, mut removed) = (0_u64, 0);
-    loop {
-        let mut scan = redis::cmd("ZSCAN");
-        scan.arg(keys.unverified()).arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-        let (next, members): (u64, ScoredMembers) = client.query(&scan).await?;
+    let mut removed = 0;
+    let mut scan = Scan::sorted_set(&keys.unverified()).matching(format!("{}\0*", glob_literal(subject.as_str())));
+    while let Some(members) = scan.next::<(Vec<u8>, f64)>(client).await? {
         for (member, _) in members {
             if let Some((subject, consent)) = unverified::parse(&member) {
                 let key = keys.verify_code(&code::holder(&subject, &consent));
@@ -61,11 +52,8 @@ async fn forget_codes(Partition { client, keys }: &Partition, subject: &Subject)
             }
             let () = client.query(redis::cmd("ZREM").arg(keys.unverified()).arg(&member)).await?;
         }
-        cursor = next;
-        if cursor == 0 {
-            return Ok(removed);
-        }
     }
+    Ok(removed)
 }
 
 async fn forget_links(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
@@ -74,13 +62,10 @@ async fn forget_links(Partition { client, keys }: &Partition, subject: &Subject)
         request.is_some_and(|request| request.subject == *subject)
     };
     let mut removed = 0;
-    // SCAN names no key: a server whose slot has moved away answers that it has none. So all of them are asked.
+    // A server whose slot has moved away answers that it has none. So all of them are asked.
     for server in client.primaries().await? {
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(keys.verify_link_pattern()).arg("COUNT").arg(SCAN_COUNT);
-            let (next, links): (u64, Vec<String>) = server.query(&scan).await?;
+        let mut scan = Scan::keys(keys.verify_link_pattern());
+        while let Some(links) = scan.next::<String>(&server).await? {
             let mut read = redis::pipe();
             for link in &links {
                 read.cmd("GET").arg(link);
@@ -89,10 +74,6 @@ async fn forget_links(Partition { client, keys }: &Partition, subject: &Subject)
             let stored: Vec<Option<String>> = if links.is_empty() { Vec::new() } else { client.pipe(&read).await? };
             for (link, _) in links.iter().zip(&stored).filter(|(_, stored)| is_of(stored)) {
                 removed += client.query::<u64>(redis::cmd("UNLINK").arg(link)).await?;
-            }
-            cursor = next;
-            if cursor == 0 {
-                break;
             }
         }
     }

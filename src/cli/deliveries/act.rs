@@ -108,13 +108,10 @@ impl Run<'_> {
             if of_subject.is_some_and(|number| number != partition.number()) {
                 continue;
             }
-            let mut scan = DeliveryScan::default();
-            loop {
-                let slice = scan.next(partition, filter).await;
-                match self.redis.explained(format_args!("list deliveries of {}", partition.keys.stream()), slice)? {
-                    Some(ids) => self.take(partition, &ids).await?,
-                    None => break,
-                }
+            let mut scan = DeliveryScan::new(partition, filter);
+            let what = format!("list deliveries of {}", partition.keys.stream());
+            while let Some(ids) = self.redis.explained(&what, scan.next().await)? {
+                self.take(partition, &ids).await?;
             }
         }
         Ok(())

@@ -9,12 +9,9 @@ use crate::cli::context::CliContext;
 use crate::subjects::Plans;
 use crate::subjects::record::SubjectField;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
-use crate::types::text::glob_literal;
 use crate::views::SubjectView;
-use crate::wire::{ErrorKind, error_kind};
+use crate::wire::{ErrorKind, Scan, error_kind};
 
-/// Keys that one SCAN looks at: short enough that other clients notice nothing.
-const SCAN_COUNT: usize = 1000;
 /// Hashes that are read in one write.
 const CHUNK: usize = 500;
 
@@ -64,17 +61,9 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
     let what = "list subjects";
     // In a cluster they lie on all of its primaries.
     for server in redis.explained(what, redis.client().primaries().await)? {
-        let mut cursor = 0_u64;
-        loop {
-            let mut command = redis::cmd("SCAN");
-            let pattern = format!("{}*", glob_literal(redis.keys().subject_prefix()));
-            command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-            let (next, page): (u64, Vec<Vec<u8>>) = redis.query_on(&server, what, &command).await?;
-            keys.extend(page);
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
+        let mut scan = Scan::keys(redis.keys().subject_pattern());
+        while let Some(slice) = redis.explained(what, scan.next::<Vec<u8>>(&server).await)? {
+            keys.extend(slice);
         }
     }
     keys.sort_unstable();

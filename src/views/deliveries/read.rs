@@ -14,7 +14,7 @@ use crate::types::{
     NotificationKind, UnixMs, VerificationRequest,
 };
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
-use crate::wire::{Partition, RedisClient};
+use crate::wire::{Partition, RedisClient, Scan};
 
 /// Deliveries read in one call.
 const DELIVERIES_READ_MAX: usize = 500;
@@ -87,41 +87,37 @@ pub async fn list(
     Ok(DeliverySlice { deliveries, next })
 }
 
-/// The deliveries that pass a filter, slice by slice and in no order, for whoever changes them meanwhile: one that is
-/// there from the first slice to the last is found, also where others leave the list. Holds a slice.
-#[derive(Debug, Default)]
-pub struct DeliveryScan {
-    /// Where SCAN goes on; 0 at the beginning.
-    cursor: u64,
-    is_over: bool,
+/// The deliveries of a partition that pass a filter, slice by slice and in no order, for whoever changes them
+/// meanwhile: one that is there from the first slice to the last is found, also where others leave the list.
+#[derive(Debug)]
+pub struct DeliveryScan<'a> {
+    partition: &'a Partition,
+    filter: &'a DeliveryFilter,
+    scan: Scan,
 }
 
-impl DeliveryScan {
+impl<'a> DeliveryScan<'a> {
+    /// At the beginning.
+    pub fn new(partition: &'a Partition, filter: &'a DeliveryFilter) -> Self {
+        Self { partition, filter, scan: Scan::sorted_set(&index_of(&partition.keys, filter)) }
+    }
+
     /// The ids of the next slice that pass the filter; `None` at the end. A slice may be empty although more follow,
     /// and an id may come twice.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the next call reads the same slice.
-    pub async fn next(
-        &mut self,
-        Partition { client, keys }: &Partition,
-        filter: &DeliveryFilter,
-    ) -> RedisResult<Option<Vec<DeliveryId>>> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let mut command = redis::cmd("ZSCAN");
-        command.arg(index_of(keys, filter)).arg(self.cursor).arg("COUNT").arg(DELIVERIES_READ_MAX);
-        let (next, scored): (u64, Vec<(String, String)>) = client.query(&command).await?;
+    /// What Redis or the connection said.
+    pub async fn next(&mut self) -> RedisResult<Option<Vec<DeliveryId>>> {
+        let Partition { client, keys } = self.partition;
+        let Some(scored) = self.scan.next::<(String, String)>(client).await? else { return Ok(None) };
         let ids: Vec<DeliveryId> = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
         // A pipeline of nothing is an error.
         let hashes = if ids.is_empty() { Vec::new() } else { read_fields(client, keys, &ids).await? };
         let passes = |(id, fields): (DeliveryId, _)| {
             let stored = StoredDelivery::of(keys, &id, fields, DeliveryTimes::default())?;
-            filter.takes(&stored.view).then_some(id)
+            self.filter.takes(&stored.view).then_some(id)
         };
-        (self.cursor, self.is_over) = (next, next == 0);
         Ok(Some(ids.into_iter().zip(hashes).filter_map(passes).collect()))
     }
 }
