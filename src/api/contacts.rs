@@ -148,7 +148,7 @@ pub(super) async fn verify(
     // White space comes along when a code is copied.
     let code = code.trim();
     if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Problem::bad_request("code: must be six digits"));
+        return Err(Problem::bad_request(format!("code: must be {CODE_DIGITS} digits")));
     }
     api.verification.verify(&subject, &contact, code).await?;
     Ok(answer(&json!({"id": contact, "verified": true})))

@@ -137,10 +137,15 @@ impl Parts<'_> {
                 _ => permanent(&error, error.hint()),
             })?;
             fit(&info, &self.endpoint).map_err(StartFailure::Permanent)?;
-            match info.readiness() {
-                ServerReadiness::Ready => infos.push(info),
-                other => return Err(StartFailure::Transient(format!("{other:?}").to_lowercase())),
-            }
+            let reason = match info.readiness() {
+                ServerReadiness::Ready => {
+                    infos.push(info);
+                    continue;
+                }
+                ServerReadiness::Replica => "the server is a replica, until it is promoted",
+                ServerReadiness::Loading => "the server is loading its data",
+            };
+            return Err(StartFailure::Transient(reason.to_owned()));
         }
         Ok(infos)
     }

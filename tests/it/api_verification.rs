@@ -380,7 +380,7 @@ async fn what_is_no_code_costs_no_guess() {
     for bad in ["", " ", "12345", "1234567", "12345a", "123 456", "１２３４５６", "no code at all"] {
         for contact in [&id, "c_0"] {
             let answer = api.submit_code("alice", contact, bad).await;
-            answer.expect_problem(400, "code: must be six digits");
+            answer.expect_problem(400, "code: must be 6 digits");
             told.insert(answer.text);
         }
     }

@@ -295,7 +295,7 @@ async fn a_replica_is_waited_for_until_it_is_promoted() {
     let client = replica.client();
     let () = run(&client, &["REPLICAOF", "127.0.0.1", &port]).await;
     let mut daemon = DaemonSetup::on(&replica.url()).spawn();
-    daemon.says("waiting for Redis").await;
+    daemon.says("the server is a replica, until it is promoted").await;
     is_not_ready(&mut daemon, "starting").await;
     assert!(!daemon.has_said(READY));
     let () = run(&client, &["REPLICAOF", "NO", "ONE"]).await;
