@@ -1,6 +1,8 @@
 //! The pause of all sending: a key in each partition at which `lease.lua` looks. While it is there, nothing is leased
 //! by any daemon.
 
+use std::collections::HashMap;
+
 use redis::RedisResult;
 
 use crate::types::{Keys, UnixMs};
@@ -45,10 +47,8 @@ pub async fn resume(partitions: &Partitions) -> RedisResult<()> {
 
 /// The pause of a partition, if there is one.
 pub async fn read_pause(client: &RedisClient, keys: &Keys) -> RedisResult<Option<Pause>> {
-    let mut command = redis::cmd("HMGET");
-    let fields = command.arg(keys.paused()).arg("since_ms").arg("reason");
-    let (since, reason): (Option<String>, Option<String>) = client.query(fields).await?;
-    let is_there: bool = client.query(redis::cmd("EXISTS").arg(keys.paused())).await?;
-    let since = since.and_then(|ms| ms.parse().ok()).map(UnixMs);
-    Ok(is_there.then_some(Pause { since, reason: reason.filter(|reason| !reason.is_empty()) }))
+    let fields: HashMap<String, String> = client.query(redis::cmd("HGETALL").arg(keys.paused())).await?;
+    let since = fields.get("since_ms").and_then(|ms| ms.parse().ok()).map(UnixMs);
+    let reason = fields.get("reason").filter(|reason| !reason.is_empty()).cloned();
+    Ok((!fields.is_empty()).then_some(Pause { since, reason }))
 }
