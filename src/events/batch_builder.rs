@@ -27,8 +27,10 @@ const SPAN_MAX_MS: i64 = 1_000;
 const NUMBER_FIRST: u32 = 2;
 /// So many batches before the numbers end no reading begins any more. One reading has fewer.
 const NUMBERS_LEFT: u32 = 1 << 20;
-/// A refused event, which becomes an entry of a stream, costs the server as much as so many counters.
-const REFUSED_COST: usize = 5;
+/// A refused event, which becomes an entry of a stream, costs the server as much as so many counters, ...
+const REFUSED_COST: usize = 15;
+/// ... and so many event ids as much as one.
+const IDS_OF_A_COUNTER: usize = 4;
 /// About the most bytes of refused events of one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
 
@@ -62,6 +64,8 @@ pub struct BatchBuilder {
     changes: BatchChanges,
     rows: RowFinder,
     refused_bytes: usize,
+    /// Event ids that the batch remembers.
+    ids: usize,
 }
 
 /// Between which checkpoints a batch that was closed lies.
@@ -98,6 +102,7 @@ impl BatchBuilder {
             changes: BatchChanges::default(),
             rows: RowFinder::new(late_max),
             refused_bytes: 0,
+            ids: 0,
         }
     }
 
@@ -131,7 +136,7 @@ impl BatchBuilder {
         self.batch = Batch { generation: self.generation, server: self.server.clone(), ..Batch::new(instance, from) };
         self.changes.begin(self.number);
         self.rows.clear();
-        self.refused_bytes = 0;
+        (self.refused_bytes, self.ids) = (0, 0);
     }
 
     /// Whether the session is to end, because soon there is no number for another batch. A number that came a second
@@ -177,7 +182,7 @@ impl BatchBuilder {
 
     /// How long its commit will hold the server, about: in counters that are there already and get another value.
     pub const fn cost(&self) -> usize {
-        self.changes.cost() + REFUSED_COST * self.batch.refused.len()
+        self.changes.cost() + REFUSED_COST * self.batch.refused.len() + self.ids / IDS_OF_A_COUNTER
     }
 
     /// Whether no more may be added.
@@ -289,6 +294,7 @@ impl BatchBuilder {
     }
 
     fn remember(&mut self, window: u64, id: EventIdDigest) {
+        self.ids += 1;
         match self.batch.event_ids.last_mut() {
             Some(ids) if ids.window == window => ids.push(id),
             _ => {
@@ -422,9 +428,10 @@ mod tests {
             assert_eq!(builder.add(held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
         };
         add(&mut builder, &mut held, 1, "100");
-        let two_alerts = builder.cost() - 3;
+        let (new, known, hash) = (3, 1, 8);
+        let two_alerts = builder.cost() - new - hash;
         builder.take_records(&held, vec![RaisedRecords::new()]);
-        assert_eq!(builder.cost(), 3 + two_alerts, "a new counter and what is raised");
+        assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
         let raised = builder.finish(&mut held).alerts;
         let records: RaisedRecords = raised.into_iter().map(|alert| (alert.percent(), alert.record)).collect();
         assert_eq!(records.len(), 2);
@@ -432,8 +439,8 @@ mod tests {
         held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
         builder.begin(Instance::from_stored("x"), StreamId { ms: 1, seq: 0 }, bounds);
         add(&mut builder, &mut held, 2, "1");
-        assert_eq!(builder.cost(), 1 + two_alerts, "until it is known what was raised, each may be");
+        assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
         builder.take_records(&held, vec![records]);
-        assert_eq!(builder.cost(), 1);
+        assert_eq!(builder.cost(), known + hash);
     }
 }

@@ -6,31 +6,33 @@ use super::batch_builder::BatchBounds;
 
 /// The most entries of a batch: where the same subjects come again and again, its cost stays small.
 const ENTRIES_MAX: u64 = 45_000;
-/// What a commit may cost at first, in counters, and where the server can't tell how long it was held: 2 ms of a server
-/// from which 2.5 million entries a second can be read.
-const COST_FIRST: usize = 4_500;
+/// What a commit may cost at first, in counters, and where the server can't tell how long its script ran: 2 ms of a
+/// server from which 2.5 million entries a second can be read.
+const COST_FIRST: usize = 6_000;
 /// The most that a commit may cost, however fast the server is.
 const COST_MAX: usize = 20_000;
 /// Below this cost a batch is not made smaller because of a slow commit alone: then it is not what it writes that is
 /// slow.
 const COST_MIN: usize = 500;
-/// So long a commit's script may run. Its arguments hold the server for up to a millisecond before, and other rows may
-/// cost more than the last ones: 6 ms in all.
-const HELD_MAX: Duration = Duration::from_millis(4);
-/// Where the server can't tell: a commit that comes back later cost too much. Its round trip, so what the server did
-/// before it, a reading or two, is in it.
+/// A script that ran longer wrote too much. The server is held half as long again, or twice as long, since it takes the
+/// arguments apart before, and frees them and writes its append-only file afterwards.
+const RUN_MAX: Duration = Duration::from_millis(3);
+/// A commit that comes back later cost too much, whatever its script did. What the server did before it, a reading or
+/// two, is in this time.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(40);
 
 /// Bounds of batches, from commit to commit.
 #[derive(Debug)]
 pub(super) struct BatchSizer {
     bounds: BatchBounds,
+    /// Whether the script of the last commit ran for too long. Once may be chance.
+    was_slow: bool,
 }
 
 impl BatchSizer {
     /// Nothing is known yet.
     pub(super) const fn new() -> Self {
-        Self { bounds: BatchBounds { entries: ENTRIES_MAX, cost: COST_FIRST } }
+        Self { bounds: BatchBounds { entries: ENTRIES_MAX, cost: COST_FIRST }, was_slow: false }
     }
 
     /// The bounds of the next batch.
@@ -38,20 +40,26 @@ impl BatchSizer {
         self.bounds
     }
 
-    /// A batch of this cost was committed, in this round trip, for which it held the server.
-    pub(super) fn committed(&mut self, cost: usize, round_trip: Duration, held: Option<Duration>) {
+    /// A batch of this cost was committed. Its script ran for `ran`, as far as the server can tell.
+    pub(super) fn committed(&mut self, cost: usize, round_trip: Duration, ran: Option<Duration>) {
         let BatchBounds { entries, cost: bound } = &mut self.bounds;
         *entries = (*entries * 2).min(ENTRIES_MAX);
-        let (took, longest, most) = match held {
-            Some(held) => (held, HELD_MAX, COST_MAX),
+        let (took, longest, most) = match ran {
+            // Other threads of the server may be in it.
+            Some(ran) => (ran.min(round_trip), RUN_MAX, COST_MAX),
             None => (round_trip, ROUND_TRIP_MAX, COST_FIRST),
         };
-        if took > longest && cost > COST_MIN {
-            let less = if took > longest * 2 { *bound / 2 } else { *bound / 8 };
-            *bound = (*bound - less).max(COST_MIN);
-        } else if took < longest * 7 / 8 && (cost * 2 > *bound || *bound < COST_MIN) {
+        let is_slow = cost > COST_MIN && took > longest;
+        let is_far_too_slow = cost > COST_MIN && (took > longest * 2 || round_trip > ROUND_TRIP_MAX);
+        let least = COST_MIN.min(*bound);
+        if is_far_too_slow {
+            *bound = ((*bound).min(cost) / 2).max(least);
+        } else if is_slow && self.was_slow {
+            *bound = ((*bound).min(cost) * 7 / 8).max(least);
+        } else if took < longest * 7 / 8 && (cost * 8 > *bound * 7 || *bound < COST_MIN) {
             *bound = (*bound + *bound / 8 + 1).min(most);
         }
+        self.was_slow = is_slow;
     }
 
     /// A batch could not be committed in time: half of everything next time.
@@ -74,6 +82,8 @@ mod tests {
             sizer.failed();
         }
         assert_eq!(sizer.bounds(), BatchBounds { entries: 1, cost: 1 });
+        sizer.committed(COST_MIN + 1, ROUND_TRIP_MAX * 2, None);
+        assert_eq!(sizer.bounds().cost, 1, "one event that raises much makes it no larger");
         for _ in 0..100 {
             sizer.committed(1, Duration::from_millis(6), None);
         }
@@ -81,35 +91,58 @@ mod tests {
         assert!(entries == ENTRIES_MAX && cost >= COST_MIN, "and grow again: {cost}");
     }
 
-    /// Commits of so many batches that are full, on a server that takes so long for a counter.
-    fn commit_full(sizer: &mut BatchSizer, batches: usize, of_a_counter: Duration, tells: bool) -> usize {
+    /// Commits batches that are as full as this, in percent, on a server that takes so long for a counter.
+    fn commit(sizer: &mut BatchSizer, batches: usize, fullness: usize, of_a_counter: Duration, tells: bool) -> usize {
         for _ in 0..batches {
-            let cost = sizer.bounds().cost;
-            let held = of_a_counter * u32::try_from(cost).expect("a number of counters");
-            sizer.committed(cost, held * 2, tells.then_some(held));
+            let cost = sizer.bounds().cost * fullness / 100;
+            let ran = of_a_counter * u32::try_from(cost).expect("a number of counters");
+            sizer.committed(cost, ran * 2, tells.then_some(ran));
         }
         sizer.bounds().cost
     }
 
-    /// What commits may cost follows the time for which they hold the server, on a fast one and on a slow one.
+    /// What commits may cost follows the time for which their scripts run, on a fast server and on a slow one.
     #[test]
-    fn the_cost_follows_the_time_that_the_server_was_held() {
+    fn the_cost_follows_the_time_that_scripts_run() {
         let mut sizer = BatchSizer::new();
-        let fast = commit_full(&mut sizer, 100, Duration::from_nanos(500), true);
-        assert!((6_800..=9_000).contains(&fast), "8,000 counters hold it for 4 ms: {fast}");
-        let slow = commit_full(&mut sizer, 100, Duration::from_micros(2), true);
-        assert!((1_700..=2_250).contains(&slow), "2,000 counters hold it for 4 ms: {slow}");
-        assert_eq!(commit_full(&mut sizer, 100, Duration::from_millis(1), true), COST_MIN);
+        let fast = commit(&mut sizer, 100, 100, Duration::from_nanos(250), true);
+        assert!((10_000..=12_000).contains(&fast), "12,000 counters take 3 ms: {fast}");
+        let slow = commit(&mut sizer, 100, 100, Duration::from_micros(1), true);
+        assert!((2_500..=3_000).contains(&slow), "3,000 counters take 3 ms: {slow}");
+        assert_eq!(commit(&mut sizer, 100, 100, Duration::from_millis(1), true), COST_MIN);
         sizer.committed(10, Duration::from_millis(1), Some(Duration::from_millis(1)));
         assert_eq!(sizer.bounds().cost, COST_MIN, "a small batch says nothing about large ones");
-        assert_eq!(commit_full(&mut sizer, 100, Duration::from_nanos(1), true), COST_MAX);
+        assert_eq!(commit(&mut sizer, 100, 100, Duration::from_nanos(1), true), COST_MAX);
     }
 
-    /// A server that can't tell how long it was held gets batches that are smaller than they might be.
+    /// The next full batch would otherwise cost twice of what was ever tried.
     #[test]
-    fn the_cost_follows_the_round_trip_where_nothing_else_is_known() {
+    fn batches_that_are_not_full_prove_nothing() {
         let mut sizer = BatchSizer::new();
-        assert_eq!(commit_full(&mut sizer, 100, Duration::from_nanos(500), false), COST_FIRST);
-        assert_eq!(commit_full(&mut sizer, 100, Duration::from_millis(1), false), COST_MIN);
+        assert_eq!(commit(&mut sizer, 100, 80, Duration::from_nanos(250), true), COST_FIRST);
+    }
+
+    /// What a thread of the server does beside the script must not make batches small.
+    #[test]
+    fn one_slow_commit_may_be_chance() {
+        let mut sizer = BatchSizer::new();
+        let [quick, slow] = [1, 4].map(|ms| Some(Duration::from_millis(ms)));
+        for ran in [slow, quick, slow, quick] {
+            sizer.committed(COST_FIRST / 2, Duration::from_millis(9), ran);
+        }
+        assert_eq!(sizer.bounds().cost, COST_FIRST);
+        sizer.committed(COST_FIRST, Duration::from_millis(2), Some(Duration::from_millis(9)));
+        assert!(sizer.bounds().cost > COST_FIRST, "it did not run longer than its answer took");
+    }
+
+    /// A script may tell little of the time: its process had to wait, or the append-only file was written.
+    #[test]
+    fn a_long_round_trip_halves_the_cost_whatever_the_script_did() {
+        let mut sizer = BatchSizer::new();
+        sizer.committed(COST_FIRST, ROUND_TRIP_MAX * 2, Some(Duration::from_millis(1)));
+        assert_eq!(sizer.bounds().cost, COST_FIRST / 2);
+        let mut sizer = BatchSizer::new();
+        assert_eq!(commit(&mut sizer, 100, 100, Duration::from_nanos(250), false), COST_FIRST, "nothing more is known");
+        assert_eq!(commit(&mut sizer, 100, 100, Duration::from_millis(1), false), COST_MIN);
     }
 }

@@ -222,9 +222,9 @@ impl EventWorker {
         })?;
         self.report.answered(&batch, &answer, took);
         match answer {
-            CommitAnswer::Committed { held, .. } => {
+            CommitAnswer::Committed { ran, .. } => {
                 self.restarts = 0;
-                self.batch_sizer.committed(cost, took, held);
+                self.batch_sizer.committed(cost, took, ran);
                 self.janitor.committed(&batch);
                 self.tidy().await;
                 self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;

@@ -20,8 +20,8 @@
 --   id list     the ids, 16 bytes each
 --   metric set  TTL, number of metrics, the metrics
 --
--- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag was there already: not raised; how long the
---                                          server was held, 0 where it can't be known
+-- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag was there already: not raised; how long
+--                                          this script ran, 0 where that can't be known
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the
 --                                          worker may hold were removed: nothing written
 --         {'replaced'}                     another server process answers than the one that the batch was read from:
@@ -37,7 +37,8 @@
 -- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second
 -- call finds another checkpoint and answers 'stale'.
 
--- Redis 7.0 has a clock that goes on while a script runs, later ones tell the processor's time; 7.2 does neither.
+-- TIME goes on during a script in Redis 7.0 alone. From 7.4 and Valkey 8.0 on, the time that the processor spent on the
+-- server's process can be known, other threads' included. In between neither is there.
 local function clock_us()
   local processor = rawget(_G, 'os')
   if processor then return processor.clock() * 1e6 end

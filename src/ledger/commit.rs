@@ -26,8 +26,9 @@ pub enum CommitAnswer {
     Committed {
         /// The alerts that were not raised.
         not_raised: Vec<usize>,
-        /// How long the server was held; `None` where it can't tell.
-        held: Option<Duration>,
+        /// How long the script ran, or for how long the processor worked for the server meanwhile; `None` where it
+        /// can't tell.
+        ran: Option<Duration>,
     },
     /// Another commit came first, or counters were removed; the stored checkpoint.
     Stale(StreamId),
@@ -228,11 +229,11 @@ fn decode(reply: Value) -> RedisResult<CommitAnswer> {
     Ok(match text()?.as_str() {
         "committed" => {
             let not_raised: Vec<usize> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
-            let held_us: u64 = redis::from_redis_value(parts.next().unwrap_or(Value::Int(0)))?;
+            let ran_us: u64 = redis::from_redis_value(parts.next().unwrap_or(Value::Int(0)))?;
             CommitAnswer::Committed {
                 // The script counts from 1.
                 not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect(),
-                held: (held_us > 0).then(|| Duration::from_micros(held_us)),
+                ran: (ran_us > 0).then(|| Duration::from_micros(ran_us)),
             }
         }
         "stale" => CommitAnswer::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),

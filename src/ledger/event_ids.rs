@@ -20,10 +20,10 @@ use crate::wire::RedisClient;
 const WINDOW_MS: i64 = 600_000;
 /// How many windows count: that of the newest arrival, and the one before.
 pub const WINDOWS_HELD: u64 = 2;
-/// About as much is read at once of a list; its values have 16 bytes to 320 KB.
+/// About as much is read at once of a list; its values have 16 bytes to 720 KB.
 const SLICE_BYTES: usize = 4 << 20;
 /// Values of the first slice of a list, before their size is known.
-const SLICE_FIRST: usize = 16;
+const SLICE_FIRST: usize = 4;
 /// The most values of one slice.
 const SLICE_MAX: usize = 20_000;
 /// Bytes of an id's digest.

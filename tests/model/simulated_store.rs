@@ -212,7 +212,7 @@ impl Store for MemoryStore {
             return CommitAnswer::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
         }
         self.compare(batch);
-        CommitAnswer::Committed { not_raised: self.write(batch), held: None }
+        CommitAnswer::Committed { not_raised: self.write(batch), ran: None }
     }
 
     async fn stored(&mut self) -> Stored {

@@ -3,7 +3,8 @@
 
 use crate::source::{Source, expect_none, files_below};
 
-/// Bugs of a list whose text does not stand exactly once in its file, and names of tests that nothing bears.
+/// What is wrong with a list: bugs whose text does not stand exactly once in its file, or whose replacement in a script
+/// is longer, and tests that are not there.
 fn unfit(list: &Source, files: &[Source]) -> Vec<String> {
     let table: toml::Table = list.text.parse().expect("TOML");
     let mutants = table["mutant"].as_array().expect("a list of tables");
@@ -18,6 +19,10 @@ fn faults(mutant: &toml::Value, files: &[Source]) -> Vec<String> {
     let times = of_file.matches(text("text")).count();
     if times != 1 {
         faults.push(format!("{name}: its text is found {times} times in {path}"));
+    }
+    // It is planted in the binaries themselves.
+    if path.ends_with(".lua") && text("replacement").len() > text("text").len() {
+        faults.push(format!("{name}: its replacement is longer than its text"));
     }
     for test in mutant["caught_by"].as_array().expect("a list") {
         let test = test.as_str().expect("a text");
@@ -53,20 +58,27 @@ fn each_planted_bug_has_its_place_and_its_test() {
 
 #[test]
 fn a_bug_without_a_place_or_a_test_is_found() {
-    let list = |text: &str, test: &str| {
-        let mutant = format!("name = 'n'\nfile = 'src/a.rs'\ntext = '{text}'\ncaught_by = ['{test}']");
-        Source::sample("tests/mutants/a.toml", &format!("[[mutant]]\n{mutant}"))
+    let list = |file: &str, text: &str, test: &str| {
+        let mutant = format!(
+            "[[mutant]]\nname = 'n'\nfile = '{file}'\ntext = '{text}'\nreplacement = 'other'\ncaught_by = ['{test}']"
+        );
+        Source::sample("tests/mutants/a.toml", &mutant)
     };
-    let files =
-        [Source::sample("src/a.rs", "once twice twice fn of_lib("), Source::sample("tests/it/b.rs", "fn of_it(")];
-    for (text, test, faults) in [
-        ("once", "it b::of_it", 0),
-        ("once", "lib a::tests::of_lib", 0),
-        ("once", "it b::of_lib", 1),
-        ("once", "it of_it", 1),
-        ("twice", "torture b", 2),
-        ("never", "it b::of_it", 1),
+    let files = [
+        Source::sample("src/a.rs", "once twice twice fn of_lib("),
+        Source::sample("src/a.lua", "once longer"),
+        Source::sample("tests/it/b.rs", "fn of_it("),
+    ];
+    for (file, text, test, faults) in [
+        ("src/a.rs", "once", "it b::of_it", 0),
+        ("src/a.rs", "once", "lib a::tests::of_lib", 0),
+        ("src/a.rs", "once", "it b::of_lib", 1),
+        ("src/a.rs", "once", "it of_it", 1),
+        ("src/a.rs", "twice", "torture b", 2),
+        ("src/a.rs", "never", "it b::of_it", 1),
+        ("src/a.lua", "once", "it b::of_it", 1),
+        ("src/a.lua", "longer", "it b::of_it", 0),
     ] {
-        assert_eq!(unfit(&list(text, test), &files).len(), faults, "{text} {test}");
+        assert_eq!(unfit(&list(file, text, test), &files).len(), faults, "{file} {text} {test}");
     }
 }

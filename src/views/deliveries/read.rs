@@ -16,7 +16,7 @@ use crate::types::{
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::{Partition, RedisClient, Scan};
 
-/// Deliveries read in one call.
+/// Deliveries read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
 /// Ids read in one call where nothing else is.
 const IDS_READ_MAX: usize = 5000;
@@ -107,7 +107,7 @@ impl<'a> DeliveryScan<'a> {
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said.
+    /// What Redis or the connection said; the walk is over.
     pub async fn next(&mut self) -> RedisResult<Option<Vec<DeliveryId>>> {
         let Partition { client, keys } = self.partition;
         let Some(scored) = self.scan.next::<(String, String)>(client).await? else { return Ok(None) };
