@@ -56,11 +56,13 @@ struct Alert {
 /// Measures and prints.
 pub fn run(size: Size) -> anyhow::Result<()> {
     let server = RedisServer::start();
+    let placement = *machine::placements()?.first().context("no core is allowed")?;
+    machine::pin(server.pid(), placement.server)?;
     let mut connection = contenders::connect(server.port())?;
     let fastest = Traffic { name: "first", alerts: size.pick(50, 1), events_at_once: 1_000, events_s: f64::INFINITY };
-    let (_, peak) = count(&mut connection, server.port(), fastest)?;
+    let (_, peak) = count(&mut connection, (server.port(), placement.worker), fastest)?;
     let steady = Traffic { name: "second", alerts: size.pick(2_000, 50), events_at_once: 100, events_s: peak / 2.0 };
-    let (due, events_s) = count(&mut connection, server.port(), steady)?;
+    let (due, events_s) = count(&mut connection, (server.port(), placement.worker), steady)?;
     let stored = stored_alerts(&mut connection)?;
     let mut took_ms = Series::default();
     for (subject, entry) in due {
@@ -85,8 +87,11 @@ pub fn run(size: Size) -> anyhow::Result<()> {
 
 /// Appends this while a worker counts it: which entry made the alert of each subject due, and events a second until the
 /// last was counted.
-fn count(connection: &mut Connection, port: u16, traffic: Traffic) -> anyhow::Result<(HashMap<String, StreamId>, f64)> {
-    let core = machine::placements()?.first().context("no core is allowed")?.worker;
+fn count(
+    connection: &mut Connection,
+    (port, core): (u16, usize),
+    traffic: Traffic,
+) -> anyhow::Result<(HashMap<String, StreamId>, f64)> {
     let order = Order { contender: Contender::Quotabell, port, entries: traffic.events(), batch_entries: None };
     let worker = std::thread::spawn(move || contenders::run(&order, core));
     let began = Instant::now();
