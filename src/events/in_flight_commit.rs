@@ -10,6 +10,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::ledger::{Batch, CommitAnswer, Committer};
 use crate::wire::RedisClient;
 
+use super::batch_sizer::BatchSizer;
+
 /// A commit that has an answer.
 pub(super) struct FinishedCommit {
     /// What was to be committed.
@@ -20,6 +22,17 @@ pub(super) struct FinishedCommit {
     pub(super) answer: RedisResult<CommitAnswer>,
     /// Its round trip.
     pub(super) took: Duration,
+}
+
+impl FinishedCommit {
+    /// Tells how large the next batches may be.
+    pub(super) fn tell(&self, sizer: &mut BatchSizer) {
+        match &self.answer {
+            Ok(CommitAnswer::Committed { ran, .. }) => sizer.committed(self.cost, self.took, *ran),
+            Ok(CommitAnswer::Old) | Err(_) => sizer.failed(),
+            Ok(_) => {}
+        }
+    }
 }
 
 /// The commit that is under way, if there is one.
@@ -52,5 +65,31 @@ impl InFlightCommit {
             }
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Instance, StreamId};
+
+    /// A commit that is too slow or too old would otherwise be tried again for ever, and a quick one change nothing.
+    #[test]
+    fn the_next_batch_is_as_large_as_the_answer_allows() {
+        let mut sizer = BatchSizer::new();
+        let first = sizer.bounds().cost;
+        let mut bound_after = |answer| {
+            let batch = Batch::new(Instance::from_stored("x"), StreamId::ZERO);
+            let took = Duration::from_millis(1);
+            FinishedCommit { batch, cost: sizer.bounds().cost, answer, took }.tell(&mut sizer);
+            sizer.bounds().cost
+        };
+        let ran = Some(Duration::from_micros(500));
+        let grown = bound_after(Ok(CommitAnswer::Committed { not_raised: Vec::new(), ran }));
+        assert!(grown > first, "{first} {grown}");
+        assert_eq!(bound_after(Ok(CommitAnswer::Lost)), grown, "it says nothing about the size");
+        assert_eq!(bound_after(Ok(CommitAnswer::Old)), grown / 2);
+        let failed = Err(redis::RedisError::from((redis::ErrorKind::Io, "no answer")));
+        assert_eq!(bound_after(failed), grown / 4);
     }
 }

@@ -215,16 +215,13 @@ impl EventWorker {
 
     /// Says what a commit's answer means for the session, and does what follows a commit.
     async fn after_commit(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
-        let FinishedCommit { batch, cost, answer, took } = done;
-        let answer = answer.map_err(|source| {
-            self.batch_sizer.failed();
-            SessionError::Redis { operation: "commit a batch", source }
-        })?;
+        done.tell(&mut self.batch_sizer);
+        let FinishedCommit { batch, answer, took, .. } = done;
+        let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
         self.report.answered(&batch, &answer, took);
         match answer {
-            CommitAnswer::Committed { ran, .. } => {
+            CommitAnswer::Committed { .. } => {
                 self.restarts = 0;
-                self.batch_sizer.committed(cost, took, ran);
                 self.janitor.committed(&batch);
                 self.tidy().await;
                 self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
@@ -237,10 +234,7 @@ impl EventWorker {
             CommitAnswer::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
             CommitAnswer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
             CommitAnswer::Recreated => self.audit(batch.from, 0).await,
-            CommitAnswer::Old => {
-                self.batch_sizer.failed();
-                Err(SessionError::Again("the batch was read too long ago"))
-            }
+            CommitAnswer::Old => Err(SessionError::Again("the batch was read too long ago")),
             CommitAnswer::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
         }
     }
