@@ -403,6 +403,30 @@ mod tests {
         assert!(!builder.has_used_numbers_up() && builder.live() == NUMBER_FIRST);
     }
 
+    /// A batch of 45,000 ids holds the server for milliseconds more, however few counters it writes.
+    #[test]
+    fn event_ids_are_part_of_the_cost() {
+        let plans = Plans::without_limits();
+        let mut held = HeldState::new(10, 100, &plans);
+        let bounds = BatchBounds { entries: 100, cost: 100 };
+        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
+        builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
+        let slot = held.cache.add("alice".parse().expect("legal"));
+        held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
+        for ms in 1..=8 {
+            let number = ms.to_string();
+            let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"id", number.as_bytes())];
+            let entry = ReadEntry { id: StreamId { ms, seq: 0 }, fields: fields.into_iter() };
+            let mut missing = Missing::default();
+            if builder.needs(&mut held, &entry, UnixMs(1), &mut missing) {
+                held.take_totals(&missing, &[0], builder.live());
+            }
+            assert_eq!(builder.add(&mut held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
+        }
+        let (new, hash) = (3, 8);
+        assert_eq!(builder.cost(), new + hash + 8 / 4);
+    }
+
     /// A threshold that was raised already costs the server nothing. Batches of subjects that are above their limits
     /// would otherwise be a fraction of what a commit may hold.
     #[test]
