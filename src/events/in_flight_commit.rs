@@ -25,8 +25,8 @@ pub(super) struct FinishedCommit {
 }
 
 impl FinishedCommit {
-    /// Tells how large the next batches may be.
-    pub(super) fn tell(&self, sizer: &mut BatchSizer) {
+    /// Adjusts how large the next batches may be.
+    pub(super) fn adjust(&self, sizer: &mut BatchSizer) {
         match &self.answer {
             Ok(CommitAnswer::Committed { ran, .. }) => sizer.committed(self.cost, self.took, *ran),
             Ok(CommitAnswer::Old) | Err(_) => sizer.failed(),
@@ -81,7 +81,7 @@ mod tests {
         let mut bound_after = |answer| {
             let batch = Batch::new(Instance::from_stored("x"), StreamId::ZERO);
             let took = Duration::from_millis(1);
-            FinishedCommit { batch, cost: sizer.bounds().cost, answer, took }.tell(&mut sizer);
+            FinishedCommit { batch, cost: sizer.bounds().cost, answer, took }.adjust(&mut sizer);
             sizer.bounds().cost
         };
         let ran = Some(Duration::from_micros(500));

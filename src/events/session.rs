@@ -215,7 +215,7 @@ impl EventWorker {
 
     /// Says what a commit's answer means for the session, and does what follows a commit.
     async fn after_commit(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
-        done.tell(&mut self.batch_sizer);
+        done.adjust(&mut self.batch_sizer);
         let FinishedCommit { batch, answer, took, .. } = done;
         let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
         self.report.answered(&batch, &answer, took);

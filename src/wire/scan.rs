@@ -5,13 +5,13 @@ use redis::{Cmd, FromRedisValue, RedisResult};
 use super::RedisClient;
 
 /// Keys or elements that one call looks at.
-const LOOKED_AT: usize = 1000;
+const SLICE_COUNT: usize = 1000;
 
 /// A walk. What is there from its beginning to its end is found, possibly more than once.
 #[derive(Debug, Clone)]
 pub struct Scan {
     /// The command, and the key of a collection.
-    begin: Vec<String>,
+    command: Vec<String>,
     pattern: Option<String>,
     /// Where it goes on; `None` at the end.
     cursor: Option<u64>,
@@ -34,8 +34,8 @@ impl Scan {
         Self::of(&["ZSCAN", key])
     }
 
-    fn of(begin: &[&str]) -> Self {
-        Self { begin: begin.iter().map(|&word| word.to_owned()).collect(), pattern: None, cursor: Some(0) }
+    fn of(command: &[&str]) -> Self {
+        Self { command: command.iter().map(|&word| word.to_owned()).collect(), pattern: None, cursor: Some(0) }
     }
 
     /// Only what matches.
@@ -53,11 +53,11 @@ impl Scan {
     pub async fn next<T: FromRedisValue>(&mut self, client: &RedisClient) -> RedisResult<Option<Vec<T>>> {
         let Some(cursor) = self.cursor else { return Ok(None) };
         let mut command = Cmd::new();
-        command.arg(&self.begin).arg(cursor);
+        command.arg(&self.command).arg(cursor);
         if let Some(pattern) = &self.pattern {
             command.arg("MATCH").arg(pattern);
         }
-        let (next, slice): (u64, Vec<T>) = client.query(command.arg("COUNT").arg(LOOKED_AT)).await?;
+        let (next, slice): (u64, Vec<T>) = client.query(command.arg("COUNT").arg(SLICE_COUNT)).await?;
         self.cursor = (next != 0).then_some(next);
         Ok(Some(slice))
     }
