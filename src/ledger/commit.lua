@@ -99,7 +99,7 @@ for alert = 1, batch.alerts do
   local kind = redis.call('TYPE', record).ok
   if kind ~= 'none' and kind ~= 'hash' then return wrong(record, 'a ' .. kind) end
   local answer = drift(KEYS[first_group + ARGV[at]], ARGV[at + 1], ARGV[at + 2])
-    or denied(flag, 'SET') or denied(record, 'HSET', 'EXPIRE') or denied(KEYS[3], 'XADD')
+    or denied(flag, 'SET') or denied(record, 'HSET', 'EXPIRE') or alert == 1 and denied(KEYS[3], 'XADD')
   if answer then return answer end
   at = at + 9
 end
