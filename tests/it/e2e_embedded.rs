@@ -116,6 +116,16 @@ fn state_of(pid: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// Huge pages are cleared each time that memory comes from the kernel: a seventh of the daemon's time.
+#[tokio::test]
+async fn the_daemon_takes_small_pages_of_memory() {
+    let place = Place::new();
+    let daemon = place.setup().start().await;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it runs");
+    assert!(status.lines().any(|line| line == "THP_enabled:\t0"), "{status}");
+    daemon.drain().await;
+}
+
 /// Ctrl-C reaches the whole group of the terminal: the embedded server must not die before the daemon has drained.
 #[tokio::test]
 async fn the_embedded_redis_has_a_process_group_of_its_own() {
