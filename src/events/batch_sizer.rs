@@ -14,8 +14,8 @@ const COST_MAX: usize = 20_000;
 /// Below this cost a batch is not made smaller because of a slow commit alone: then it is not what it writes that is
 /// slow.
 const COST_MIN: usize = 500;
-/// A script that ran longer wrote too much. With what the server does before and behind the script, the command takes
-/// up to 6 ms (SLOWLOG), and with its append-only file up to 8.
+/// A script that ran longer wrote too much. With what the server does before and behind the script, one command in a
+/// hundred takes more than 6 ms (SLOWLOG), and with its append-only file more than 8.
 const RUN_MAX: Duration = Duration::from_millis(3);
 /// A commit that comes back later cost too much, whatever its script did. What the server did before it, a reading or
 /// two, is in this time.
