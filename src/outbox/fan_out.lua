@@ -57,11 +57,7 @@ end
 
 -- Why nothing is done about an alert: the answer, or an error reply as the second value.
 local function judge_source(alert)
-  if alert.kind == 'kept' then return nil end
-  if alert.from_outbox then
-    if #redis.call('XRANGE', KEYS[9], alert.source, alert.source) == 0 then return 'gone' end
-    return nil
-  end
+  if alert.kind ~= 'delivery' then return nil end
   alert.key = ARGV[4] .. alert.source
   local held = redis.pcall('HMGET', alert.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination')
   if held.err and was_refused(held) then return nil, held end
@@ -76,7 +72,7 @@ end
 local alerts = {}
 local at = 7
 while at < #ARGV do
-  local alert = {kind = ARGV[at], from_outbox = ARGV[at] == 'outbox', source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
+  local alert = {kind = ARGV[at], source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
     subject = ARGV[at + 5], expires = tonumber(ARGV[at + 6]), wanted = {}, known = {}}
   local count, failed = tonumber(ARGV[at + 7]), nil
   at = at + 8
@@ -147,14 +143,10 @@ local function fan_out(alert)
       reopened[#reopened + 1] = d.at
     end
   end
-  local ended = 'consumed'
-  if alert.from_outbox then
-    collect('XDEL', KEYS[9], alert.source)
-  elseif alert.kind == 'kept' then
-    ended = 'kept'
-  elseif alert.known[alert.source] then
+  local ended = alert.kind == 'outbox' and 'consumed' or 'kept'
+  if alert.kind == 'delivery' and alert.known[alert.source] then
     ended = 'rescheduled'
-  else
+  elseif alert.kind == 'delivery' then
     ended = 'cancelled'
     give_back(alert)
     redis.call('HSET', alert.key, 'state', 'cancelled', 'ended_at_ms', whole(now))
@@ -167,12 +159,17 @@ local function fan_out(alert)
   return {'done', ended, made, reopened}
 end
 
-local answers, consumed = {whole(now), ''}, {}
+-- Takes a source from where it lies; where it has gone, what to answer. One that is named twice is taken once.
+local taken = {}
+local function take(alert)
+  if alert.kind == 'outbox' then return redis.call('XDEL', KEYS[9], alert.source) == 0 and 'gone' or nil end
+  if taken[alert.source] then return 'stale' end
+  taken[alert.source] = true
+end
+
+local answers = {whole(now), ''}
 for _, alert in ipairs(alerts) do
-  -- A source that is named twice is consumed once.
-  local again = consumed[alert.source] and (alert.from_outbox and 'gone' or 'stale')
-  local answer = alert.answer or again
-  if not answer then consumed[alert.source] = true end
+  local answer = alert.answer or take(alert)
   answers[#answers + 1] = answer and {answer} or fan_out(alert)
 end
 place_all(now)

@@ -52,7 +52,7 @@ end
 
 -- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that nothing
 -- else in the call writes, because the order is lost.
-local collected, collected_of = {}, {ZADD = {}, ZREM = {}, XDEL = {}}
+local collected, collected_of = {}, {ZADD = {}, ZREM = {}}
 local function collect(command, key, first, second)
   local write = collected_of[command][key]
   if not write then
@@ -70,7 +70,7 @@ local function count(field, n) counted[field] = (counted[field] or 0) + n end
 local function write_collected()
   for _, write in ipairs(collected) do redis.call(unpack(write)) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
-  collected, collected_of, counted = {}, {ZADD = {}, ZREM = {}, XDEL = {}}, {}
+  collected, collected_of, counted = {}, {ZADD = {}, ZREM = {}}, {}
 end
 
 local destinations = {}
