@@ -27,7 +27,8 @@
 --                           made and reopened are positions among the deliveries wanted, 1 for the first
 --           {'gone'}        the outbox entry is not there: fanned out before, nothing written for it
 --           {'stale'}       the delivery ended or another worker leased it: nothing written for it
---           {'wrong_type'}  a delivery's key holds something else: nothing written for it
+--           {'wrong_type'}  a delivery's key holds something else: nothing written for it, and not looked whether its
+--                           outbox entry is there
 --         an error          a key of another type, a total that is no number, a command that the user may not run, or a
 --                           key at another node of the cluster: nothing written at all
 --
@@ -118,10 +119,15 @@ local function open(alert, d, created, attempts)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(alert, d.id)) end
 end
 
+-- Two sources of one alert may want the same delivery. What the first one did was not there when the second was judged.
+local opened = {}
+
 local function fan_out(alert)
   local made, reopened = {}, {}
   for _, d in ipairs(alert.wanted) do
+    if opened[d.id] then d.state = 'pending' end
     if not d.state then
+      opened[d.id] = true
       open(alert, d, whole(now), '0')
       count('made', 1)
       made[#made + 1] = d.at
@@ -135,6 +141,7 @@ local function fan_out(alert)
       if d.channel == 'none' then redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id)) end
     elseif d.state == 'cancelled' and not d.cancelled_by then
       local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
+      opened[d.id] = true
       redis.call('PERSIST', d.key)
       redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
       redis.call('HSET', d.key, 'replayed_after', attempts)
@@ -159,10 +166,11 @@ local function fan_out(alert)
   return {'done', ended, made, reopened}
 end
 
--- Takes a source from where it lies; where it has gone, what to answer. One that is named twice is taken once.
+-- Takes a source from where it lies; where it has gone, what to answer. One that is named twice is taken once. No entry
+-- has an id that is none, for which XDEL has an error.
 local taken = {}
 local function take(alert)
-  if alert.kind == 'outbox' then return redis.call('XDEL', KEYS[9], alert.source) == 0 and 'gone' or nil end
+  if alert.kind == 'outbox' then return redis.pcall('XDEL', KEYS[9], alert.source) ~= 1 and 'gone' or nil end
   if taken[alert.source] then return 'stale' end
   taken[alert.source] = true
 end

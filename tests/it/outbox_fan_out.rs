@@ -5,7 +5,7 @@ use crate::support::outbox::{
     waiting_delivery, webhook,
 };
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{FanOutAnswer, FanOutSource, SourceEnd, WakeScan, wake_subject};
+use quotabell::outbox::{FanOutAnswer, FanOutRequest, FanOutSource, Recipients, SourceEnd, WakeScan, wake_subject};
 use quotabell::types::{Channel, Destination, Notification, OutcomeClass};
 use quotabell::wire::{ErrorKind, error_kind};
 
@@ -148,6 +148,24 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     assert_eq!(outbox.state(&to_b.id).await, "delivered");
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.made, totals.delivered, totals.cancelled, totals.pending), (3, 1, 1, 1));
+}
+
+/// Both deliveries of an alert may find in the same moment that their contacts are gone. The new contact gets one, and
+/// is counted once.
+#[tokio::test]
+async fn two_deliveries_of_an_alert_are_replaced_by_one() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    fanned(outbox.fan_out_new(&alert, &[email("a"), email("b")]).await);
+    let leased = outbox.lease("t", LONG).await.leased;
+    let recipients = Recipients { contacts: vec![webhook("c")], waits: false };
+    let sources = leased.iter().map(|leased| FanOutSource::Delivery { id: &leased.id, token: &leased.token });
+    let requests: Vec<FanOutRequest<'_>> =
+        sources.map(|source| FanOutRequest { source, alert: &alert, recipients: &recipients }).collect();
+    let answers = quotabell::outbox::fan_out(&outbox.client, &outbox.keys, &requests).await.expect("fan-out works");
+    assert_eq!(answers.into_iter().map(|answer| fanned(answer).made.len()).collect::<Vec<_>>(), [1, 0]);
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.cancelled, totals.pending), (3, 2, 1));
 }
 
 /// The platform may reuse an id for another channel. The delivery must go on, with the lease of the new channel.
