@@ -85,6 +85,9 @@ impl FanOutLoop {
             let wait = match self.drain(&stop).await {
                 Ok(()) => {
                     outage.worked();
+                    if let Some(alerts) = self.no_contact_log.overdue(&(), Instant::now()) {
+                        tracing::error!(alerts, "no contact is known: more alerts wait until there is one");
+                    }
                     IDLE
                 }
                 Err(error) if error.is_fatal() => return Err(error),

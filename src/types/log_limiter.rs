@@ -47,6 +47,17 @@ impl<K: PartialEq> LogLimiter<K> {
         Some(std::mem::take(&mut last.suppressed))
     }
 
+    /// How often the message was suppressed in an interval that is over, and not told since: to be logged now.
+    pub fn overdue(&self, key: &K, now: Instant) -> Option<u64> {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = logged.iter_mut().find(|last| last.key == *key)?;
+        if last.suppressed == 0 || now.duration_since(last.at) < self.interval {
+            return None;
+        }
+        last.at = now;
+        Some(std::mem::take(&mut last.suppressed))
+    }
+
     /// Forgets what was logged, because it is over: each message is let through again at once.
     pub fn clear(&self) {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -66,6 +77,9 @@ mod tests {
         let later = now + Duration::from_secs(60);
         assert_eq!((limiter.admit("a", later), limiter.admit("b", later)), (Some(2), Some(1)));
         assert_eq!(limiter.admit("a", later), None);
+        assert_eq!((limiter.overdue(&"a", later), limiter.overdue(&"c", later)), (None, None));
+        let end = later + Duration::from_secs(60);
+        assert_eq!((limiter.overdue(&"a", end), limiter.overdue(&"a", end)), (Some(1), None), "a burst is told once");
         limiter.clear();
         assert_eq!(limiter.admit("a", later), Some(0), "an outage that is over must not hide the next one");
     }

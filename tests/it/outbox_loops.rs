@@ -17,6 +17,23 @@ use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
 use quotabell::wire::ErrorKind;
 use tokio_util::sync::CancellationToken;
 
+/// An alert that is raised now must not wait until all that were raised before are fanned out.
+#[tokio::test]
+async fn the_newest_alerts_of_a_backlog_are_fanned_out_beside_the_oldest() {
+    let outbox = Outbox::start();
+    for n in 0..1000 {
+        outbox.raise(&alert(&subject(&format!("s{n}")), 80)).await;
+    }
+    let loops = Loops::start(&outbox, &FakeNotifier::new(|_| FakeAttempt::Deliver), Setting::default());
+    until("all wait for a contact", || async { outbox.totals().await.waiting == 1000 }).await;
+    loops.drain().await;
+    let newest = waiting_delivery(&alert(&subject("s999"), 80));
+    let key = outbox.keys.deliveries();
+    let made: u64 = outbox.run("ZSCORE", &[key.as_str(), newest.as_str()]).await;
+    let last: Vec<(String, u64)> = outbox.run("ZREVRANGE", &[key.as_str(), "0", "0", "WITHSCORES"]).await;
+    assert!(made < last[0].1, "{made} is the last of {last:?}");
+}
+
 /// Told at 80 % and at 100 % of the same moment, a customer gets two messages that seem to contradict each other.
 #[tokio::test]
 async fn a_jump_is_told_once_where_the_highest_is_asked_for() {

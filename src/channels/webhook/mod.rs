@@ -141,14 +141,21 @@ impl WebhookChannel {
     /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and
     /// signatures bear different times then.
     fn compare_clocks(&self, redis: UnixMs, own: UnixMs) {
-        let apart_ms = own.0.abs_diff(redis.0);
-        if Duration::from_millis(apart_ms) > CLOCKS_APART_MAX && self.log_limiter.admit((), Instant::now()).is_some() {
+        if let Some(apart_s) = seconds_too_far_apart(redis, own)
+            && self.log_limiter.admit((), Instant::now()).is_some()
+        {
             tracing::warn!(
-                apart_s = apart_ms / 1000,
+                apart_s,
                 "the clocks of this machine and of redis differ: webhooks are signed by this machine's, set both by NTP"
             );
         }
     }
+}
+
+/// How far two clocks are apart where that is too far.
+fn seconds_too_far_apart(redis: UnixMs, own: UnixMs) -> Option<u64> {
+    let apart = Duration::from_millis(own.0.abs_diff(redis.0));
+    (apart > CLOCKS_APART_MAX).then_some(apart.as_secs())
 }
 
 /// This machine's clock. A receiver compares the time of a signature with its own clock, which is right for everybody
@@ -277,5 +284,20 @@ fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> 
             Err(InvalidSetting { key: "per_destination", problem })
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receiver refuses what is signed minutes off, whichever of the clocks it is.
+    #[test]
+    fn clocks_half_a_minute_apart_are_told() {
+        let now = UnixMs(1_790_000_000_000);
+        for (apart_ms, told) in [(0, None), (30_000, None), (30_001, Some(30)), (3_600_000, Some(3600))] {
+            assert_eq!(seconds_too_far_apart(now, now.plus(apart_ms)), told, "{apart_ms} ms");
+            assert_eq!(seconds_too_far_apart(now.plus(apart_ms), now), told, "-{apart_ms} ms");
+        }
     }
 }
