@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use metrics::counter;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
@@ -40,6 +39,10 @@ use crate::wire::backoff::{Backoff, BackoffPolicy};
 /// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover
 /// or restart; then the task ends, and the delivery is attempted again.
 const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// How long a delivery waits for the end of an attempt before it is given back. Behind a slow receiver others would
+/// otherwise be leased for seconds without an attempt: what is raised now would wait for them, and so would a pause.
+const FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What every task of a dispatcher shares.
 #[derive(Debug)]
@@ -85,11 +88,10 @@ impl<N: Notifier> DeliveryWorker<N> {
         follows: oneshot::Receiver<HeldSlot>,
         read: Option<LeasedRecipients>,
     ) {
-        let start_by = leased.clock.start_by(self.notifier.timeout(leased.channel)).unwrap_or_else(Instant::now);
         let slot = tokio::select! {
             slot = follows => slot.ok(),
             () = self.stop.cancelled() => None,
-            () = tokio::time::sleep_until(start_by) => None,
+            () = tokio::time::sleep(FOLLOWS_WITHIN) => None,
         };
         match slot {
             Some(slot) => self.work(leased, slot, read).await,

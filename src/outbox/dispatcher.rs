@@ -110,6 +110,7 @@ impl<N: Notifier> Dispatcher<N> {
             slots,
             attempts_max,
             followers: Arc::new(Semaphore::new(followers_max)),
+            followers_at: HashMap::new(),
             per_destination_max,
             give_up_after,
             times,
@@ -132,6 +133,8 @@ struct DispatchLoop<N> {
     attempts_max: usize,
     /// A permit for each delivery more that may wait for the end of an attempt before it.
     followers: Arc<Semaphore>,
+    /// Those that wait, by destination.
+    followers_at: HashMap<Destination, DestinationFollowers>,
     per_destination_max: u32,
     give_up_after: Duration,
     times: LeaseTimes,
@@ -246,13 +249,13 @@ impl<N: Notifier> DispatchLoop<N> {
 
     /// Spawns the attempts: those that follow others at their destination wait for them.
     fn spawn(&mut self, mut leased: Vec<LeasedDelivery>, slots: &mut FreeSlots) {
-        let mut places_of: HashMap<Destination, DestinationFollowers> = HashMap::new();
+        self.followers_at.retain(|_, followers| followers.are_in_use());
         // Those that follow first: an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
         let reads = LeasedRecipients::of_each(&self.worker.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
             let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
-            let places = places_of.entry(leased.destination.clone()).or_default();
+            let places = self.followers_at.entry(leased.destination.clone()).or_default();
             if leased.follows {
                 let waiting = Arc::clone(&self.followers).try_acquire_owned();
                 let follows = places.follow(waiting.expect("no more follow than were asked for"));

@@ -5,7 +5,7 @@
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
 -- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
 --
--- ARGV[6] most deliveries to take, 1..100           ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
+-- ARGV[6] most deliveries to take, 1..150           ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
 -- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
 -- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..1000
 -- ARGV[12 ..] per channel: channel, length of its lease in ms
@@ -92,9 +92,10 @@ local function give_up(d)
   end
 end
 
--- Behind each attempt at a healthy destination as many follow in its place, so that it is not empty while outcomes are
--- recorded.
-local FOLLOWING = 3
+-- Behind each attempt at a healthy destination so many follow in its place, so that it is not empty while outcomes are
+-- recorded. Those that follow count too. Many would keep a bound that grows from being used, so few follow then.
+local FOLLOWING = 8
+local function following_each(d) return is_healthy(d) and math.min(FOLLOWING, math.floor(d.bound / 2)) or 0 end
 
 -- Of each destination its share, as far as its bound allows. All are read before the first write: a hash that is
 -- elsewhere is no delivery that was lost.
@@ -111,8 +112,7 @@ local function take(names, slots_left)
       failed = give_up(d)
       if failed then return failed end
     end
-    local following = 0
-    if free > 0 and is_healthy(d) then following = math.min(FOLLOWING * free, share - free, followers) end
+    local following = free > 0 and math.min(following_each(d) * free, share - free, followers) or 0
     local ids, waiting = both_ends(d.due, now, free + following)
     d.standing = not is_healthy(d) and 'unhealthy' or waiting > 1 and 'busy' or 'healthy'
     for _, id in ipairs(ids) do

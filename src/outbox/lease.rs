@@ -13,8 +13,9 @@ use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("lease.lua")));
 
-/// The most deliveries one call takes: it holds the server about a millisecond.
-pub const LEASE_MAX: usize = 100;
+/// The most deliveries one call takes: it holds the server one to two milliseconds, and four where each has a
+/// destination of its own.
+pub const LEASE_MAX: usize = 150;
 
 /// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to
 /// Redis.

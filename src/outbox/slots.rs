@@ -1,10 +1,11 @@
 //! The slots of a process: how many attempts run at once, and how many of these at destinations that may not answer.
-//! And the places of a call of the lease at one destination: where an attempt has ended, another one follows in its
-//! place, with its slot.
+//! And the deliveries that follow at one destination: where an attempt has ended, another one takes its place, with its
+//! slot.
 //!
 //! A call leases more than may be attempted at once: so a destination that answers quickly is not left alone while
-//! outcomes are recorded. There are never more attempts than places, and nothing follows an attempt to which the
-//! destination did not answer. Read next: [`super::dispatcher`], which spawns both.
+//! outcomes are recorded. Each place belongs to a lease that is not settled, and the next call grants only as many as
+//! the bound allows beside those leases, so there are never more attempts than the bound. Nothing follows an attempt to
+//! which the destination did not answer. Read next: [`super::dispatcher`], which spawns both.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +41,8 @@ pub(super) struct HeldSlot {
 /// A slot, as the semaphores count it.
 #[derive(Debug)]
 pub(super) struct SlotPermits {
-    _slot: Option<OwnedSemaphorePermit>,
-    _unhealthy: Option<OwnedSemaphorePermit>,
+    slot: Option<OwnedSemaphorePermit>,
+    unhealthy: Option<OwnedSemaphorePermit>,
 }
 
 impl Slots {
@@ -87,7 +88,15 @@ impl FreeSlots {
     /// Takes one for an attempt at these places.
     pub(super) fn take(&mut self, is_healthy: bool, places: &DestinationFollowers) -> HeldSlot {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
-        HeldSlot::at(places.clone(), SlotPermits { _slot: self.all.pop(), _unhealthy: unhealthy })
+        HeldSlot::at(places.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
+    }
+}
+
+impl SlotPermits {
+    /// What follows is at a destination that has answered.
+    fn healthy(self) -> Self {
+        drop(self.unhealthy);
+        Self { slot: self.slot, unhealthy: None }
     }
 }
 
@@ -96,7 +105,7 @@ impl HeldSlot {
         Self { permits: Some(permits), places }
     }
 
-    /// The destination does not answer: no attempt follows this one.
+    /// The destination does not answer: none of those that wait is attempted.
     pub(super) fn close_places(&self) {
         self.places.close();
     }
@@ -115,7 +124,7 @@ impl Drop for HeldSlot {
     }
 }
 
-/// Deliveries of one call that wait for the attempts before them at one destination. Cheap to clone.
+/// Deliveries that wait for the attempts before them at one destination, whichever call leased them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DestinationFollowers {
     followers: Arc<Mutex<VecDeque<Follower>>>,
@@ -138,7 +147,7 @@ impl DestinationFollowers {
 
     /// An attempt has ended: its slot is for the one that follows, and free where none does.
     pub(super) fn pass_on(&self, permits: SlotPermits) {
-        let mut slot = HeldSlot::at(self.clone(), permits);
+        let mut slot = HeldSlot::at(self.clone(), permits.healthy());
         loop {
             let Some(next) = self.followers().pop_front() else { return slot.free() };
             match next.slot.send(slot) {
@@ -149,7 +158,12 @@ impl DestinationFollowers {
         }
     }
 
-    /// Nothing follows any more.
+    /// Whether an attempt runs there, at the end of which another may follow.
+    pub(super) fn are_in_use(&self) -> bool {
+        Arc::strong_count(&self.followers) > 1
+    }
+
+    /// None of those that wait follows any more.
     pub(super) fn close(&self) {
         self.followers().clear();
     }

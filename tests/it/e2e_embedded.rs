@@ -116,7 +116,7 @@ fn state_of(pid: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Huge pages are cleared each time that memory comes from the kernel: a seventh of the daemon's time.
+/// Huge pages are cleared each time that memory comes from the kernel: a seventh of the daemon's time while it sends.
 #[tokio::test]
 async fn the_daemon_takes_small_pages_of_memory() {
     let place = Place::new();

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quotabell::channels::ChannelSettings;
@@ -12,6 +13,7 @@ use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::HttpCatcher;
+use quotabell::outbox::lease::LEASE_MAX;
 use quotabell::outbox::{
     DestinationCounts, Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd, LeaseRequest,
     LeasedDelivery, Settlement, Slots, lease,
@@ -20,11 +22,13 @@ use quotabell::types::{DeliveryId, Destination, Outcome, OutcomeClass, Secret, U
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::eventually::WAIT_MAX;
 use crate::support::notifier::{NoConsentRequests, Sending};
 use crate::support::outbox::{
     GIVE_UP_AFTER, LONG, Outbox, alert, all_due, delivery, delivery_config, email, json, outcome, settle, subject,
     until, webhook,
 };
+use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, until_ended};
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use crate::support::webhook_receiver::secret;
 
@@ -306,12 +310,14 @@ async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
 #[tokio::test]
 async fn deliveries_that_follow_others_take_no_place() {
     let outbox = Outbox::start();
-    for n in 0..90 {
+    for n in 0..200 {
         outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[webhook("a")]).await;
     }
     outbox.trust("https://a.test").await;
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let () = outbox.run("HSET", &[state.as_str(), "bound", "3"]).await;
     let lease_all = async |token| -> (Vec<LeasedDelivery>, Vec<LeasedDelivery>) {
-        let request = LeaseRequest { followers_max: 100, ..all_due(token, LONG) };
+        let request = LeaseRequest { followers_max: LEASE_MAX, ..all_due(token, LONG) };
         let leased = lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased;
         leased.into_iter().partition(|leased| leased.follows)
     };
@@ -321,27 +327,63 @@ async fn deliveries_that_follow_others_take_no_place() {
             settle(&outbox.client, &outbox.keys, id, token, &settlement).await.expect("it settles");
         }
     };
+    let (followers, first) = lease_all("t0").await;
+    assert_eq!((first.len(), followers.len()), (3, 3), "few follow while the bound grows");
+    end(&first).await;
+    end(&followers[..2]).await;
+    outbox.trust("https://a.test").await;
     let (followers, first) = lease_all("t1").await;
-    assert_eq!((first.len(), followers.len()), (16, 48));
+    assert_eq!((first.len(), followers.len()), (15, 120), "one is in flight");
     assert!(first.iter().chain(&followers).all(|leased| leased.is_healthy && leased.more_follows));
     end(&first).await;
-    end(&followers[..32]).await;
+    end(&followers[..105]).await;
     assert_eq!(lease_all("t2").await, (vec![], vec![]), "sixteen are leased: each may be in flight");
-    end(&followers[32..37]).await;
+    end(&followers[105..110]).await;
     let (followers, first) = lease_all("t3").await;
-    assert_eq!((first.len(), followers.len()), (5, 15), "eleven may be in flight");
+    assert_eq!((first.len(), followers.len()), (5, 40), "eleven may be in flight");
 }
 
-/// Those that follow must not all be sent at once.
+/// Those that follow must not all be sent at once, and not be kept from others behind a receiver that hangs.
 #[tokio::test]
 async fn a_destination_has_no_more_attempts_at_once_than_its_bound() {
     let outbox = Outbox::start();
     let hanging = ScriptedServer::start([REQUEST, Step::Hang]).await;
     many_at_healthy(&outbox, hanging.port()).await;
     let _running = Running::start(&outbox, 512, "smtp://127.0.0.1:1");
-    until("all are leased", || async { in_flight(&outbox, hanging.port()).await == 64 }).await;
+    until("many are leased", || async { in_flight(&outbox, hanging.port()).await > 100 }).await;
     hanging.has_heard(16).await;
+    until("the others are given back", || async { in_flight(&outbox, hanging.port()).await == 16 }).await;
     assert_eq!(hanging.heard(), 16);
+}
+
+/// What follows takes the place of any attempt that has ended, whichever call leased it. Otherwise a receiver gets ever
+/// fewer at once: an attempt and those that follow it, one after the other, would hold the places of all.
+#[tokio::test]
+async fn places_at_a_busy_destination_stay_filled() {
+    let outbox = Outbox::start();
+    for n in 0..200 {
+        let subject = subject(&format!("s{n}"));
+        outbox.set_contacts(&subject, &json(&[webhook("a")])).await;
+        outbox.fan_out_new(&alert(&subject, 80), &[webhook("a")]).await;
+    }
+    outbox.trust("https://a.test").await;
+    let receiver = FakeNotifier::new(|_| FakeAttempt::Gate);
+    let loops = Loops::start(&outbox, &receiver, Setting { concurrency: 512, ..Setting::default() });
+    // What waited in vain is given back after a second: 180 of those would take longer than this.
+    let all = tokio::time::timeout(WAIT_MAX, async {
+        for ended in 0..180 {
+            until("sixteen run", || async {
+                receiver.seen().len() == 16 + ended && receiver.running.load(Ordering::SeqCst) == 16
+            })
+            .await;
+            receiver.let_end(1);
+        }
+    });
+    all.await.expect("no place is left empty for a second");
+    receiver.let_end(200);
+    until_ended(&outbox, 200).await;
+    assert_eq!(receiver.most_running.load(Ordering::SeqCst), 16);
+    loops.drain().await;
 }
 
 /// A destination that begins to fail must not get all that was leased to follow: that would be called time after time
@@ -363,11 +405,11 @@ async fn nothing_follows_an_attempt_that_failed() {
     assert_eq!((failing.heard(), attempts), (16, 16));
 }
 
-/// Sixty-four deliveries to a receiver that has answered often.
+/// More deliveries than are recorded in one call, to a receiver that has answered often.
 async fn many_at_healthy(outbox: &Outbox, port: u16) -> Vec<DeliveryId> {
     let contact = hook(&format!("http://127.0.0.1:{port}/hook"));
     let mut deliveries = Vec::new();
-    for n in 0..64 {
+    for n in 0..144 {
         let subject = subject(&format!("s{n}"));
         outbox.set_contacts(&subject, &json(std::slice::from_ref(&contact))).await;
         let alert = alert(&subject, 80);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quotabell::channels::Sample;
 use quotabell::contacts::Contact;
+use quotabell::outbox::lease::LEASE_MAX;
 use quotabell::outbox::{
     DeliveryConfig, FanOutAnswer, FanOutRequest, FanOutSource, LeaseAnswer, LeaseEnd, LeaseRequest, LeaseTimes,
     LeasedDelivery, OutboxError, Recipients, SettleAnswer, Settlement, Totals, lease, totals,
@@ -47,8 +48,8 @@ pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
 /// As many as one call takes, of whichever destinations.
 pub const fn all_due(token: &str, times: LeaseTimes) -> LeaseRequest<'_> {
     LeaseRequest {
-        deliveries_max: 100,
-        unhealthy_max: 100,
+        deliveries_max: LEASE_MAX,
+        unhealthy_max: LEASE_MAX,
         per_destination_max: PER_DESTINATION_MAX,
         followers_max: 0,
         token,

@@ -68,7 +68,12 @@ impl FakeNotifier {
     }
 
     pub fn open(&self) {
-        self.gate.add_permits(1000);
+        self.let_end(1000);
+    }
+
+    /// So many attempts of [`FakeAttempt::Gate`] go through.
+    pub fn let_end(&self, attempts: usize) {
+        self.gate.add_permits(attempts);
     }
 }
 
