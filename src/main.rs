@@ -57,7 +57,7 @@ fn report_usage(error: &clap::Error) -> ExitReport {
 }
 
 /// The allocator takes and gives back memory all the time. Where the kernel hands it out in pages of 2 MiB, which it
-/// has to clear, that is a seventh of the daemon's time.
+/// has to clear, that is a seventh of the daemon's time while it sends.
 fn use_small_pages() {
     // A kernel that does not know the call leaves things as they are.
     #[cfg(target_os = "linux")]

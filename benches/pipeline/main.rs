@@ -44,7 +44,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<()> {
     // As the daemon does; everything that is started here inherits it.
-    nix::sys::prctl::set_thp_disable(true)?;
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_thp_disable(true);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(at) = arguments.iter().position(|argument| argument == contenders::FLAG) {
         let order = arguments.get(at + 1).context("the order to the contender is missing")?;
