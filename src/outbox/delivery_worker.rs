@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
@@ -64,7 +64,8 @@ pub(super) struct DeliveryWorker<N> {
 
 impl<N: Notifier> DeliveryWorker<N> {
     /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free
-    /// for another attempt as soon as this one has ended, before its outcome is recorded.
+    /// for another attempt as soon as this one has ended, or none is made, before that is recorded: afterwards its place
+    /// may have been given to others.
     pub(super) async fn work(&self, leased: LeasedDelivery, slot: HeldSlot, read: Option<LeasedRecipients>) {
         match &leased.notification {
             Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, slot, read).await,
@@ -72,6 +73,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, slot).await,
             Ok(Notification::Digest(_)) => self.work_digest(&leased, slot).await,
             Err(why) => {
+                drop(slot);
                 let LeasedDelivery { id, subject, .. } = &leased;
                 tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
                 let unsendable = Settlement::Unsendable("the stored notification is unreadable".to_owned());
@@ -85,7 +87,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
-        follows: oneshot::Receiver<HeldSlot>,
+        (follows, waiting): (oneshot::Receiver<HeldSlot>, OwnedSemaphorePermit),
         read: Option<LeasedRecipients>,
     ) {
         let slot = tokio::select! {
@@ -93,6 +95,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             () = self.stop.cancelled() => None,
             () = tokio::time::sleep(FOLLOWS_WITHIN) => None,
         };
+        drop(waiting);
         match slot {
             Some(slot) => self.work(leased, slot, read).await,
             None => self.end(&leased, Settlement::Released(Duration::ZERO)).await,
@@ -110,19 +113,27 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         let (contacts, mutes) = match recipients {
             Ok(recipients) => recipients,
-            Err(error) => return self.give_back(leased, &error).await,
+            Err(error) => {
+                drop(slot);
+                return self.give_back(leased, &error).await;
+            }
         };
-        match choose_contact(leased, &contacts) {
+        let (choice, muted) = (choose_contact(leased, &contacts), mutes.of(&alert.metric));
+        if let (ContactChoice::Send(contact), None) = (&choice, &muted) {
+            return self.attempt(leased, contact, Some(&contacts), slot).await;
+        }
+        drop(slot);
+        match choice {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
             ContactChoice::FanOut
                 if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
             {
                 self.end(leased, Settlement::Expired).await;
             }
-            ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
-                Some(muted) => self.end(leased, Settlement::Muted(muted.to_string())).await,
-                None => self.attempt(leased, &contact, Some(&contacts), slot).await,
-            },
+            ContactChoice::Send(_) => {
+                let why = muted.map(|muted| muted.to_string()).unwrap_or_default();
+                self.end(leased, Settlement::Muted(why)).await;
+            }
             ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts).await,
             ContactChoice::Disabled(contact, state) => {
                 let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, leased.clock.now());
@@ -144,22 +155,28 @@ impl<N: Notifier> DeliveryWorker<N> {
     async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, slot: HeldSlot) {
         let contacts = match self.contacts.contacts_of(&self.client, subject).await {
             Ok(contacts) => contacts,
-            Err(error) => return self.give_back(leased, &error).await,
-        };
-        match choose_contact(leased, &contacts) {
-            ContactChoice::Send(contact) => self.attempt(leased, &contact, Some(&contacts), slot).await,
-            ContactChoice::Wait => self.end(leased, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
-            ContactChoice::FanOut | ContactChoice::Disabled(..) => {
-                self.end(leased, Settlement::Cancelled).await;
+            Err(error) => {
+                drop(slot);
+                return self.give_back(leased, &error).await;
             }
-        }
+        };
+        let settlement = match choose_contact(leased, &contacts) {
+            ContactChoice::Send(contact) => return self.attempt(leased, &contact, Some(&contacts), slot).await,
+            ContactChoice::Wait => Settlement::Released(UNREADABLE_CONTACT_WAIT),
+            ContactChoice::FanOut | ContactChoice::Disabled(..) => Settlement::Cancelled,
+        };
+        drop(slot);
+        self.end(leased, settlement).await;
     }
 
     async fn work_digest(&self, leased: &LeasedDelivery, slot: HeldSlot) {
         let contact = self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
         match contact.filter(|contact| contact.channel() == leased.channel) {
             Some(contact) => self.attempt(leased, contact, None, slot).await,
-            None => self.end(leased, Settlement::Cancelled).await,
+            None => {
+                drop(slot);
+                self.end(leased, Settlement::Cancelled).await;
+            }
         }
     }
 
@@ -169,8 +186,14 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(Some(contact)) if contact.channel() == leased.channel => {
                 self.attempt(leased, &contact, None, slot).await
             }
-            Ok(_) => self.end(leased, Settlement::Cancelled).await,
-            Err(error) => self.give_back(leased, &error).await,
+            Ok(_) => {
+                drop(slot);
+                self.end(leased, Settlement::Cancelled).await;
+            }
+            Err(error) => {
+                drop(slot);
+                self.give_back(leased, &error).await;
+            }
         }
     }
 
@@ -187,6 +210,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let start_by =
             leased.clock.start_by(self.notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
         let Some(start_by) = start_by else {
+            drop(slot);
             return self.end(leased, Settlement::Released(Duration::ZERO)).await;
         };
         let request = AttemptRequest {
@@ -201,10 +225,10 @@ impl<N: Notifier> DeliveryWorker<N> {
             start_by,
         };
         let attempted = tokio::time::timeout(leased.clock.remaining(), self.notifier.attempt(request)).await;
-        if !attempted.as_ref().is_ok_and(is_answered) {
-            slot.close_places();
+        match attempted.as_ref().is_ok_and(is_answered) {
+            true => drop(slot),
+            false => slot.close_places(),
         }
-        drop(slot);
         let Ok(settlement) = attempted else {
             let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
             let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));

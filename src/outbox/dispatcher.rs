@@ -258,8 +258,9 @@ impl<N: Notifier> DispatchLoop<N> {
             let places = self.followers_at.entry(leased.destination.clone()).or_default();
             if leased.follows {
                 let waiting = Arc::clone(&self.followers).try_acquire_owned();
-                let follows = places.follow(waiting.expect("no more follow than were asked for"));
-                self.attempts.spawn(id, async move { worker.work_after(leased, follows, read).await });
+                let waiting = waiting.expect("no more follow than were asked for");
+                let follows = places.follow();
+                self.attempts.spawn(id, async move { worker.work_after(leased, (follows, waiting), read).await });
             } else {
                 let slot = slots.take(leased.is_healthy, places);
                 self.attempts.spawn(id, async move { worker.work(leased, slot, read).await });

@@ -7,7 +7,7 @@
 --
 -- ARGV[6] most deliveries to take, 1..150           ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
 -- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
--- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..1000
+-- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..150
 -- ARGV[12 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for
@@ -16,8 +16,7 @@
 --                    of the notification, its JSON, subject, channel, contact id, attempts (this one included),
 --                    attempts before the last replay, first attempt ms, token, end of the lease ms, destination, and
 --                    what that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or
---                    'following': busy, and to be attempted when an attempt of those before it in this answer has ended
---                    there, in its place
+--                    'following': busy, and to be attempted in the place of an attempt that has ended there
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or
 --                    'ended'. It is out of the schedule, so that it blocks nothing; its alert may be lost, so the
 --                    caller says so loudly

@@ -128,8 +128,7 @@ pub struct LeasedDelivery {
     pub is_healthy: bool,
     /// Whether that one is healthy, and more was due there at the same time.
     pub more_follows: bool,
-    /// Whether it may be attempted only in the place of an attempt that has ended: one of those before it in the
-    /// answer, at the same destination.
+    /// Whether it may be attempted only in the place of an attempt that has ended at the same destination.
     pub follows: bool,
     /// How long the lease is still ours.
     pub(super) clock: LeaseClock,

@@ -105,9 +105,10 @@ impl HeldSlot {
         Self { permits: Some(permits), places }
     }
 
-    /// The destination does not answer: none of those that wait is attempted.
-    pub(super) fn close_places(&self) {
+    /// The destination does not answer: none of those that wait is attempted, here or in this place.
+    pub(super) fn close_places(self) {
         self.places.close();
+        self.free();
     }
 
     /// Gives the slot back to all.
@@ -133,15 +134,13 @@ pub(super) struct DestinationFollowers {
 #[derive(Debug)]
 struct Follower {
     slot: oneshot::Sender<HeldSlot>,
-    /// Counts it among those that wait in this process.
-    _waiting: OwnedSemaphorePermit,
 }
 
 impl DestinationFollowers {
     /// Waits for the slot of an attempt that has ended. An error: nothing is to follow.
-    pub(super) fn follow(&self, waiting: OwnedSemaphorePermit) -> oneshot::Receiver<HeldSlot> {
+    pub(super) fn follow(&self) -> oneshot::Receiver<HeldSlot> {
         let (slot, follows) = oneshot::channel();
-        self.followers().push_back(Follower { slot, _waiting: waiting });
+        self.followers().push_back(Follower { slot });
         follows
     }
 
