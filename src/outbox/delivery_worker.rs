@@ -30,9 +30,7 @@ use super::wake::wake_reachable;
 use super::{UNREADABLE_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
-use crate::types::{
-    Alert, Channel, DeliveryState, Keys, LogLimiter, Notification, Subject, VerificationRequest, meters,
-};
+use crate::types::{Alert, Channel, DeliveryState, DisabledState, Keys, LogLimiter, Notification, Subject, meters};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -62,22 +60,38 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) stop: CancellationToken,
 }
 
+/// What is to be done with a leased delivery.
+enum Decision<'a> {
+    /// Attempt it to this contact. The contacts of the subject, where the outcome may disable this one.
+    Attempt(Contact, Option<ResolvedContacts>),
+    /// No attempt: this is recorded.
+    End(Settlement),
+    /// No attempt: the alert is fanned out to those that are there now.
+    FanOut(&'a Alert, ResolvedContacts),
+    /// No attempt: the contact is disabled. The others are told, and the alert is fanned out to them.
+    Disabled(&'a Alert, Contact, DisabledState),
+}
+
 impl<N: Notifier> DeliveryWorker<N> {
     /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free
-    /// for another attempt as soon as this one has ended, or none is made, before that is recorded: afterwards its place
-    /// may have been given to others.
+    /// for another attempt as soon as this one has ended, or none is made, before that is recorded: afterwards its
+    /// place may have been given to others.
     pub(super) async fn work(&self, leased: LeasedDelivery, slot: HeldSlot, read: Option<LeasedRecipients>) {
-        match &leased.notification {
-            Ok(Notification::Alert(alert)) => self.work_alert(&leased, alert, slot, read).await,
-            Ok(Notification::Verification(request)) => self.work_verification(&leased, request, slot).await,
-            Ok(Notification::ContactDisabled(notice)) => self.work_notice(&leased, &notice.subject, slot).await,
-            Ok(Notification::Digest(_)) => self.work_digest(&leased, slot).await,
-            Err(why) => {
+        match self.decide(&leased, read).await {
+            Decision::Attempt(contact, contacts) => self.attempt(&leased, &contact, contacts.as_ref(), slot).await,
+            Decision::End(settlement) => {
                 drop(slot);
-                let LeasedDelivery { id, subject, .. } = &leased;
-                tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
-                let unsendable = Settlement::Unsendable("the stored notification is unreadable".to_owned());
-                self.retry_until_recorded(&leased, || self.settle(&leased, &unsendable)).await;
+                self.end(&leased, settlement).await;
+            }
+            Decision::FanOut(alert, contacts) => {
+                drop(slot);
+                self.fan_out_again(&leased, alert, &contacts).await;
+            }
+            Decision::Disabled(alert, contact, state) => {
+                drop(slot);
+                let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, leased.clock.now());
+                let Some(contacts) = self.retry_until_recorded(&leased, tell).await else { return };
+                self.fan_out_again(&leased, alert, &contacts).await;
             }
         }
     }
@@ -102,7 +116,39 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    async fn work_alert(&self, leased: &LeasedDelivery, alert: &Alert, slot: HeldSlot, read: Option<LeasedRecipients>) {
+    /// What is to be done, by the contacts as they are now.
+    async fn decide<'a>(&self, leased: &'a LeasedDelivery, read: Option<LeasedRecipients>) -> Decision<'a> {
+        match &leased.notification {
+            Ok(Notification::Alert(alert)) => self.decide_alert(leased, alert, read).await,
+            Ok(Notification::Verification(request)) => match self.consents.contact(request).await {
+                // The lease is as long as the channel needs that the request was made for.
+                Ok(Some(contact)) if contact.channel() == leased.channel => Decision::Attempt(contact, None),
+                Ok(_) => Decision::End(Settlement::Cancelled),
+                Err(error) => give_back(leased, &error),
+            },
+            Ok(Notification::ContactDisabled(notice)) => self.decide_notice(leased, &notice.subject).await,
+            Ok(Notification::Digest(_)) => {
+                let contact =
+                    self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
+                match contact.filter(|contact| contact.channel() == leased.channel) {
+                    Some(contact) => Decision::Attempt(contact.clone(), None),
+                    None => Decision::End(Settlement::Cancelled),
+                }
+            }
+            Err(why) => {
+                let LeasedDelivery { id, subject, .. } = leased;
+                tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
+                Decision::End(Settlement::Unsendable("the stored notification is unreadable".to_owned()))
+            }
+        }
+    }
+
+    async fn decide_alert<'a>(
+        &self,
+        leased: &LeasedDelivery,
+        alert: &'a Alert,
+        read: Option<LeasedRecipients>,
+    ) -> Decision<'a> {
         let stored = match read {
             Some(read) => read.get(&self.client).await,
             None => None,
@@ -113,87 +159,35 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         let (contacts, mutes) = match recipients {
             Ok(recipients) => recipients,
-            Err(error) => {
-                drop(slot);
-                return self.give_back(leased, &error).await;
-            }
+            Err(error) => return give_back(leased, &error),
         };
-        let (choice, muted) = (choose_contact(leased, &contacts), mutes.of(&alert.metric));
-        if let (ContactChoice::Send(contact), None) = (&choice, &muted) {
-            return self.attempt(leased, contact, Some(&contacts), slot).await;
-        }
-        drop(slot);
-        match choice {
+        match choose_contact(leased, &contacts) {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
             ContactChoice::FanOut
                 if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
             {
-                self.end(leased, Settlement::Expired).await;
+                Decision::End(Settlement::Expired)
             }
-            ContactChoice::Send(_) => {
-                let why = muted.map(|muted| muted.to_string()).unwrap_or_default();
-                self.end(leased, Settlement::Muted(why)).await;
-            }
-            ContactChoice::FanOut => self.fan_out_again(leased, alert, &contacts).await,
-            ContactChoice::Disabled(contact, state) => {
-                let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, leased.clock.now());
-                let Some(contacts) = self.retry_until_recorded(leased, tell).await else { return };
-                self.fan_out_again(leased, alert, &contacts).await;
-            }
-            ContactChoice::Wait => self.end(leased, Settlement::Released(UNREADABLE_CONTACT_WAIT)).await,
+            ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
+                Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
+                None => Decision::Attempt(contact, Some(contacts)),
+            },
+            ContactChoice::FanOut => Decision::FanOut(alert, contacts),
+            ContactChoice::Disabled(contact, state) => Decision::Disabled(alert, contact, state),
+            ContactChoice::Wait => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
         }
-    }
-
-    /// No attempt, because Redis does not say where to.
-    async fn give_back(&self, leased: &LeasedDelivery, error: &(impl Error + 'static)) {
-        let LeasedDelivery { id, subject, .. } = leased;
-        tracing::warn!(subject, delivery = %id, error = chain(error), "no attempt: contacts can't be read");
-        self.end(leased, Settlement::Released(BackoffPolicy::RECONNECT.max_interval)).await;
     }
 
     /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
-    async fn work_notice(&self, leased: &LeasedDelivery, subject: &Subject, slot: HeldSlot) {
+    async fn decide_notice<'a>(&self, leased: &LeasedDelivery, subject: &Subject) -> Decision<'a> {
         let contacts = match self.contacts.contacts_of(&self.client, subject).await {
             Ok(contacts) => contacts,
-            Err(error) => {
-                drop(slot);
-                return self.give_back(leased, &error).await;
-            }
+            Err(error) => return give_back(leased, &error),
         };
-        let settlement = match choose_contact(leased, &contacts) {
-            ContactChoice::Send(contact) => return self.attempt(leased, &contact, Some(&contacts), slot).await,
-            ContactChoice::Wait => Settlement::Released(UNREADABLE_CONTACT_WAIT),
-            ContactChoice::FanOut | ContactChoice::Disabled(..) => Settlement::Cancelled,
-        };
-        drop(slot);
-        self.end(leased, settlement).await;
-    }
-
-    async fn work_digest(&self, leased: &LeasedDelivery, slot: HeldSlot) {
-        let contact = self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
-        match contact.filter(|contact| contact.channel() == leased.channel) {
-            Some(contact) => self.attempt(leased, contact, None, slot).await,
-            None => {
-                drop(slot);
-                self.end(leased, Settlement::Cancelled).await;
-            }
-        }
-    }
-
-    async fn work_verification(&self, leased: &LeasedDelivery, request: &VerificationRequest, slot: HeldSlot) {
-        match self.consents.contact(request).await {
-            // The lease is as long as the channel needs that the request was made for.
-            Ok(Some(contact)) if contact.channel() == leased.channel => {
-                self.attempt(leased, &contact, None, slot).await
-            }
-            Ok(_) => {
-                drop(slot);
-                self.end(leased, Settlement::Cancelled).await;
-            }
-            Err(error) => {
-                drop(slot);
-                self.give_back(leased, &error).await;
-            }
+        match choose_contact(leased, &contacts) {
+            ContactChoice::Send(contact) => Decision::Attempt(contact, Some(contacts)),
+            ContactChoice::Wait => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
+            ContactChoice::FanOut | ContactChoice::Disabled(..) => Decision::End(Settlement::Cancelled),
         }
     }
 
@@ -360,6 +354,13 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
         }
     }
+}
+
+/// No attempt, because Redis does not say where to.
+fn give_back<'a>(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Decision<'a> {
+    let LeasedDelivery { id, subject, .. } = leased;
+    tracing::warn!(subject, delivery = %id, error = chain(error), "no attempt: contacts can't be read");
+    Decision::End(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
 }
 
 /// Whether others may follow at once: no attempt was made, or the destination has answered it.
