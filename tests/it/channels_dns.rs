@@ -105,23 +105,25 @@ async fn a_name_that_hangs_runs_into_the_deadline() {
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "deadline of 300ms passed"));
 }
 
-/// A deployment that has to wait for a name nobody answers for is killed in the middle of something else.
+/// A deployment that has to wait for names nobody answers for is killed in the middle of something else.
 #[tokio::test]
-async fn a_drain_and_a_second_signal_end_while_a_name_hangs() {
+async fn a_drain_and_a_second_signal_end_while_names_hang() {
     for (drain, code, said) in [("300ms", 0, "the drain's deadline passed"), ("10m", 1, "ended by a second signal")] {
         let mut names = NameServer::start(of_a_name).await;
         let outbox = Outbox::on(RedisServer::start());
-        let contact = serde_json::json!([
-            {"id": "c", "channel": "webhook", "url": "http://hangs.test/", "secret": secret(1)}
-        ]);
-        outbox.set_contacts(&support::outbox::subject("alice"), &contact.to_string()).await;
         let setup = DaemonSetup::on(&outbox.server.url())
             .env("QUOTABELL__DNS__SERVERS", &names.setting())
             .env("QUOTABELL__WEBHOOK__TIMEOUT", "10m")
             .env("QUOTABELL__SHUTDOWN__DRAIN", drain);
         let mut daemon = setup.start().await;
-        let _: String = outbox.run("XADD", &["usage", "*", "subject", "alice", "units", "4000"]).await;
-        names.was_asked_for(1).await;
+        for number in 0..HANGING {
+            let name = format!("alice-{number}");
+            let url = format!("http://hangs-{number}.test/");
+            let contact = serde_json::json!([{"id": "c", "channel": "webhook", "url": url, "secret": secret(1)}]);
+            outbox.set_contacts(&support::outbox::subject(&name), &contact.to_string()).await;
+            let _: String = outbox.run("XADD", &["usage", "*", "subject", &name, "units", "4000"]).await;
+        }
+        names.was_asked_for(HANGING).await;
         daemon.signal(Signal::SIGTERM);
         daemon.says("draining").await;
         let ended = if code == 0 { daemon.ended().await } else { daemon.ended_by(Signal::SIGTERM).await };

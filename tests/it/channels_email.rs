@@ -313,6 +313,23 @@ async fn smtps_is_encrypted_from_the_start() {
     assert!(outcome.hint.is_some_and(|hint| hint.contains("email.ca_file")), "{outcome:?}");
 }
 
+/// Whoever else has a certificate of a trusted authority is not our mail server.
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused() {
+    let certificates = Certificates::for_names(&["elsewhere.test"]);
+    for (scheme, tail, setup) in [
+        ("smtps", "", SmtpSetup { tls: Some(certificates.acceptor()), ..SmtpSetup::default() }),
+        ("smtp", "?tls=required", SmtpSetup { start_tls: Some(certificates.acceptor()), ..SmtpSetup::default() }),
+    ] {
+        let server = SmtpCatcher::start(setup).await.expect("a server");
+        let url = format!("{scheme}://localhost:{}{tail}", server.address().port());
+        let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
+        let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
+        let said = (outcome.class, error(&outcome));
+        assert_eq!(said, (OutcomeClass::Transient, "TLS: certificate is for another name"), "{scheme}");
+    }
+}
+
 /// An expired mail password must not kill every alert: every failure of AUTH is retried.
 #[tokio::test]
 async fn wrong_credentials_are_transient() {

@@ -118,6 +118,31 @@ async fn endless_challenges_of_a_login_end() {
     server.has_served(1).await;
 }
 
+/// A reset says nothing of the mail, wherever it comes. Only after the final dot may the mail have been taken.
+#[tokio::test]
+async fn a_reset_is_transient_in_each_phase() {
+    let yes = Step::Say("250 ok\r\n");
+    let conversation = [
+        ("the greeting", vec![]),
+        ("EHLO", vec![GREETING, EHLO]),
+        ("MAIL", vec![yes.clone(), Step::Hear("\r\n")]),
+        ("RCPT", vec![yes.clone(), Step::Hear("\r\n")]),
+        ("DATA", vec![yes, Step::Hear("\r\n")]),
+        ("the final dot", vec![Step::Say("354 go\r\n"), Step::Hear("\r\n.\r\n")]),
+    ];
+    let mut steps = Vec::new();
+    for (phase, more) in conversation {
+        steps.extend(more);
+        let server = ScriptedServer::start([steps.clone(), vec![Step::Reset]].concat()).await;
+        let outcome = send(&server).await;
+        let text = match phase {
+            "the final dot" => "connection reset after the final dot: the mail may have been taken",
+            _ => "connection reset",
+        };
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, text), "{phase}");
+    }
+}
+
 /// What is no SMTP must be said to be none, and not be waited for until the deadline.
 #[tokio::test]
 async fn gibberish_is_named() {

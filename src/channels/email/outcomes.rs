@@ -29,7 +29,9 @@ text_enum! {
         Rcpt = "RCPT",
         /// DATA.
         Data = "DATA",
-        /// The content and the dot that ends it.
+        /// The content, up to the dot that ends it.
+        Content = "the content",
+        /// That dot, and the answer to it.
         FinalDot = "the final dot",
     }
 }
@@ -142,12 +144,15 @@ fn refused(step: Step, answer: &Response) -> Refusal {
 /// What to call a failure that is no answer. Holds nothing that the server wrote.
 fn failed_text(step: Step, error: &SmtpError) -> String {
     match (step, error) {
-        (Step::FinalDot, SmtpError::Network(_)) => {
-            let found = connection_error::find(error, "connection lost");
-            format!("{found} after the final dot: the mail may have been taken")
+        (_, SmtpError::Network(_)) => {
+            let fallback = if step == Step::StartTls { "STARTTLS failed" } else { "connection lost" };
+            let found = connection_error::find(error, fallback);
+            match step {
+                Step::Content => format!("{found} before the final dot"),
+                Step::FinalDot => format!("{found} after the final dot: the mail may have been taken"),
+                _ => found.to_owned(),
+            }
         }
-        (Step::StartTls, SmtpError::Network(_)) => connection_error::find(error, "STARTTLS failed").to_owned(),
-        (_, SmtpError::Network(_)) => connection_error::find(error, "connection lost").to_owned(),
         (Step::StartTls, SmtpError::Unasked) => {
             "STARTTLS: the mail server sent plain text before the TLS handshake".to_owned()
         }

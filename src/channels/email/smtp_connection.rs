@@ -119,12 +119,16 @@ impl SmtpConnection {
         expected(self.exchange(command).await?, yes)
     }
 
-    /// Sends the content after DATA, and its end.
-    pub(super) async fn content(&mut self, bytes: &[u8]) -> Result<Response, SmtpError> {
+    /// Sends the content after DATA, and its end. After an error the server does not have all of it.
+    pub(super) async fn send_content(&mut self, bytes: &[u8]) -> Result<(), SmtpError> {
         self.expect_silence()?;
         // In one piece: a final dot that is written by itself waits 40 ms for the acknowledgement of what was before
         // it.
-        self.write(&with_final_dot(bytes)).await?;
+        self.write(&with_final_dot(bytes)).await
+    }
+
+    /// Reads what the server says to the content. After an error it may have taken the mail.
+    pub(super) async fn content_taken(&mut self) -> Result<Response, SmtpError> {
         expected(self.answer().await?, Severity::PositiveCompletion)
     }
 
