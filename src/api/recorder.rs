@@ -5,7 +5,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::types::meters::{
     CHECKS, CONFIGURED_REFUSED, CONTACTS_DISABLED, COUNTED, DRIFT, DUPLICATES, GAP, IDS_FORGOTTEN, REFUSED, RELOADS,
-    RETURNED, TEMPLATE_FAILURES, THROTTLED, UNREADABLE, VERIFICATIONS,
+    RETURNED, TEMPLATE_FAILURES, THROTTLED, UNREADABLE, VERIFICATIONS, WAITED_FOR_COUNTING,
 };
 use crate::types::{Channel, DisableReason, RefusalReason, meters};
 use crate::verification::VerificationEvent;
@@ -41,7 +41,7 @@ fn describe() {
         }
     }
     // A rate over a counter that appears with its first event misses that event: start from zero.
-    let without_label = [COUNTED, DUPLICATES, GAP, RETURNED, IDS_FORGOTTEN, DRIFT, UNREADABLE];
+    let without_label = [COUNTED, DUPLICATES, GAP, RETURNED, IDS_FORGOTTEN, DRIFT, UNREADABLE, WAITED_FOR_COUNTING];
     without_label.into_iter().for_each(|name| counter!(name).absolute(0));
     let channels = Channel::SENDING.map(Channel::as_str);
     let reasons = DisableReason::ALL.map(DisableReason::as_str);

@@ -436,7 +436,7 @@ mod tests {
         let plan = PlanConfig { limits, thresholds: percents.to_vec(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
         let mut held = HeldState::new(10, 10, &plans);
-        let bounds = BatchBounds { entries: 100, cost: 100 };
+        let bounds = BatchBounds { entries: 100, cost: 200 };
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
         builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
         let slot = held.cache.add("alice".parse().expect("legal"));
@@ -451,9 +451,12 @@ mod tests {
             }
             assert_eq!(builder.add(held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
         };
-        add(&mut builder, &mut held, 1, "100");
+        add(&mut builder, &mut held, 1, "80");
         let (new, known, hash) = (3, 1, 8);
+        let alert = builder.cost() - new - hash;
+        add(&mut builder, &mut held, 1, "20");
         let two_alerts = builder.cost() - new - hash;
+        assert_eq!(two_alerts, 2 * alert, "a threshold costs as soon as it is reached");
         builder.take_records(&held, vec![RaisedRecords::new()]);
         assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
         let raised = builder.finish(&mut held).alerts;

@@ -45,6 +45,8 @@ pub(super) struct BatchChanges {
 #[derive(Debug, Clone, Copy)]
 struct ChangedRow {
     row: u32,
+    /// How many alerts the cost counts.
+    alerts: u32,
     before: u64,
     /// The highest that was at or above the next threshold; 0 where none was.
     highest: u64,
@@ -144,12 +146,13 @@ impl BatchChanges {
             let changed = &mut self.rows[index as usize];
             let is_first = changed.highest == 0;
             changed.highest = changed.highest.max(total);
-            let is_crossed = |threshold: &&Threshold| total - units.get() < threshold.units && threshold.units <= total;
-            let crossed = thresholds.iter().filter(is_crossed);
+            let reached = || thresholds.iter().filter(|threshold| threshold.units <= total);
+            let crossed = reached().filter(|threshold| total - units.get() < threshold.units);
             let before = self.crossings.len();
             self.crossings.extend(crossed.map(|threshold| Crossing { index, units: threshold.units }));
-            // Until it is known what was raised before, each threshold may be.
-            let alerts = if is_first { thresholds.len() } else { self.crossings.len() - before };
+            // Until it is known what was raised before, all that are reached may be.
+            let alerts = if is_first { reached().count() } else { self.crossings.len() - before };
+            changed.alerts += u32::try_from(alerts).expect("a limit has few thresholds");
             self.cost += ALERT_COST * alerts;
             if is_first {
                 self.reached.push(index);
@@ -179,7 +182,7 @@ impl BatchChanges {
             row.batch = self.number;
             row.changed_index = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
             self.cost += if row.total == 0 { NEW_ROW_COST } else { 1 };
-            self.rows.push(ChangedRow { row: at, before: row.total, highest: 0 });
+            self.rows.push(ChangedRow { row: at, alerts: 0, before: row.total, highest: 0 });
             if self.hashes.insert(totals.key_of(at).counter) {
                 self.cost += HASH_COST;
             }
@@ -205,7 +208,8 @@ impl BatchChanges {
             let key = held.totals.key_of(self.rows[*index as usize].row);
             let thresholds = held.thresholds(key);
             let raised = self.raised(held, *index, &thresholds, &records, now).count();
-            self.cost = self.cost.saturating_sub(ALERT_COST * (thresholds.len() - raised));
+            let counted = self.rows[*index as usize].alerts as usize;
+            self.cost = self.cost.saturating_sub(ALERT_COST * counted.saturating_sub(raised));
             self.records.push(records);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::{DeliveryConfig, JumpPolicy};
 use super::consent::ConsentRequests;
+use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::fan_out_queue::FanOutQueue;
@@ -90,8 +91,8 @@ impl<N: Notifier> Dispatcher<N> {
         let disable_after = config.disable_after;
         let (settle_queue, settler) = settle_queue(Arc::clone(&client), keys.clone(), config);
         let worker = Arc::new(DeliveryWorker {
-            client,
-            keys,
+            client: Arc::clone(&client),
+            keys: keys.clone(),
             contacts,
             notifier,
             consents,
@@ -118,6 +119,7 @@ impl<N: Notifier> Dispatcher<N> {
             calls: 0,
             attempts: RunningAttempts::default(),
             is_paused: false,
+            counting: CountingBacklog::new(client, keys),
         };
         dispatch.run(&stop, &notify).await
     }
@@ -144,6 +146,7 @@ struct DispatchLoop<N> {
     attempts: RunningAttempts,
     /// Whether the last call found sending paused.
     is_paused: bool,
+    counting: CountingBacklog,
 }
 
 /// When there may be something to lease.
@@ -232,15 +235,21 @@ impl<N: Notifier> DispatchLoop<N> {
             times: self.times,
             give_up_after: self.give_up_after,
         };
+        let began = Instant::now();
         let leasing = lease(&self.worker.client, &self.worker.keys, request);
         let ((), lease) = tokio::join!(self.settler.record(), leasing);
         let lease = lease?;
+        let used = began.elapsed();
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
         let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| next.since(lease.now)).min(IDLE);
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
+        let is_idle = lease.leased.is_empty();
         self.spawn(lease.leased, &mut slots);
+        if !is_idle {
+            self.counting.wait_for_counting(used, stop).await;
+        }
         Ok(match slots.unhealthy() {
             0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
             _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
 use super::config::JumpPolicy;
+use super::counting_backlog::CountingBacklog;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
 use super::recipients::Recipients;
@@ -42,6 +43,7 @@ pub struct FanOutLoop {
     /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
     unsure: HashSet<Subject>,
     no_contact_log: LogLimiter,
+    counting: CountingBacklog,
 }
 
 /// What the loop needs.
@@ -70,7 +72,9 @@ struct OutboxEntry {
 impl FanOutLoop {
     /// A loop that does nothing until it runs.
     pub fn new(parts: FanOutParts) -> Self {
-        Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log: LogLimiter::new(LOG_INTERVAL) }
+        let counting = CountingBacklog::new(Arc::clone(&parts.client), parts.keys.clone());
+        let no_contact_log = LogLimiter::new(LOG_INTERVAL);
+        Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log, counting }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
@@ -114,6 +118,7 @@ impl FanOutLoop {
         self.look_again().await?;
         let mut from = "-".to_owned();
         loop {
+            let began = Instant::now();
             let oldest = self.entries("XRANGE", &from, "+").await?;
             let Some(last) = oldest.last() else { return Ok(()) };
             from = format!("({}", last.id);
@@ -123,6 +128,7 @@ impl FanOutLoop {
                 let newest = self.entries("XREVRANGE", "+", &from).await?;
                 self.fan_out(newest).await?;
             }
+            self.counting.wait_for_counting(began.elapsed(), stop).await;
             if stop.is_cancelled() {
                 return Ok(());
             }

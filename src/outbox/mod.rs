@@ -23,6 +23,7 @@ pub mod config;
 pub mod consent;
 mod contact_choice;
 mod contact_health;
+mod counting_backlog;
 mod delivery_worker;
 mod destination_health;
 pub mod digest;

@@ -68,6 +68,7 @@ meters! {
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
     TEMPLATE_FAILURES = Counter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
     THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap was exhausted, by channel";
+    WAITED_FOR_COUNTING = Counter "quotabell_deliveries_waited_for_counting_total" "Times that fan-out or sending waited because the counting was behind";
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
     CONTACTS_DISABLED = Counter "quotabell_contacts_disabled_total" "Contacts of subjects disabled, by reason (gone, asked, no_mailbox, failing)";
     CONFIGURED_REFUSED = Counter "quotabell_configured_contacts_refused_total" "Attempts after which a contact of the configuration would be disabled if it were a subject's, by reason";

@@ -81,6 +81,7 @@ mod ledger_rights;
 mod ledger_tidy;
 mod outbox_actions;
 mod outbox_contacts;
+mod outbox_counting_backlog;
 mod outbox_destinations;
 mod outbox_digest;
 mod outbox_disabling;
