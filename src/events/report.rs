@@ -10,7 +10,7 @@ use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitAnswer};
 use crate::subjects::FieldError;
-use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, StreamId, Subject, keys, meters};
+use crate::types::{Alert, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, StreamId, Subject, keys, meters};
 use crate::wire::{ErrorKind, ReadError};
 
 use super::session_error::SessionError;
@@ -30,6 +30,7 @@ pub struct WorkerReport {
     /// That the server does not bound what it sends has been said.
     said_unbounded: bool,
     forgot_log: LogLimiter,
+    raised_log: LogLimiter,
 }
 
 impl WorkerReport {
@@ -45,6 +46,7 @@ impl WorkerReport {
             refused_notes: Vec::new(),
             said_unbounded: false,
             forgot_log: LogLimiter::new(LOG_INTERVAL),
+            raised_log: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES),
         }
     }
 
@@ -59,6 +61,7 @@ impl WorkerReport {
 
     /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
     pub fn serving(&mut self) {
+        log_more_raised(self.raised_log.overdue(&(), Instant::now()).unwrap_or(0));
         if self.failing.take().is_some() {
             self.gauge(meters::STOPPED).set(0.0);
             tracing::info!(partition = %self.partition, "counting goes on");
@@ -175,10 +178,9 @@ impl WorkerReport {
             }
             raised += 1;
             counter!(meters::RAISED, "threshold" => alert.threshold_percent.to_string()).increment(1);
-            tracing::info!(
-                alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
-                threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
-            );
+            if let Some(unsaid) = self.raised_log.admit((), Instant::now()) {
+                log_raised(alert, unsaid);
+            }
         }
         if raised > 0 {
             self.raised.notify_one();
@@ -291,6 +293,21 @@ impl WorkerReport {
             AuditFinding::Stale(stored) => Self::outrun(at, stored),
             AuditFinding::Even | AuditFinding::Unread => {}
         }
+    }
+}
+
+/// One line for each alert, and one for those before it that had none.
+fn log_raised(alert: &Alert, unsaid: u64) {
+    log_more_raised(unsaid);
+    tracing::info!(
+        alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
+        threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
+    );
+}
+
+fn log_more_raised(alerts: u64) {
+    if alerts > 0 {
+        tracing::info!(alerts, "more alerts were raised than have a line each");
     }
 }
 

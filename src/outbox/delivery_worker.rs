@@ -10,12 +10,14 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
+use super::UNREADABLE_CONTACT_WAIT;
 use super::config::JumpPolicy;
 use super::consent::ConsentRequests;
 use super::contact_choice::{ContactChoice, choose_contact, is_over};
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
+use super::fan_out_log::FanOutLog;
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::leased_recipients::LeasedRecipients;
@@ -24,13 +26,12 @@ use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
 use super::settle::{LeaseEnd, SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
-use super::settlement_log::{count_ended, log_settlement};
+use super::settlement_log::{SettlementLog, count_ended};
 use super::slots::HeldSlot;
 use super::wake::wake_reachable;
-use super::{UNREADABLE_CONTACT_WAIT, fan_out_loop};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
-use crate::types::{Alert, Channel, DeliveryState, DisabledState, Keys, LogLimiter, Notification, Subject, meters};
+use crate::types::{Alert, Channel, DeliveryState, DisabledState, Keys, Notification, Subject, meters};
 use crate::wire::RedisClient;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -54,7 +55,8 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) fan_out_queue: FanOutQueue,
-    pub(super) no_contact_log: LogLimiter,
+    pub(super) fan_out_log: FanOutLog,
+    pub(super) settlement_log: SettlementLog,
     pub(super) jump: JumpPolicy,
     pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
@@ -265,7 +267,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             tracing::info!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "delivery cancelled: the contacts changed");
         }
-        fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
+        self.fan_out_log.done(alert, result);
         // Also where none was made, a place at a destination is free.
         self.new_deliveries.notify_one();
     }
@@ -297,7 +299,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             None => return,
         };
         let Some(notification) = notification else { return };
-        log_settlement(leased, notification, &settlement, now);
+        self.settlement_log.settled(leased, notification, &settlement, now);
         if let Notification::Verification(request) = notification {
             self.consents.settled(request, &settlement);
         }

@@ -7,6 +7,7 @@
 
 use metrics::counter;
 
+use super::ENDED_DELIVERY_TTL;
 use super::contact_health::{ContactHealth, failing_since};
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue};
@@ -16,7 +17,6 @@ use super::lease::LeasedDelivery;
 use super::notifier::Notifier;
 use super::recipients::Recipients;
 use super::settle::Settlement;
-use super::{ENDED_DELIVERY_TTL, fan_out_loop};
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::contacts::{Contact, masked_contact};
@@ -67,7 +67,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             let call = || fan_out(&self.client, &self.keys, &requests);
             let Some(answers) = self.retry_until_recorded(leased, call).await else { return settlement };
             if let [FanOutAnswer::Done(result)] = answers.as_slice() {
-                fan_out_loop::log_fan_out(alert, result, &self.no_contact_log);
+                self.fan_out_log.done(alert, result);
             }
             self.new_deliveries.notify_one();
         }

@@ -13,6 +13,7 @@ use super::consent::ConsentRequests;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
+use super::fan_out_log::FanOutLog;
 use super::fan_out_queue::FanOutQueue;
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 use super::leased_recipients::LeasedRecipients;
@@ -20,11 +21,11 @@ use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
-use super::settlement_log::count_ended;
+use super::settlement_log::{SettlementLog, count_ended};
 use super::slots::{DestinationFollowers, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, DeliveryState, Destination, Keys, LOG_INTERVAL, LogLimiter, UnixMs, nonce};
+use crate::types::{DeliveryId, DeliveryState, Destination, Keys, UnixMs, nonce};
 use crate::wire::RedisClient;
 use crate::wire::client::RESPONSE_TIMEOUT;
 
@@ -100,7 +101,8 @@ impl<N: Notifier> Dispatcher<N> {
             pending_outcomes,
             settle_queue,
             fan_out_queue: FanOutQueue::default(),
-            no_contact_log: LogLimiter::new(LOG_INTERVAL),
+            fan_out_log: FanOutLog::default(),
+            settlement_log: SettlementLog::default(),
             jump,
             disable_after,
             stop: stop.clone(),
@@ -243,6 +245,8 @@ impl<N: Notifier> DispatchLoop<N> {
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
+        self.worker.fan_out_log.say_rest();
+        self.worker.settlement_log.say_rest();
         let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| next.since(lease.now)).min(IDLE);
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
         let is_idle = lease.leased.is_empty();

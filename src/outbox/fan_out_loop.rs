@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics::counter;
 use redis::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -13,12 +12,13 @@ use super::IDLE;
 use super::config::JumpPolicy;
 use super::counting_backlog::CountingBacklog;
 use super::error::{Operation, OutboxError};
-use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
+use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out_log::FanOutLog;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
 use crate::contacts::resolver::ContactResolver;
-use crate::types::{Alert, Channel, Keys, LOG_INTERVAL, LogLimiter, Subject, meters};
+use crate::types::{Alert, Keys, Subject};
 use crate::wire::RedisClient;
 
 /// Alerts read in one call.
@@ -42,7 +42,7 @@ pub struct FanOutLoop {
     named: HashSet<String>,
     /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
     unsure: HashSet<Subject>,
-    no_contact_log: LogLimiter,
+    log: FanOutLog,
     counting: CountingBacklog,
 }
 
@@ -73,8 +73,7 @@ impl FanOutLoop {
     /// A loop that does nothing until it runs.
     pub fn new(parts: FanOutParts) -> Self {
         let counting = CountingBacklog::new(Arc::clone(&parts.client), parts.keys.clone());
-        let no_contact_log = LogLimiter::new(LOG_INTERVAL);
-        Self { parts, named: HashSet::new(), unsure: HashSet::new(), no_contact_log, counting }
+        Self { parts, named: HashSet::new(), unsure: HashSet::new(), log: FanOutLog::default(), counting }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
@@ -89,9 +88,7 @@ impl FanOutLoop {
             let wait = match self.drain(&stop).await {
                 Ok(()) => {
                     outage.worked();
-                    if let Some(alerts) = self.no_contact_log.overdue(&(), Instant::now()) {
-                        tracing::error!(alerts, "no contact is known: more alerts wait until there is one");
-                    }
+                    self.log.say_rest();
                     IDLE
                 }
                 Err(error) if error.is_fatal() => return Err(error),
@@ -159,7 +156,7 @@ impl FanOutLoop {
             self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
-                    FanOutAnswer::Done(result) => log_fan_out(request.alert, &result, &self.no_contact_log),
+                    FanOutAnswer::Done(result) => self.log.done(request.alert, &result),
                     FanOutAnswer::Gone | FanOutAnswer::Stale => {
                         tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
                     }
@@ -228,34 +225,4 @@ fn alert_of(fields: &[Value]) -> Result<Alert, String> {
         _ => None,
     });
     serde_json::from_slice(alert.ok_or("no field \"alert\"")?).map_err(|error| error.to_string())
-}
-
-/// Says what a fan-out made: one event per delivery, and the metric.
-pub(super) fn log_fan_out(alert: &Alert, result: &FanOutResult, log: &LogLimiter) {
-    let Alert { id, subject, .. } = alert;
-    for made in &result.made {
-        counter!(meters::MADE, "channel" => made.channel.as_str()).increment(1);
-        let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), result.waiting);
-        if made.channel == Channel::None {
-            log_waiting(alert, waiting, log);
-        } else {
-            tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
-        }
-    }
-    if result.source == SourceEnd::Consumed && result.wanted == 0 {
-        tracing::info!(%subject, alert = %id, "the alert is recorded and sent to nobody: none of the contacts hears it");
-    }
-    for reopened in &result.reopened {
-        let (delivery, channel) = (&reopened.id, reopened.channel.as_str());
-        tracing::info!(%subject, alert = %id, %delivery, channel, "cancelled delivery is pending again: its contact is back");
-    }
-}
-
-/// An alert that nobody can be told of, said once a minute with the number of them: a plan whose customers have no
-/// contacts must not fill a disk. `waiting` are all that wait now.
-fn log_waiting(Alert { id, subject, .. }: &Alert, waiting: u64, log: &LogLimiter) {
-    if let Some(suppressed) = log.admit((), Instant::now()) {
-        let alerts = suppressed + 1;
-        tracing::error!(alerts, waiting, last_subject = %subject, last_alert = %id, "no contact is known: alerts wait until there is one");
-    }
 }

@@ -32,6 +32,7 @@ pub mod dispatcher;
 pub mod enqueue;
 mod error;
 pub mod fan_out;
+mod fan_out_log;
 pub mod fan_out_loop;
 mod fan_out_queue;
 pub mod forget;

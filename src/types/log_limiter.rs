@@ -1,10 +1,14 @@
-//! Repeated log lines: each message once per interval.
+//! Repeated log lines: each message once per interval, or a number of times.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The interval of a state that lasts: whoever looks at the log meanwhile is to find it there.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How many lines of one message an interval has that tell of one thing each: enough for every day, and a storm fills no
+/// disk.
+pub const LOG_LINES: u32 = 1000;
 
 /// Of more keys than this the one that was logged first is forgotten.
 const KEYS_MAX: usize = 32;
@@ -13,6 +17,7 @@ const KEYS_MAX: usize = 32;
 #[derive(Debug)]
 pub struct LogLimiter<K = ()> {
     interval: Duration,
+    lines: u32,
     logged: Mutex<Vec<LastLogged<K>>>,
 }
 
@@ -20,13 +25,19 @@ pub struct LogLimiter<K = ()> {
 struct LastLogged<K> {
     key: K,
     at: Instant,
+    lines: u32,
     suppressed: u64,
 }
 
 impl<K: PartialEq> LogLimiter<K> {
     /// A limiter that lets each message through once per interval, and the first one at once.
     pub const fn new(interval: Duration) -> Self {
-        Self { interval, logged: Mutex::new(Vec::new()) }
+        Self::of_lines(interval, 1)
+    }
+
+    /// A limiter that lets each message through so many times per interval, which begins with the first.
+    pub const fn of_lines(interval: Duration, lines: u32) -> Self {
+        Self { interval, lines, logged: Mutex::new(Vec::new()) }
     }
 
     /// Whether to log the message now: `Some` with the number of times it was suppressed since it was logged last.
@@ -36,14 +47,17 @@ impl<K: PartialEq> LogLimiter<K> {
             if logged.len() == KEYS_MAX {
                 logged.remove(0);
             }
-            logged.push(LastLogged { key, at: now, suppressed: 0 });
+            logged.push(LastLogged { key, at: now, lines: 1, suppressed: 0 });
             return Some(0);
         };
-        if now.duration_since(last.at) < self.interval {
+        if now.duration_since(last.at) >= self.interval {
+            (last.at, last.lines) = (now, 0);
+        }
+        if last.lines == self.lines {
             last.suppressed += 1;
             return None;
         }
-        last.at = now;
+        last.lines += 1;
         Some(std::mem::take(&mut last.suppressed))
     }
 
@@ -54,7 +68,7 @@ impl<K: PartialEq> LogLimiter<K> {
         if last.suppressed == 0 || now.duration_since(last.at) < self.interval {
             return None;
         }
-        last.at = now;
+        (last.at, last.lines) = (now, 1);
         Some(std::mem::take(&mut last.suppressed))
     }
 
@@ -82,6 +96,17 @@ mod tests {
         assert_eq!((limiter.overdue(&"a", end), limiter.overdue(&"a", end)), (Some(1), None), "a burst is told once");
         limiter.clear();
         assert_eq!(limiter.admit("a", later), Some(0), "an outage that is over must not hide the next one");
+    }
+
+    /// A storm of alerts wrote 200 bytes for each.
+    #[test]
+    fn so_many_lines_are_logged_per_interval_and_the_rest_is_counted() {
+        let (limiter, now) = (LogLimiter::of_lines(LOG_INTERVAL, 2), Instant::now());
+        assert_eq!([0; 4].map(|_| limiter.admit((), now)), [Some(0), Some(0), None, None]);
+        assert_eq!(limiter.overdue(&(), now), None);
+        let later = now + LOG_INTERVAL;
+        assert_eq!([0; 3].map(|_| limiter.admit((), later)), [Some(2), Some(0), None]);
+        assert_eq!(limiter.overdue(&(), later + LOG_INTERVAL), Some(1));
     }
 
     /// Keys that are texts of errors could fill the memory.

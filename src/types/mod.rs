@@ -59,7 +59,7 @@ pub use key_family::KeyFamily;
 pub use keys::Keys;
 pub use limits::{Limits, WindowLimit};
 pub use locale::Locale;
-pub use log_limiter::{LOG_INTERVAL, LogLimiter};
+pub use log_limiter::{LOG_INTERVAL, LOG_LINES, LogLimiter};
 pub use metric::Metric;
 pub use mute::{Mute, MuteEnd, MuteError};
 pub use nonce::nonce;

@@ -2,11 +2,12 @@
 
 use crate::support;
 use crate::support::daemon::{DaemonSetup, READY};
-use crate::support::outbox::Outbox;
+use crate::support::outbox::{Outbox, until};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
+use quotabell::types::LOG_LINES;
 use serde_json::Value;
 
 fn fields(line: &str) -> Value {
@@ -65,4 +66,32 @@ async fn the_log_names_the_destination_whose_circuit_opens_and_closes() {
     daemon.signal(Signal::SIGTERM);
     let ended = daemon.ended().await;
     assert!(!ended.log.contains("secret-path"), "{}", ended.log);
+}
+
+/// A storm of 200,000 alerts wrote 130 MB. What is told of each alert and delivery has a line for so many a minute, and
+/// the others are told with their number when it is over.
+#[tokio::test]
+async fn a_storm_of_alerts_fills_no_disk() {
+    let alerts = u64::from(LOG_LINES) + 100;
+    let outbox = Outbox::on(RedisServer::start());
+    let mut catcher = HttpCatcher::start([]).await.expect("a receiver");
+    let contacts = serde_json::json!([{"id": "c", "channel": "webhook", "url": catcher.url("/"), "secret": secret(1)}]);
+    let (mut storm, json) = (redis::pipe(), contacts.to_string());
+    for number in 0..alerts {
+        let subject = support::outbox::subject(&format!("s-{number}"));
+        storm.cmd("HSET").arg(outbox.keys.subject(&subject)).arg("contacts").arg(&json).ignore();
+        storm.cmd("XADD").arg("usage").arg("*").arg("subject").arg(subject.as_str()).arg("units").arg(4000).ignore();
+    }
+    let () = outbox.server.client().pipe(&storm).await.expect("Redis answers");
+    let daemon = DaemonSetup::on(&outbox.server.url()).start().await;
+    for _ in 0..alerts {
+        catcher.next().await;
+    }
+    until("all are delivered", || async { outbox.totals().await.delivered == alerts }).await;
+    daemon.signal(Signal::SIGTERM);
+    let log = daemon.ended().await.log;
+    for line in ["alert raised ", "delivery made ", "delivered "] {
+        let lines = log.lines().filter(|logged| logged.contains(&format!(": {line}"))).count();
+        assert_eq!(lines, LOG_LINES as usize, "{line}");
+    }
 }
