@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// The interval of a state that lasts: whoever looks at the log meanwhile is to find it there.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many lines of one message an interval has that tell of one thing each: enough for every day, and a storm fills no
-/// disk.
+/// How many lines of one message an interval has that tell of one thing each: enough for every day, and a storm fills
+/// no disk.
 pub const LOG_LINES: u32 = 1000;
 
 /// Of more keys than this the one that was logged first is forgotten.
