@@ -12,12 +12,12 @@ use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
 use super::channel::NotificationChannel;
-use super::registry::definition;
+use super::registry::{definition, destination};
 use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
 use super::set::Channels;
 use crate::contacts::Contact;
 use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
-use crate::types::{Channel, Keys, LOG_INTERVAL, LogLimiter, Rate, Units, duration, meters};
+use crate::types::{Channel, Destination, Keys, LOG_INTERVAL, LogLimiter, Rate, Units, duration, meters};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -56,28 +56,13 @@ impl Caps {
     /// Counts one message to this contact, if its cap admits it; always, if it has no cap. A message that was counted
     /// stays counted, whatever becomes of it. Not repeatable: a second call counts another.
     pub async fn take(&self, channels: &Channels, contact: &Contact) -> CapDecision {
-        let channel = contact.channel();
-        let rate = channels.get(channel).and_then(NotificationChannel::cap);
-        let Some((rate, definition)) = rate.zip(definition(channel)) else { return CapDecision::Allowed };
-        let destination = match definition.origin.map(|origin| origin(contact.address())) {
-            None => None,
-            Some(Some(destination)) => Some(destination),
-            // An attempt says what is wrong with such an address.
-            Some(None) => return CapDecision::Allowed,
-        };
-        let key = self.keys.cap(channel, destination.as_deref());
-        let shown_as = self.keys.cap(channel, destination.as_ref().map(|_| "*"));
-        let asked = match destination {
-            None => FixedWindow::new(rate).take(&self.client, &key, Units::ONE).await,
-            Some(_) => {
-                let limiter = SlidingWindow::new(rate).expect("the settings allow no more than can be counted");
-                limiter.take(&self.client, &key, Units::ONE).await
-            }
-        };
-        self.decide(&Cap { channel, rate, key: &key, shown_as: &shown_as }, asked)
+        match Cap::of(channels, &self.keys, contact.channel(), &destination(contact)) {
+            Some(cap) => self.decide(&cap, cap.take(&self.client).await),
+            None => CapDecision::Allowed,
+        }
     }
 
-    fn decide(&self, cap: &Cap<'_>, asked: RedisResult<RateDecision>) -> CapDecision {
+    fn decide(&self, cap: &Cap, asked: RedisResult<RateDecision>) -> CapDecision {
         let now = Instant::now();
         let admission = match asked {
             Ok(decision) => decision.admission,
@@ -88,7 +73,7 @@ impl Caps {
         };
         let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
         // One unit is never more than the limit, so the limiter always knows when.
-        let refused = RefusedByCap { key: cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
+        let refused = RefusedByCap { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
         if self.log_limiter.admit(LogSubject::Exhausted(cap.channel), now.into_std()).is_some() {
             tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap is exhausted: deliveries wait");
@@ -98,7 +83,7 @@ impl Caps {
     }
 
     /// Never the key itself, which may hold the destination: the deliveries that wait lead to their contact.
-    fn log_error(&self, cap: &Cap<'_>, error: &RedisError, now: Instant) {
+    fn log_error(&self, cap: &Cap, error: &RedisError, now: Instant) {
         counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
         let kind = error_kind(error);
         if self.log_limiter.admit(LogSubject::Error(cap.channel, kind), now.into_std()).is_none() {
@@ -106,21 +91,82 @@ impl Caps {
         }
         let (channel, error_kind) = (cap.channel.as_str(), kind.as_str());
         if kind == ErrorKind::WrongType {
-            tracing::error!(channel, keys = cap.shown_as, %error, "the key of a cap holds something else: its deliveries wait until it is mended");
+            tracing::error!(channel, keys = cap.shown_as(&self.keys), %error, "the key of a cap holds something else: its deliveries wait until it is mended");
         } else {
             tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap is exhausted: nothing is sent under it; trying again");
         }
     }
 }
 
-/// The cap that holds for messages to one contact.
-struct Cap<'a> {
+/// The cap that holds for messages to one destination.
+#[derive(Debug)]
+pub struct Cap {
     channel: Channel,
     rate: Rate,
     /// Where they are counted.
-    key: &'a str,
+    key: String,
+    limiter: CapLimiter,
+}
+
+/// How messages under a cap are counted.
+#[derive(Debug, Clone, Copy)]
+enum CapLimiter {
+    /// All of the channel together.
+    Channel(FixedWindow),
+    /// Those to each destination by themselves.
+    Destination(SlidingWindow),
+}
+
+impl Cap {
+    /// The cap of a channel, for what goes to this destination; `None` where none holds.
+    pub fn of(channels: &Channels, keys: &Keys, channel: Channel, destination: &Destination) -> Option<Self> {
+        let rate = channels.get(channel).and_then(NotificationChannel::cap)?;
+        if definition(channel)?.origin.is_none() {
+            let limiter = CapLimiter::Channel(FixedWindow::new(rate));
+            return Some(Self { channel, rate, key: keys.cap(channel, None), limiter });
+        }
+        // An attempt says what is wrong with an address that names no origin.
+        if *destination == Destination::of(channel, None) {
+            return None;
+        }
+        let limiter = SlidingWindow::new(rate).expect("the settings allow no more than can be counted");
+        let (key, limiter) = (keys.cap(channel, Some(destination.as_str())), CapLimiter::Destination(limiter));
+        Some(Self { channel, rate, key, limiter })
+    }
+
+    /// How many messages it lets leave.
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// How long until it lets a message leave, if nothing else does; `None` where it does now. Takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn exhausted_for(&self, client: &RedisClient) -> RedisResult<Option<Duration>> {
+        let decision = match &self.limiter {
+            CapLimiter::Channel(limiter) => limiter.ask(client, &self.key).await?,
+            CapLimiter::Destination(limiter) => limiter.ask(client, &self.key).await?,
+        };
+        Ok(match decision.admission {
+            Admission::Rejected { retry_after } => retry_after,
+            Admission::Admitted => None,
+        })
+    }
+
+    async fn take(&self, client: &RedisClient) -> RedisResult<RateDecision> {
+        match &self.limiter {
+            CapLimiter::Channel(limiter) => limiter.take(client, &self.key, Units::ONE).await,
+            CapLimiter::Destination(limiter) => limiter.take(client, &self.key, Units::ONE).await,
+        }
+    }
+
     /// The key as a log may show it: without the destination.
-    shown_as: &'a str,
+    fn shown_as(&self, keys: &Keys) -> String {
+        let any = matches!(self.limiter, CapLimiter::Destination(_)).then_some("*");
+        keys.cap(self.channel, any)
+    }
 }
 
 /// What is logged, once a minute for each channel and kind of error: it concerns every delivery that is held back.

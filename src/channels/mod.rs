@@ -22,7 +22,7 @@ mod set;
 mod templating;
 pub mod webhook;
 
-pub use caps::{CapDecision, Caps};
+pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     ConsentQuestion, Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart,

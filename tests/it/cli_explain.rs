@@ -13,9 +13,10 @@ use crate::support::recorded_usage::RecordedUsage;
 use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
+use quotabell::throttle::SlidingWindow;
 use quotabell::types::{
     Alert, Channel, DeliveryId, DisableReason, DisabledNotice, DisabledState, Mute, Notification, Outcome,
-    OutcomeClass, RaisedRecord, UnixMs,
+    OutcomeClass, RaisedRecord, Units, UnixMs,
 };
 use quotabell::wire::Partitions;
 use serde_json::json;
@@ -109,11 +110,21 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
     let partitions = Partitions::new(&outbox.server.client(), &outbox.keys);
     pause(&partitions, Some("mail server moves")).await.expect("it works");
     told.add("while sending is paused", run(&outbox.server, &format!("explain {id}")).told());
+    let due = run(&outbox.server, "explain due").expect_done();
+    let paused = due.lines().find(|line| line.starts_with("All sending is paused since "));
+    assert!(paused.is_some_and(|line| line.contains("(mail server moves)")), "{due}");
     resume(&partitions).await.expect("it works");
     // A cap is the configuration's to say.
-    let capped = quotabell(["explain", id.as_str()]).redis(&outbox.server.url());
-    let capped = capped.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "30/1m").run().expect_done();
-    assert!(capped.contains("\nA cap of 30/1m holds there: where it is used up, a delivery is put off"), "{capped}");
+    let capped = || {
+        let explain = quotabell(["explain", id.as_str()]).redis(&outbox.server.url());
+        explain.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "30/1m").run()
+    };
+    let free = capped().expect_done();
+    assert!(free.contains("\nA cap of 30/1m holds there: where it is used up, a delivery is put off"), "{free}");
+    let cap = SlidingWindow::new("30/1m".parse().expect("a rate")).expect("few enough");
+    let counted_at = outbox.keys.cap(Channel::Webhook, Some("https://due.test"));
+    cap.take(&outbox.client, &counted_at, Units::new(30).expect("in range")).await.expect("Redis answers");
+    told.add("whose cap is used up", capped().told());
     hide_what_varies().bind(|| insta::assert_snapshot!("deliveries", told));
 }
 

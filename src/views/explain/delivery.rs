@@ -33,12 +33,19 @@ pub(super) struct DeliveryFacts {
     pub(super) pause: Option<Pause>,
     pub(super) destination: Option<DestinationView>,
     pub(super) is_leased: bool,
-    pub(super) cap: Option<Rate>,
+    pub(super) cap: Option<CapState>,
     pub(super) give_up_after: Duration,
     /// The first since it was made or replayed.
     pub(super) first_attempt: Option<UnixMs>,
     pub(super) is_cancelled_by_operator: bool,
     pub(super) daemons: LiveDaemons,
+}
+
+/// The cap that holds for what goes there.
+pub(super) struct CapState {
+    pub(super) rate: Rate,
+    /// How long until it lets a message leave; `None` where it does now, or where that is not known.
+    pub(super) exhausted_for: Option<Duration>,
 }
 
 /// All that is said of it, in the order of time.
@@ -220,11 +227,7 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
     } else if !asks_consent && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());
     }
-    if let Some(Pause { since, reason }) = &facts.pause {
-        let since = since.map_or_else(String::new, |since| format!(" since {since}"));
-        let reason = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-        said.push(format!("All sending is paused{since}{reason}: nothing leaves until `quotabell deliveries resume`."));
-    }
+    said.extend(facts.pause.as_ref().map(paused));
     match facts.daemons {
         LiveDaemons::None => said.push("No daemon runs on this stream: nothing is sent until one does.".to_owned()),
         LiveDaemons::ReadingOnly => said.push(SENDS_NOTHING.to_owned()),
@@ -234,20 +237,46 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
         return said;
     }
     said.push(next_attempt(facts, due));
-    said.extend(facts.cap.map(|cap| {
-        format!(
-            "A cap of {cap} holds there: where it is used up, a delivery is put off, and that counts as no attempt."
-        )
-    }));
-    said.extend(facts.first_attempt.map(|first| {
-        let until = |class| first.after(give_up_after(class, facts.give_up_after));
-        let (refused, failed) = (until(OutcomeClass::Rejected), until(OutcomeClass::Transient));
-        match refused == failed {
-            true => format!("It is dead when an attempt fails after {failed}."),
-            false => format!("It is dead when an attempt is refused after {refused}, or fails after {failed}."),
-        }
-    }));
+    said.extend(facts.cap.as_ref().map(|cap| capped(cap, facts.now)));
+    said.extend(given_up(facts, due));
     said
+}
+
+/// That nothing is sent.
+pub(super) fn paused(Pause { since, reason }: &Pause) -> String {
+    let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+    let reason = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("All sending is paused{since}{reason}: nothing leaves until `quotabell deliveries resume`.")
+}
+
+fn capped(CapState { rate, exhausted_for }: &CapState, now: UnixMs) -> String {
+    match exhausted_for {
+        Some(wait) => format!(
+            "The cap of {rate} that holds there is used up until {}: a delivery is put off until then, and that counts as no attempt.",
+            now.after(*wait)
+        ),
+        None => format!(
+            "A cap of {rate} holds there: where it is used up, a delivery is put off, and that counts as no attempt."
+        ),
+    }
+}
+
+/// When it is dead.
+fn given_up(facts: &DeliveryFacts, due: UnixMs) -> Option<String> {
+    let after = |began: UnixMs, class| began.after(give_up_after(class, facts.give_up_after));
+    let Some(first) = facts.first_attempt else {
+        // Behind an open circuit the time begins also where nothing is attempted.
+        facts.destination.as_ref()?.next_probe_ms?;
+        let until = after(due, OutcomeClass::Transient);
+        return Some(format!(
+            "It is dead if the circuit is still open at {until}. The time in which no daemon sends does not count."
+        ));
+    };
+    let (refused, failed) = (after(first, OutcomeClass::Rejected), after(first, OutcomeClass::Transient));
+    Some(match refused == failed {
+        true => format!("It is dead when an attempt fails after {failed}."),
+        false => format!("It is dead when an attempt is refused after {refused}, or fails after {failed}."),
+    })
 }
 
 /// What becomes of a delivery whose contact it can't go to any more.

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use self::alert::NotTold;
 use self::daemons::live_daemons;
+use self::delivery::CapState;
 use super::deliveries::{self, read_destinations};
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
@@ -26,7 +27,7 @@ use super::{
     AlertFilter, AlertIdPrefix, AlertView, DeliveryDetailView, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix,
     DeliveryView, UsageView, alerts,
 };
-use crate::channels::{Channels, NotificationChannel};
+use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::ledger::{past_days, query};
@@ -213,10 +214,14 @@ impl Explainer {
             None => None,
         };
         let (contacts, mutes) = recipients.unwrap_or_default();
-        let channel = detail.delivery.channel;
+        let cap = match Cap::of(&self.channels, keys, detail.delivery.channel, destination) {
+            // Whoever may not ask is told of the cap alone.
+            Some(cap) => Some((cap.rate(), cap.exhausted_for(client).await.unwrap_or(None))),
+            None => None,
+        };
         Ok(Some(delivery::DeliveryFacts {
             stream: keys.stream().to_owned(),
-            cap: self.channels.get(channel).and_then(NotificationChannel::cap),
+            cap: cap.map(|(rate, exhausted_for)| CapState { rate, exhausted_for }),
             alert,
             now,
             mutes,

@@ -1,7 +1,7 @@
 //! What is said of a subject: what it used, what is missing for the next alert, and who would hear of it. Pure.
 
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
-use super::delivery::nobody;
+use super::delivery::{nobody, paused};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::thresholds_of;
@@ -72,9 +72,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     }
     said.extend(facts.mutes.parts().map(|part| format!("Now {part}: alerts are recorded and not sent.")));
     said.extend(recipients(facts.contacts, facts.now));
-    if facts.pause.is_some() {
-        said.push("All sending is paused: nothing leaves until `quotabell deliveries resume`.".to_owned());
-    }
+    said.extend(facts.pause.as_ref().map(paused));
     said
 }
 
