@@ -30,6 +30,8 @@ const LIMIT: &str = r#"{"requests":5}"#;
 const AT_ONCE: usize = 16;
 /// A body as long as the one of an alert.
 const BODY_BYTES: usize = 400;
+/// Subjects that reach a threshold behind a storm, each with a receiver of its own.
+const BEHIND: u32 = 20;
 /// Commands a pipeline.
 const PIPELINE: u32 = 1000;
 /// How often progress and memory are looked at.
@@ -54,6 +56,15 @@ struct Sent {
     redis_us: f64,
     memory: Vec<f64>,
     server_bytes: f64,
+    /// When all events were counted, seconds after the first.
+    counted_s: f64,
+}
+
+/// Those behind a storm, and when they were told.
+#[derive(Debug)]
+struct Behind {
+    receiver: Receiver,
+    told_s: Option<f64>,
 }
 
 /// An order to the plain loop.
@@ -93,7 +104,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     ] {
         let (mut rate, mut per_cpu, mut redis_ms) = (Series::default(), Series::default(), Series::default());
         for _ in 0..rounds {
-            let sent = send(Task { protocol, messages, destinations })?;
+            let sent = send(Task { protocol, messages, destinations }, None)?;
             rate.push(f64::from(messages) / sent.seconds);
             per_cpu.push(f64::from(messages) / sent.daemon_us * 1e6);
             redis_ms.push(sent.redis_us / f64::from(messages) / 1000.0);
@@ -111,7 +122,13 @@ fn storm(size: Size) -> anyhow::Result<()> {
     let task =
         Task { protocol: Protocol::Http, messages: size.pick(200_000, 2_000), destinations: size.pick(50_000, 500) };
     println!("\n## A storm: {} alerts at once to {} receivers\n", task.messages, task.destinations);
-    let sent = send(task)?;
+    let mut behind = Behind { receiver: Receiver::start(task.protocol)?, told_s: None };
+    let sent = send(task, Some(&mut behind))?;
+    let told_s = behind.told_s.context("those behind the storm were told")?;
+    println!(
+        "{BEHIND} subjects behind it were told after {told_s:.1} s, all was counted after {:.1} s",
+        sent.counted_s
+    );
     let tenths = sent.memory.len().div_ceil(10).max(1);
     let memory: Vec<String> = sent.memory.chunks(tenths).map(|some| mebibytes(some[0])).collect();
     println!("all arrived after {:.1} s, {:.0}/s", sent.seconds, f64::from(task.messages) / sent.seconds);
@@ -121,7 +138,7 @@ fn storm(size: Size) -> anyhow::Result<()> {
 }
 
 /// Sends as the daemon does, from the event to the message received.
-fn send(task: Task) -> anyhow::Result<Sent> {
+fn send(task: Task, mut behind: Option<&mut Behind>) -> anyhow::Result<Sent> {
     let Task { protocol, messages, destinations } = task;
     let mut receiver = Receiver::start(protocol)?;
     let server = RedisServer::start();
@@ -138,16 +155,18 @@ fn send(task: Task) -> anyhow::Result<Sent> {
     )?;
     pipelined(&mut connection, messages, |pipeline, n| {
         let contact = match protocol {
-            Protocol::Http => {
-                let [_, a, b, c] = (n % destinations + (1 << 16)).to_be_bytes();
-                let url = format!("http://127.{a}.{b}.{c}:{port}/hook");
-                serde_json::json!([{"channel": "webhook", "url": url, "secret": SECRET}])
-            }
+            Protocol::Http => webhook(n % destinations, port),
             Protocol::Smtp => serde_json::json!([{"channel": "email", "address": format!("s-{n}@example.test")}]),
         };
-        let key = format!("{SUBJECT_PREFIX_DEFAULT}s-{n}");
-        pipeline.cmd("HSET").arg(key).arg("contacts").arg(contact.to_string()).ignore();
+        set_contact(pipeline, &format!("s-{n}"), &contact);
     })?;
+    let mut expected = 2 * messages;
+    if let Some(Behind { receiver, .. }) = &behind {
+        pipelined(&mut connection, BEHIND, |pipeline, n| {
+            set_contact(pipeline, &format!("behind-{n}"), &webhook(n, receiver.port));
+        })?;
+        expected += BEHIND;
+    }
     // The same events, at first with so few units that they reach nothing.
     let counted = append(&mut connection, messages, 1)?;
     wait(|| Ok(entries_read(&mut connection)? == u64::from(messages)))?;
@@ -155,9 +174,23 @@ fn send(task: Task) -> anyhow::Result<Sent> {
     let (daemon_before, mut memory) = (daemon.cpu_us()?, Vec::new());
     let began = Instant::now();
     let redis_before = append(&mut connection, messages, 3)?;
+    if behind.is_some() {
+        pipelined(&mut connection, BEHIND, |pipeline, n| add_event(pipeline, &format!("behind-{n}"), 4))?;
+    }
+    let mut counted_s = None;
     wait(|| {
         memory.push(daemon.resident_bytes()?);
-        Ok(receiver.received()? >= u64::from(messages))
+        let now_s = began.elapsed().as_secs_f64();
+        if counted_s.is_none() && entries_read(&mut connection)? == u64::from(expected) {
+            counted_s = Some(now_s);
+        }
+        if let Some(Behind { receiver, told_s: told_s @ None }) = behind.as_deref_mut()
+            && receiver.received()? == u64::from(BEHIND)
+        {
+            *told_s = Some(now_s);
+        }
+        let all_told = behind.as_ref().is_none_or(|behind| behind.told_s.is_some());
+        Ok(all_told && receiver.received()? >= u64::from(messages))
     })?;
     let seconds = began.elapsed().as_secs_f64();
     // What the last messages came to is recorded after they arrived.
@@ -171,7 +204,23 @@ fn send(task: Task) -> anyhow::Result<Sent> {
         redis_us: server_cpu_us(&mut connection)? - redis_before - counting_us,
         memory,
         server_bytes: info.get("used_memory").context("used_memory")?,
+        counted_s: counted_s.unwrap_or(seconds),
     })
+}
+
+/// The contacts of a subject that is told at the receiver of this number.
+fn webhook(number: u32, port: u16) -> serde_json::Value {
+    let [_, a, b, c] = (number + (1 << 16)).to_be_bytes();
+    serde_json::json!([{"channel": "webhook", "url": format!("http://127.{a}.{b}.{c}:{port}/hook"), "secret": SECRET}])
+}
+
+fn set_contact(pipeline: &mut redis::Pipeline, subject: &str, contacts: &serde_json::Value) {
+    let key = format!("{SUBJECT_PREFIX_DEFAULT}{subject}");
+    pipeline.cmd("HSET").arg(key).arg("contacts").arg(contacts.to_string()).ignore();
+}
+
+fn add_event(pipeline: &mut redis::Pipeline, subject: &str, units: u32) {
+    pipeline.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(subject).arg("units").arg(units).ignore();
 }
 
 fn keys() -> quotabell::types::Keys {
@@ -181,9 +230,7 @@ fn keys() -> quotabell::types::Keys {
 /// Appends an event of each subject; returns the server's time before.
 fn append(connection: &mut Connection, subjects: u32, units: u32) -> anyhow::Result<f64> {
     let before = server_cpu_us(connection)?;
-    pipelined(connection, subjects, |pipeline, n| {
-        pipeline.cmd("XADD").arg(STREAM).arg("*").arg("subject").arg(format!("s-{n}")).arg("units").arg(units).ignore();
-    })?;
+    pipelined(connection, subjects, |pipeline, n| add_event(pipeline, &format!("s-{n}"), units))?;
     Ok(before)
 }
 

@@ -5,15 +5,17 @@
 //! count. Whichever daemon reads the partition: what is asked stands in Redis. Counting that stands still, for whatever
 //! reason, gains nothing by waiting: deliveries then go on at full speed.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use metrics::counter;
-use redis::{RedisResult, Value};
+use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::types::{Keys, StreamId, meters};
-use crate::wire::RedisClient;
+use crate::wire::{RedisClient, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("counting_backlog.lua")));
 
 /// The counting is behind when an entry waits for longer than this.
 const BEHIND_AFTER: Duration = Duration::from_millis(250);
@@ -40,15 +42,15 @@ pub(super) struct CountingBacklog {
 #[derive(Debug, Default)]
 struct CountingProgress {
     /// The checkpoint, and since when it has been this one.
-    checkpoint: Option<(Option<String>, Instant)>,
+    checkpoint: Option<(String, Instant)>,
 }
 
 /// What stands in Redis of the counting.
 #[derive(Debug)]
 struct CountingState {
     /// The id of the last entry that is counted.
-    checkpoint: Option<String>,
-    /// How long the oldest entry waits that is not.
+    checkpoint: String,
+    /// How long the oldest entry waits that is not, by its id and the server's clock.
     oldest_waits: Duration,
 }
 
@@ -73,19 +75,13 @@ impl CountingBacklog {
         }
     }
 
-    /// The wait is that of the server's clock and the entry's id.
     async fn state(&self) -> RedisResult<CountingState> {
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("HGET").arg(self.keys.checkpoint()).arg("id");
-        pipeline.cmd("TIME");
-        let (checkpoint, (seconds, micros)): (Option<String>, (u64, u64)) = self.client.pipe(&pipeline).await?;
-        let after = checkpoint.as_ref().map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-        let mut oldest = redis::cmd("XRANGE");
-        oldest.arg(self.keys.stream()).arg(after).arg("+").arg("COUNT").arg(1);
-        let oldest: Vec<(String, Value)> = self.client.query(&oldest).await?;
-        let added = oldest.first().and_then(|(id, _)| StreamId::parse(id.as_bytes()));
-        let now = seconds * 1000 + micros / 1000;
-        let oldest_waits = added.map_or(Duration::ZERO, |added| Duration::from_millis(now.saturating_sub(added.ms)));
+        let call = SCRIPT.call().key(self.keys.stream()).key(self.keys.checkpoint());
+        let (now, checkpoint, oldest): (i64, String, Option<String>) = call.run(&self.client).await?;
+        let oldest_waits = oldest.and_then(|id| StreamId::parse(id.as_bytes())).map_or(Duration::ZERO, |oldest| {
+            let now = u64::try_from(now).unwrap_or(0);
+            Duration::from_millis(now.saturating_sub(oldest.ms))
+        });
         Ok(CountingState { checkpoint, oldest_waits })
     }
 }
@@ -116,7 +112,7 @@ mod tests {
         let mut progress = CountingProgress::default();
         let mut is_behind = |id: &str, waits_ms: u64, after_s: u64| {
             let oldest_waits = Duration::from_millis(waits_ms);
-            let state = CountingState { checkpoint: Some(id.to_owned()), oldest_waits };
+            let state = CountingState { checkpoint: id.to_owned(), oldest_waits };
             progress.is_behind(state, began + Duration::from_secs(after_s))
         };
         assert!(is_behind("1-1", 251, 0));
