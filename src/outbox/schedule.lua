@@ -164,17 +164,24 @@ local function dequeue(d, id)
 end
 
 -- Members that are due, as many as asked for, and how many are in all. The oldest; from a backlog as many of the
--- newest, so that what came last does not wait for all that came before it, and the oldest still get on.
+-- newest, in turn, so that what came last does not wait for all that came before it, and the oldest still get on.
 local function both_ends(key, now, count)
   if count <= 0 then return {}, 0 end
-  local oldest = count
   local waiting = redis.call('ZCOUNT', key, '-inf', whole(now))
-  if waiting > math.max(count, BACKLOG) then oldest = math.floor((count + now % 2) / 2) end
-  local members = redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, oldest)
-  if oldest < count then
-    for _, member in ipairs(redis.call('ZREVRANGEBYSCORE', key, whole(now), '-inf', 'LIMIT', 0, count - oldest)) do
-      members[#members + 1] = member
-    end
+  if waiting <= math.max(count, BACKLOG) then
+    return redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, count), waiting
+  end
+  -- Where only one is attempted at once, each end has its turn by the time.
+  local newest_first = now % 2 == 1
+  local oldest_count = math.floor((count + (newest_first and 0 or 1)) / 2)
+  local oldest = redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, oldest_count)
+  local newest = redis.call('ZREVRANGEBYSCORE', key, whole(now), '-inf', 'LIMIT', 0, count - oldest_count)
+  local first, second = oldest, newest
+  if newest_first then first, second = newest, oldest end
+  local members = {}
+  for at = 1, #first do
+    members[#members + 1] = first[at]
+    members[#members + 1] = second[at]
   end
   return members, waiting
 end

@@ -10,7 +10,8 @@
 -- ARGV[13 ..] eight for each lease, 1..100 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
---     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait,
+--     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
+--     without one it has the place among those that are due that its age gives it, not one behind newer ones,
 --   wait, ms, 0 and up,
 --   the attempt as JSON without its opening brace and time, '' when none took place: the lease's count is taken back,
 --   what went wrong, '' for nothing,
@@ -69,6 +70,10 @@ for at = 13, #ARGV, 8 do
       if failed then return failed end
     end
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
+    lease.due = now + lease.wait
+    if lease.outcome == 'released' and lease.wait == 0 then
+      lease.due = math.min(now, tonumber(redis.call('HGET', lease.key, 'created_at_ms') or '') or now)
+    end
     leases[#leases + 1] = lease
   end
   answers[#answers + 1] = answer
@@ -127,7 +132,7 @@ for _, lease in ipairs(leases) do
   if lease.contact_told ~= '' then note(lease) end
   if lease.told ~= '' then learn(lease.d, lease.told == 'answered', now, probe_first, probe_max) end
   if lease.again then
-    enqueue_due(lease.d, id, now + lease.wait)
+    enqueue_due(lease.d, id, lease.due)
   else
     redis.call('EXPIRE', key, ARGV[6])
     collect('ZREM', lease.d.due, id)

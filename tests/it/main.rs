@@ -80,6 +80,7 @@ mod ledger_retention;
 mod ledger_rights;
 mod ledger_tidy;
 mod outbox_actions;
+mod outbox_backlog;
 mod outbox_contacts;
 mod outbox_counting_backlog;
 mod outbox_destinations;

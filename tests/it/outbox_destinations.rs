@@ -287,24 +287,6 @@ async fn an_unhealthy_destination_gets_no_more_than_is_left_for_all_of_them() {
     assert_eq!(answer.leased.len(), 3);
 }
 
-/// What was made last must not wait for a whole backlog, and the oldest of the backlog must get on.
-#[tokio::test]
-async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
-    let outbox = Outbox::start();
-    let alerts: Vec<_> = (0..100).map(|n| alert(&subject(&format!("s{n:03}")), 80)).collect();
-    for (n, alert) in alerts.iter().enumerate() {
-        outbox.fan_out_new(alert, &[webhook("a")]).await;
-        // Each was made at a time of its own.
-        let id = delivery(alert, &webhook("a"));
-        let () = outbox.run("ZADD", &[outbox.queue(&id).await.as_str(), "XX", &n.to_string(), id.as_str()]).await;
-    }
-    outbox.trust("https://a.test").await;
-    let leased = lease(&outbox.client, &outbox.keys, all_due("t1", LONG)).await.expect("the lease works").leased;
-    let taken: Vec<usize> =
-        (0..100).filter(|n| leased.iter().any(|one| one.id == delivery(&alerts[*n], &webhook("a")))).collect();
-    assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
-}
-
 /// Deliveries that follow others must take no place of their own, also when another worker leases there meanwhile: a
 /// receiver would get more at once than its bound allows.
 #[tokio::test]

@@ -1,0 +1,67 @@
+//! What of a backlog at one destination leaves first.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use quotabell::outbox::{LeaseRequest, LeasedDelivery, SettleAnswer, Settlement, lease};
+use quotabell::types::Outcome;
+
+use crate::support::outbox::{LONG, Outbox, alert, all_due, delivery, settle, subject, webhook};
+
+/// What was made last must not wait for a whole backlog, and the oldest of the backlog must get on.
+#[tokio::test]
+async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
+    let outbox = Outbox::start();
+    let alerts: Vec<_> = (0..100).map(|n| alert(&subject(&format!("s{n:03}")), 80)).collect();
+    for (n, alert) in alerts.iter().enumerate() {
+        outbox.fan_out_new(alert, &[webhook("a")]).await;
+        // Each was made at a time of its own.
+        let id = delivery(alert, &webhook("a"));
+        let () = outbox.run("ZADD", &[outbox.queue(&id).await.as_str(), "XX", &n.to_string(), id.as_str()]).await;
+    }
+    outbox.trust("https://a.test").await;
+    let leased = lease(&outbox.client, &outbox.keys, all_due("t1", LONG)).await.expect("the lease works").leased;
+    let taken: Vec<usize> =
+        (0..100).filter(|n| leased.iter().any(|one| one.id == delivery(&alerts[*n], &webhook("a")))).collect();
+    assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
+}
+/// Where only one is attempted at a time and those that follow it are given back, it was always the oldest, and what
+/// was given back stood in front of what was raised since.
+#[tokio::test]
+async fn the_newest_is_attempted_soon_at_a_receiver_that_takes_its_time() {
+    let outbox = Outbox::start();
+    let raise = async |name: &str| {
+        let alert = alert(&subject(name), 80);
+        outbox.fan_out_new(&alert, &[webhook("a")]).await;
+        delivery(&alert, &webhook("a"))
+    };
+    for number in 0..200 {
+        raise(&number.to_string()).await;
+    }
+    outbox.trust("https://a.test").await;
+    let lease = async |token: &str, followers_max| {
+        let request = LeaseRequest { followers_max, ..all_due(token, LONG) };
+        lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased
+    };
+    // Every place is taken, and one at a time is free again.
+    let mut running: VecDeque<LeasedDelivery> = lease("all", 0).await.into();
+    let newest = raise("newest").await;
+    let end = async |leased: &LeasedDelivery, settlement| {
+        let LeasedDelivery { id, token, .. } = leased;
+        let answer = settle(&outbox.client, &outbox.keys, id, token, &settlement).await;
+        assert!(matches!(answer, Ok(SettleAnswer::Done(_))), "{answer:?}");
+    };
+    for attempt in 0..40 {
+        let ended = running.pop_front().expect("all places are taken");
+        end(&ended, Settlement::Delivered(Outcome::delivered())).await;
+        let leased = lease(&attempt.to_string(), 100).await;
+        for leased in leased {
+            match leased.follows {
+                true => end(&leased, Settlement::Released(Duration::ZERO)).await,
+                false if leased.id == newest => return,
+                false => running.push_back(leased),
+            }
+        }
+    }
+    panic!("the newest still waits");
+}
