@@ -102,12 +102,15 @@ local function waiting_member(alert, id) return alert.subject .. '\0' .. id end
 -- Without a contact there is nothing to do until somebody wakes it.
 local function due_of(alert, d) return d.channel == 'none' and math.max(now, alert.expires) or now end
 
--- The lease counted an attempt that did not take place; without any attempt there is no first one either.
+-- The lease counted an attempt that did not take place; without any attempt there is no first one either. Returns how
+-- many there were.
 local function give_back(alert)
   redis.call('HDEL', alert.key, 'lease_token')
-  if alert.channel == 'none' or alert.attempts == 0 then return end
-  redis.call('HSET', alert.key, 'attempts', whole(alert.attempts - 1))
+  if alert.channel == 'none' or alert.attempts == 0 then return whole(alert.attempts) end
+  local attempts = whole(alert.attempts - 1)
+  redis.call('HSET', alert.key, 'attempts', attempts)
   if alert.attempts - 1 <= alert.before then redis.call('HDEL', alert.key, 'first_attempt_at_ms') end
+  return attempts
 end
 
 local function open(alert, d, created, attempts)
@@ -119,13 +122,15 @@ local function open(alert, d, created, attempts)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(alert, d.id)) end
 end
 
--- Two sources of one alert may want the same delivery. What the first one did was not there when the second was judged.
-local opened = {}
+-- Two sources of one alert may want the same delivery, or one may be what the other wants. What the first one did was
+-- not there when the second was judged. Of a delivery that was cancelled: its attempts.
+local opened, cancelled = {}, {}
 
 local function fan_out(alert)
   local made, reopened = {}, {}
   for _, d in ipairs(alert.wanted) do
     if opened[d.id] then d.state = 'pending' end
+    if cancelled[d.id] then d.state, d.cancelled_by, d.attempts = 'cancelled', nil, cancelled[d.id] end
     if not d.state then
       opened[d.id] = true
       open(alert, d, whole(now), '0')
@@ -141,7 +146,7 @@ local function fan_out(alert)
       if d.channel == 'none' then redis.call('ZADD', KEYS[4], 0, waiting_member(alert, d.id)) end
     elseif d.state == 'cancelled' and not d.cancelled_by then
       local attempts = tonumber(d.attempts or '0') and d.attempts or '0'
-      opened[d.id] = true
+      opened[d.id], cancelled[d.id] = true, nil
       redis.call('PERSIST', d.key)
       redis.call('HDEL', d.key, 'ended_at_ms', 'first_attempt_at_ms', 'lease_token')
       redis.call('HSET', d.key, 'replayed_after', attempts)
@@ -154,8 +159,7 @@ local function fan_out(alert)
   if alert.kind == 'delivery' and alert.known[alert.source] then
     ended = 'rescheduled'
   elseif alert.kind == 'delivery' then
-    ended = 'cancelled'
-    give_back(alert)
+    ended, cancelled[alert.source] = 'cancelled', give_back(alert)
     redis.call('HSET', alert.key, 'state', 'cancelled', 'ended_at_ms', whole(now))
     redis.call('EXPIRE', alert.key, ARGV[6])
     dequeue(alert.queue, alert.source)

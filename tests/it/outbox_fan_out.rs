@@ -5,7 +5,9 @@ use crate::support::outbox::{
     waiting_delivery, webhook,
 };
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{FanOutAnswer, FanOutRequest, FanOutSource, Recipients, SourceEnd, WakeScan, wake_subject};
+use quotabell::outbox::{
+    FanOutAnswer, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SourceEnd, WakeScan, wake_subject,
+};
 use quotabell::types::{Channel, Destination, Notification, OutcomeClass};
 use quotabell::wire::{ErrorKind, error_kind};
 
@@ -166,6 +168,33 @@ async fn two_deliveries_of_an_alert_are_replaced_by_one() {
     assert_eq!(answers.into_iter().map(|answer| fanned(answer).made.len()).collect::<Vec<_>>(), [1, 0]);
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.made, totals.cancelled, totals.pending), (3, 2, 1));
+}
+
+/// Each saw the contacts at another moment, and each found the other pending: both ended, and nobody was told.
+#[tokio::test]
+async fn two_deliveries_of_an_alert_that_want_each_other_do_not_both_end() {
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    fanned(outbox.fan_out_new(&alert, &[webhook("a"), webhook("b")]).await);
+    let mut leased = outbox.lease("t", LONG).await.leased;
+    leased.sort_by_key(|leased| leased.id != delivery(&alert, &webhook("a")));
+    let recipients = ["b", "a"].map(|name| Recipients { contacts: vec![webhook(name)], waits: false });
+    let requests: Vec<FanOutRequest<'_>> = leased
+        .iter()
+        .zip(&recipients)
+        .map(|(LeasedDelivery { id, token, .. }, recipients)| FanOutRequest {
+            source: FanOutSource::Delivery { id, token },
+            alert: &alert,
+            recipients,
+        })
+        .collect();
+    let answers = quotabell::outbox::fan_out(&outbox.client, &outbox.keys, &requests).await.expect("fan-out works");
+    let reopened: Vec<usize> = answers.into_iter().map(|answer| fanned(answer).reopened.len()).collect();
+    assert_eq!(reopened, [0, 1]);
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.cancelled, totals.pending), (2, 1, 1));
+    let again = outbox.lease_one("t2", LONG).await;
+    assert_eq!((again.id, again.attempts), (delivery(&alert, &webhook("a")), 1));
 }
 
 /// The platform may reuse an id for another channel. The delivery must go on, with the lease of the new channel.
