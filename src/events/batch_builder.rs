@@ -61,6 +61,8 @@ pub struct BatchBuilder {
     first_entry: StreamId,
     /// Server time of the newest reading.
     newest_read: UnixMs,
+    /// The readings that came last, as far as each was full.
+    full_readings: Option<FullReadings>,
     changes: BatchChanges,
     rows: RowFinder,
     refused_bytes: usize,
@@ -73,6 +75,13 @@ pub struct BatchBuilder {
 struct ClosedBatch {
     from: StreamId,
     to: StreamId,
+}
+
+/// Readings that followed one another, each of which was full: more entries were there than one takes.
+#[derive(Debug, Clone, Copy)]
+struct FullReadings {
+    first: UnixMs,
+    last: UnixMs,
 }
 
 /// What happened to an entry.
@@ -99,6 +108,7 @@ impl BatchBuilder {
             closed: None,
             first_entry: StreamId::ZERO,
             newest_read: UnixMs(0),
+            full_readings: None,
             changes: BatchChanges::default(),
             rows: RowFinder::new(late_max),
             refused_bytes: 0,
@@ -108,7 +118,7 @@ impl BatchBuilder {
 
     /// Begins the first batch of a session: of what was added or closed before, nothing is on its way.
     pub fn begin_session(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
-        self.closed = None;
+        (self.closed, self.full_readings) = (None, None);
         self.begin(instance, from, bounds);
     }
 
@@ -127,6 +137,12 @@ impl BatchBuilder {
     /// Whether entries that were read from the process with this run id may be added.
     pub fn reads_from(&self, server: Option<&Arc<str>>) -> bool {
         self.server.as_ref() == server
+    }
+
+    /// A reading has come, of this server time.
+    pub fn note_reading(&mut self, is_full: bool, server: UnixMs) {
+        let first = self.full_readings.map_or(server, |readings| readings.first);
+        self.full_readings = is_full.then_some(FullReadings { first, last: server });
     }
 
     /// Begins a batch that follows `from`, whatever was added before.
@@ -362,6 +378,7 @@ impl BatchBuilder {
     pub fn finish(&mut self, held: &mut HeldState) -> Batch {
         let mut batch = std::mem::replace(&mut self.batch, Batch::new(Instance::from_stored(""), StreamId::ZERO));
         self.closed = Some(ClosedBatch { from: batch.from, to: batch.to });
+        batch.behind_for = self.full_readings.map_or(Duration::ZERO, |readings| readings.last.since(readings.first));
         let evidence = Evidence { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
         self.changes.close(held, &mut batch, evidence);
         batch
@@ -469,5 +486,20 @@ mod tests {
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
         builder.take_records(&held, vec![records]);
         assert_eq!(builder.cost(), known + hash);
+    }
+
+    /// Fan-out and sending leave the server to counting that is behind, and to no other.
+    #[test]
+    fn a_batch_says_for_how_long_readings_have_been_full() {
+        let mut held = HeldState::new(9, 9, &Plans::without_limits());
+        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        let mut behind_ms = |readings: &[(bool, i64)]| {
+            readings.iter().for_each(|(is_full, at)| builder.note_reading(*is_full, UnixMs(*at)));
+            builder.finish(&mut held).behind_for.as_millis()
+        };
+        assert_eq!(behind_ms(&[(true, 100)]), 0);
+        assert_eq!(behind_ms(&[(true, 400), (true, 700)]), 600, "it goes on over several batches");
+        assert_eq!(behind_ms(&[(true, 800), (false, 900)]), 0, "nothing more is there");
+        assert_eq!(behind_ms(&[(true, 1000), (true, 1001)]), 1);
     }
 }

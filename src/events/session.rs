@@ -107,6 +107,7 @@ impl EventWorker {
                 Waited::Committed | Waited::ReadMissing | Waited::Tidied | Waited::Nothing => {}
                 Waited::Read(reply) => {
                     is_behind = reply.entries().len() >= self.read_sizer.count() as usize;
+                    self.builder.note_reading(is_behind, UnixMs(reply.server_ms()));
                     let Some(last) = reply.last() else {
                         if self.builder.entries() == 0 && self.ahead.is_empty() {
                             self.finish_commit(in_flight).await?;

@@ -1,6 +1,7 @@
 //! A batch: what one commit applies. Filled by `events/`, written by [`super::commit`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::types::{Alert, Instance, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs};
 
@@ -25,6 +26,8 @@ pub struct Batch {
     pub entries: u64,
     /// Server time of its oldest reading.
     pub read_at: UnixMs,
+    /// For how long each reading had been full when it was closed: more entries were there than one reading takes.
+    pub behind_for: Duration,
     /// The counters it writes, by the hash in which they lie.
     pub groups: Vec<CounterGroup>,
     /// The alerts it raises.
@@ -129,6 +132,7 @@ impl Batch {
             to: from,
             entries: 0,
             read_at: UnixMs(0),
+            behind_for: Duration::ZERO,
             groups: Vec::new(),
             alerts: Vec::new(),
             metrics: Vec::new(),

@@ -8,9 +8,9 @@
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
 --          generation: how often counters had been removed by then; server: run id of the process it was read from ('':
 --          not known); readers: channel of those who read from it; entries; read_at: server time of its oldest reading,
---          ms; age_max, ms; format, partitions, fingerprint, instance: as the checkpoint keeps them; counted,
---          duplicates: events; refused_max: length of refused; ttl of event ids, s; and numbers of: groups, alerts,
---          refused, id_lists, metric_sets
+--          ms; age_max, ms; behind_ms: for how long each reading has been full; format, partitions, fingerprint,
+--          instance: as the checkpoint keeps them; counted, duplicates: events; refused_max: length of refused; ttl of
+--          event ids, s; and numbers of: groups, alerts, refused, id_lists, metric_sets
 -- ARGV[2 ..] each as often as its number says:
 --   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and what it held; number of rows; subject
 --               and total of each
@@ -170,6 +170,6 @@ for field, n in pairs({counted = batch.counted, duplicates = batch.duplicates, r
   if n > 0 then redis.call('HINCRBY', KEYS[5], field, n) end
 end
 redis.call('HSET', KEYS[2], 'id', batch.to, 'entries_read', entries_read, 'instance', batch.instance, 'format', batch.format,
-  'partitions', batch.partitions, 'fingerprint', batch.fingerprint)
+  'partitions', batch.partitions, 'fingerprint', batch.fingerprint, 'committed_at_ms', whole(now), 'behind_ms', whole(batch.behind_ms))
 
 return {'committed', not_raised, whole(math.max(0, clock_us() - began))}

@@ -141,6 +141,7 @@ impl Committer {
             ("generation", batch.generation),
             ("entries", batch.entries),
             ("read_at", u64::try_from(batch.read_at.0).unwrap_or(0)),
+            ("behind_ms", u64::try_from(batch.behind_for.as_millis()).unwrap_or(u64::MAX)),
             ("age_max", READ_AGE_MAX_MS),
             ("partitions", settings.partitions.into()),
             ("counted", batch.counted),

@@ -241,7 +241,7 @@ impl<N: Notifier> DispatchLoop<N> {
         let leasing = lease(&self.worker.client, &self.worker.keys, request);
         let ((), lease) = tokio::join!(self.settler.record(), leasing);
         let lease = lease?;
-        let used = began.elapsed();
+        let took = began.elapsed();
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
@@ -251,13 +251,16 @@ impl<N: Notifier> DispatchLoop<N> {
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
         let is_idle = lease.leased.is_empty();
         self.spawn(lease.leased, &mut slots);
-        if !is_idle {
-            self.counting.wait_for_counting(used, stop).await;
-        }
-        Ok(match slots.unhealthy() {
+        let next = match slots.unhealthy() {
             0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
             _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },
-        })
+        };
+        // The other partitions' dispatchers may need those that are left.
+        drop(slots);
+        if !is_idle {
+            self.counting.wait_for_counting(took, stop).await;
+        }
+        Ok(next)
     }
 
     /// Spawns the attempts: those that follow others at their destination wait for them.

@@ -10,7 +10,7 @@ use quotabell::ledger::batch::GROUP_ROWS_MAX;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::event_ids::NewEventIds;
 use quotabell::ledger::{Batch, CommitAnswer, Committer, EventIdDigest};
-use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, keys};
+use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, UnixMs, keys};
 use quotabell::wire::xread::StreamReader;
 use quotabell::wire::{ErrorKind, RedisEndpoint, error_kind};
 
@@ -24,6 +24,7 @@ fn change(subject: &str, before: u64, total: u64) -> Change<'_> {
 async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     let ledger = Ledger::open();
     let batch = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
+    let batch = Batch { behind_for: Duration::from_millis(300), ..batch };
     assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 
     let alert = batch.alerts[0].alert();
@@ -49,9 +50,12 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     }
     assert_eq!(ledger.count(&batch).await, Some(8));
     assert_eq!(ledger.run::<Vec<String>>(&["SMEMBERS", &ledger.keys.metrics(of.period)]).await, ["requests"]);
-    let checkpoint: HashMap<String, String> = ledger.run(&["HGETALL", &ledger.keys.checkpoint()]).await;
+    let mut checkpoint: HashMap<String, String> = ledger.run(&["HGETALL", &ledger.keys.checkpoint()]).await;
+    let committed_at = checkpoint.remove("committed_at_ms").and_then(|at| at.parse().ok()).map(UnixMs);
+    assert!(committed_at.is_some_and(|at| at >= batch.read_at), "{committed_at:?}");
     let expected = [
         ("id", batch.to.to_string()),
+        ("behind_ms", "300".to_owned()),
         ("entries_read", "1".to_owned()),
         ("instance", instance().to_string()),
         ("format", "2".to_owned()),

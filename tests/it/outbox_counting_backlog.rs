@@ -1,9 +1,13 @@
 //! A storm of alerts must not slow down the counting, nor the alerts that are raised behind it.
 
+use crate::support::daemon::DaemonSetup;
 use crate::support::outbox::{Outbox, email, until};
 use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, raised, until_ended};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use quotabell::types::meters;
+
+/// A time that is never long ago.
+const NOW: &str = "9999999999999";
 
 /// How often the loops have waited for the counting.
 fn waits(metrics: &PrometheusHandle) -> u64 {
@@ -27,32 +31,53 @@ async fn waits_of_loops(outbox: &Outbox, name: &str, is_sent: bool, metrics: &Pr
     waits(metrics) - before
 }
 
-/// Fan-out and sending wait for the counting where an entry has waited for it for long, and only there; and however
-/// far behind it is, they go on.
+/// Fan-out and sending wait for the counting where readings have been full for long, and only there; and however far
+/// behind it is, they go on.
 #[tokio::test]
 async fn fan_out_and_sending_wait_for_counting_that_is_behind() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let outbox = Outbox::start();
-    let append = async |id: &str| {
-        let _: String = outbox.run("XADD", &[outbox.keys.stream(), id, "subject", "alice"]).await;
+    let committed = async |at_ms: &str, behind_ms: &str| {
+        let checkpoint = outbox.keys.checkpoint();
+        let fields = [checkpoint.as_str(), "committed_at_ms", at_ms, "behind_ms", behind_ms];
+        let () = outbox.run("HSET", &fields).await;
     };
-    append("1-1").await;
-    let () = outbox.run("HSET", &[outbox.keys.checkpoint().as_str(), "id", "1-1"]).await;
-    assert_eq!(waits_of_loops(&outbox, "counted", true, &metrics).await, 0, "all entries are committed");
+    assert_eq!(waits_of_loops(&outbox, "new", true, &metrics).await, 0, "nothing was counted yet");
+    committed(NOW, "250").await;
+    assert_eq!(waits_of_loops(&outbox, "counted", true, &metrics).await, 0, "readings are rarely full");
+    committed("1", "251").await;
+    assert_eq!(waits_of_loops(&outbox, "still", true, &metrics).await, 0, "nothing is counted: waiting helps nobody");
 
-    append("1-2").await;
+    committed(NOW, "251").await;
     let () = outbox.run("HSET", &[outbox.keys.paused().as_str(), "since_ms", "1", "reason", ""]).await;
     assert!(waits_of_loops(&outbox, "fanned-out", false, &metrics).await > 0, "the fan-out waits");
     let () = outbox.run("DEL", &[outbox.keys.paused()]).await;
     let before = waits(&metrics);
     let loops = Loops::start(&outbox, &FakeNotifier::new(|_| FakeAttempt::Deliver), Setting::default());
-    until_ended(&outbox, 2).await;
+    until_ended(&outbox, 4).await;
     loops.drain().await;
     assert!(waits(&metrics) > before, "the dispatcher waits");
+}
 
-    let () = outbox.run("DEL", &[outbox.keys.stream()]).await;
-    append("9999999999999-1").await;
-    assert_eq!(waits_of_loops(&outbox, "later", true, &metrics).await, 0, "an entry that has not waited");
+/// Nobody could tell that the counting is behind, or that it no longer is.
+#[tokio::test]
+async fn each_commit_says_for_how_long_readings_have_been_full() {
+    let outbox = Outbox::start();
+    let mut backlog = redis::pipe();
+    for _ in 0..20_000 {
+        backlog.cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice").ignore();
+    }
+    let () = outbox.client.pipe(&backlog).await.expect("Redis answers");
+    let daemon = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__STREAM__BATCH_ENTRIES", "1").start().await;
+    let field = async |name: &str| {
+        let stored: Option<u64> = outbox.run("HGET", &[outbox.keys.checkpoint().as_str(), name]).await;
+        stored.unwrap_or_default()
+    };
+    until("the counting is behind", || async { field("behind_ms").await > 250 }).await;
+    until("all is counted", || async { field("entries_read").await == 20_000 }).await;
+    let _: String = outbox.run("XADD", &["usage", "*", "subject", "alice"]).await;
+    until("it is not behind", || async { field("behind_ms").await == 0 }).await;
+    daemon.drain().await;
 }
