@@ -10,7 +10,9 @@ use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitAnswer};
 use crate::subjects::FieldError;
-use crate::types::{Alert, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, StreamId, Subject, keys, meters};
+use crate::types::{
+    Alert, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, RefusalReason, StreamId, Subject, keys, meters,
+};
 use crate::wire::{ErrorKind, ReadError};
 
 use super::session_error::SessionError;
@@ -31,6 +33,8 @@ pub struct WorkerReport {
     said_unbounded: bool,
     forgot_log: LogLimiter,
     raised_log: LogLimiter,
+    /// One line for each reason, so that a frequent one does not hide another.
+    refused_log: LogLimiter<RefusalReason>,
 }
 
 impl WorkerReport {
@@ -47,6 +51,7 @@ impl WorkerReport {
             said_unbounded: false,
             forgot_log: LogLimiter::new(LOG_INTERVAL),
             raised_log: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES),
+            refused_log: LogLimiter::new(LOG_INTERVAL),
         }
     }
 
@@ -168,6 +173,12 @@ impl WorkerReport {
         for refused in &batch.refused {
             counter!(meters::REFUSED, "reason" => refused.reason.as_str()).increment(1);
             tracing::debug!(entry = %refused.entry, reason = %refused.reason, "event refused");
+            if let Some(suppressed) = self.refused_log.admit(refused.reason, Instant::now()) {
+                tracing::warn!(
+                    partition = %self.partition, entry = %refused.entry, reason = %refused.reason, suppressed,
+                    "an event can't be counted; quotabell refused list shows what is wrong with it"
+                );
+            }
         }
         let mut raised = 0;
         for (at, new) in batch.alerts.iter().enumerate() {
@@ -293,6 +304,12 @@ impl WorkerReport {
             AuditFinding::Stale(stored) => Self::outrun(at, stored),
             AuditFinding::Even | AuditFinding::Unread => {}
         }
+    }
+}
+
+impl Drop for WorkerReport {
+    fn drop(&mut self) {
+        log_more_raised(self.raised_log.rest(&()));
     }
 }
 

@@ -16,7 +16,7 @@ use super::consent::ConsentRequests;
 use super::contact_choice::{ContactChoice, choose_contact, is_over};
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
-use super::fan_out::{FanOutAnswer, FanOutResult, SourceEnd};
+use super::fan_out::FanOutAnswer;
 use super::fan_out_log::FanOutLog;
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
@@ -250,7 +250,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
-        self.log_fan_out(leased, alert, &result);
+        self.fan_out_log.done_again(leased, alert, &result);
+        // Also where none was made, a place at a destination is free.
+        self.new_deliveries.notify_one();
         if recipients.waits {
             let subjects = std::slice::from_ref(&alert.subject);
             let look_again = || wake_reachable(&self.client, &self.keys, &self.contacts, subjects);
@@ -258,18 +260,6 @@ impl<N: Notifier> DeliveryWorker<N> {
                 self.new_deliveries.notify_one();
             }
         }
-    }
-
-    fn log_fan_out(&self, leased: &LeasedDelivery, alert: &Alert, result: &FanOutResult) {
-        if result.source == SourceEnd::Cancelled {
-            let LeasedDelivery { id, attempts, channel, .. } = leased;
-            count_ended(*channel, DeliveryState::Cancelled);
-            tracing::info!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),
-                "delivery cancelled: the contacts changed");
-        }
-        self.fan_out_log.done(alert, result);
-        // Also where none was made, a place at a destination is free.
-        self.new_deliveries.notify_one();
     }
 
     /// Records how the lease ended, and says what happened.
@@ -298,6 +288,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             None => return,
         };
+        if settlement.state() != DeliveryState::Pending {
+            count_ended(leased.channel, settlement.state());
+        }
         let Some(notification) = notification else { return };
         self.settlement_log.settled(leased, notification, &settlement, now);
         if let Notification::Verification(request) = notification {

@@ -14,7 +14,7 @@ pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
     counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
 }
 
-/// The log of a dispatcher's outcomes.
+/// The log of a dispatcher's outcomes. What had no line is told with its number, at the end at the latest.
 #[derive(Debug)]
 pub(super) struct SettlementLog {
     /// Of those that need nobody's attention.
@@ -38,11 +38,7 @@ impl SettlementLog {
     ) {
         let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
         let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
-        let state = settlement.state();
-        if state != DeliveryState::Pending {
-            count_ended(*channel, state);
-        }
-        let channel = channel.as_str();
+        let (state, channel) = (settlement.state(), channel.as_str());
         let outcome = settlement.outcome();
         let status = outcome.and_then(|outcome| outcome.status);
         let error = outcome.and_then(|outcome| outcome.error.as_deref()).unwrap_or_default();
@@ -59,7 +55,7 @@ impl SettlementLog {
             Settlement::Retry(_, wait) => {
                 tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
             }
-            Settlement::Dead(_) => {
+            Settlement::Dead(_) | Settlement::Unsendable(_) => {
                 tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
             }
             Settlement::ContactDisabled(_) => {
@@ -71,7 +67,7 @@ impl SettlementLog {
             Settlement::Throttled(wait) | Settlement::Released(wait) => {
                 tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
             }
-            Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled | Settlement::Unsendable(_) => {
+            Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {
                 if self.has_line() {
                     tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
                 }
@@ -89,6 +85,12 @@ impl SettlementLog {
         let unsaid = self.ended.admit((), Instant::now());
         log_more_ended(unsaid.unwrap_or(0));
         unsaid.is_some()
+    }
+}
+
+impl Drop for SettlementLog {
+    fn drop(&mut self) {
+        log_more_ended(self.ended.rest(&()));
     }
 }
 

@@ -72,6 +72,12 @@ impl<K: PartialEq> LogLimiter<K> {
         Some(std::mem::take(&mut last.suppressed))
     }
 
+    /// How often the message was suppressed and not told since: to be logged now, because the process ends.
+    pub fn rest(&self, key: &K) -> u64 {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.iter_mut().find(|last| last.key == *key).map_or(0, |last| std::mem::take(&mut last.suppressed))
+    }
+
     /// Forgets what was logged, because it is over: each message is let through again at once.
     pub fn clear(&self) {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();

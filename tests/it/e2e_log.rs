@@ -90,8 +90,34 @@ async fn a_storm_of_alerts_fills_no_disk() {
     until("all are delivered", || async { outbox.totals().await.delivered == alerts }).await;
     daemon.signal(Signal::SIGTERM);
     let log = daemon.ended().await.log;
-    for line in ["alert raised ", "delivery made ", "delivered "] {
+    let of = [
+        ("alert raised ", "more alerts were raised than have a line each alerts"),
+        ("delivery made ", "more deliveries were made than have a line each deliveries"),
+        ("delivered ", "more deliveries ended than have a line each deliveries"),
+    ];
+    for (line, rest) in of {
         let lines = log.lines().filter(|logged| logged.contains(&format!(": {line}"))).count();
         assert_eq!(lines, LOG_LINES as usize, "{line}");
+        let number = |logged: &str| logged.split_once(&format!("{rest}="))?.1.parse::<u64>().ok();
+        assert_eq!(log.lines().filter_map(number).sum::<u64>(), 100, "{rest}");
     }
+}
+
+/// A producer that sends what can't be counted fills no disk, and the operator learns of it without being asked.
+#[tokio::test]
+async fn each_reason_of_refused_events_is_told_once_a_minute() {
+    let outbox = Outbox::on(RedisServer::start());
+    for (name, value) in [("units", "many"), ("units", "1.5"), ("metric", "Requests")] {
+        let _: String = outbox.run("XADD", &["usage", "*", "subject", "bob", name, value]).await;
+    }
+    let daemon = DaemonSetup::on(&outbox.server.url()).start().await;
+    until("all are refused", || async { outbox.run::<u64>("XLEN", outbox.keys.refused()).await == 3 }).await;
+    daemon.signal(Signal::SIGTERM);
+    let log = daemon.ended().await.log;
+    let reasons: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("an event can't be counted"))
+        .filter_map(|line| line.split("reason=").nth(1)?.split(' ').next())
+        .collect();
+    assert_eq!(reasons, ["bad_units", "bad_metric"]);
 }
