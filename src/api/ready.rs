@@ -1,8 +1,9 @@
 //! Readiness: Redis answers and is fit, the scripts are loaded, nothing drains. SMTP and receivers never decide it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::types::{LOG_INTERVAL, LogLimiter};
 use crate::wire::server::{ServerRole, UnsupportedServer, inspect};
 use crate::wire::{Partitions, RedisClient};
 
@@ -18,6 +19,7 @@ const DRAINING: u8 = 2;
 pub struct Readiness {
     phase: AtomicU8,
     partitions: Partitions,
+    unsupported_log: LogLimiter,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +39,8 @@ pub enum NotReady {
 impl Readiness {
     /// Of a daemon that starts and works on these partitions.
     pub const fn new(partitions: Partitions) -> Self {
-        Self { phase: AtomicU8::new(STARTING), partitions }
+        let unsupported_log = LogLimiter::new(LOG_INTERVAL);
+        Self { phase: AtomicU8::new(STARTING), partitions, unsupported_log }
     }
 
     /// Redis was reached and is fit, and the scripts run.
@@ -57,7 +60,14 @@ impl Readiness {
             DRAINING => return Err(NotReady::Draining),
             _ => {}
         }
-        tokio::time::timeout(TIMEOUT, self.check_servers()).await.map_err(|_| NotReady::Away)?
+        let checked = tokio::time::timeout(TIMEOUT, self.check_servers()).await.map_err(|_| NotReady::Away)?;
+        // Somebody has changed a setting of the server: whoever reads only the log is to find it there.
+        if let Err(NotReady::UnsupportedServer(error)) = &checked
+            && self.unsupported_log.admit((), Instant::now()).is_some()
+        {
+            tracing::error!(%error, "redis is not fit for quotabell any more, so the daemon is not ready");
+        }
+        checked
     }
 
     /// Whether the server of the only partition is fit; of several, every server that holds keys.

@@ -180,6 +180,7 @@ async fn an_evicting_redis_is_refused_and_shows_in_readiness() {
     is_ready(&mut daemon).await;
     let () = run(&client, &["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).await;
     is_not_ready(&mut daemon, "maxmemory-policy is volatile-ttl").await;
+    daemon.says("redis is not fit for quotabell any more").await;
     let () = run(&client, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
     is_ready(&mut daemon).await;
     daemon.drain().await;
