@@ -1,6 +1,7 @@
 //! The program: one verb, one exit code.
 
 use std::io::{self, Write as _};
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -35,7 +36,9 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         RuntimeKind::CurrentThread => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build().context("start the runtime")?;
-    let ended = runtime.block_on(cli.execute());
+    // As one kind of future for both runtimes: each would else have all of the program compiled for itself.
+    let verb: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = Box::pin(cli.execute());
+    let ended = runtime.block_on(verb);
     // The system may still look up the name of the Redis server in a thread, for half a minute. Nobody waits for that.
     runtime.shutdown_background();
     ended
