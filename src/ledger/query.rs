@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use super::batch::MetricPeriod;
+use super::read_totals::{counter_of, no_count};
 use crate::types::text::glob_literal;
 use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, keys};
 use crate::wire::{Partition, RedisClient};
@@ -36,11 +37,17 @@ pub async fn usage(
     asked.extend(also.iter().cloned());
     let asked: Vec<MetricPeriod> = asked.into_iter().collect();
     let bucket = keys::bucket(subject.as_str());
+    let hash_of = |of: &MetricPeriod| keys.usage(&of.metric, of.period, bucket);
     let mut counters = redis::pipe();
     for of in &asked {
-        counters.cmd("HGET").arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
+        counters.cmd("HGET").arg(hash_of(of)).arg(subject.as_str());
     }
-    let counts: Vec<Option<u64>> = run(client, &counters).await?;
+    let texts: Vec<Option<String>> = run(client, &counters).await?;
+    let counts = asked.iter().zip(texts).map(|(of, text)| {
+        let count = |text: String| counter_of(&text).ok_or_else(|| no_count(&hash_of(of), subject));
+        text.map(count).transpose()
+    });
+    let counts: Vec<Option<u64>> = counts.collect::<RedisResult<_>>()?;
     let records = records_of(client, keys, subject, &asked).await?;
     let usages = asked.into_iter().zip(counts).zip(records).map(|((of, used), records)| {
         let alerts = records.into_iter().flat_map(RaisedRecord::into_alerts).collect();

@@ -62,7 +62,7 @@ pub fn counters_from(replies: &mut Replies, keys: &Keys, queries: &[CounterQuery
         let values: Vec<Option<String>> = next_of(replies).map_err(|error| named(error, &key()))?;
         for (query, value) in group.iter().zip(values) {
             let units = value.map_or(Some(0), |text| counter_of(&text));
-            totals.push(units.ok_or_else(|| wrong_type(&key(), &format!("no count in field {}", query.subject)))?);
+            totals.push(units.ok_or_else(|| no_count(&key(), query.subject))?);
         }
     }
     Ok(totals)
@@ -135,8 +135,13 @@ fn key_of(keys: &Keys, query: &CounterQuery<'_>) -> String {
     keys.usage(&query.of.metric, query.of.period, query.bucket)
 }
 
+/// The error of a field that holds no count.
+pub(super) fn no_count(key: &str, subject: &Subject) -> RedisError {
+    wrong_type(key, &format!("no count in field {subject}"))
+}
+
 /// A count as a commit writes it.
-fn counter_of(text: &str) -> Option<u64> {
+pub(super) fn counter_of(text: &str) -> Option<u64> {
     // Text for text: the commit compares it with what it holds.
     text.parse().ok().filter(|units: &u64| units.to_string() == text && *units <= UNITS_MAX)
 }

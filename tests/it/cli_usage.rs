@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::support::binary::{Finished, quotabell};
 use crate::support::outbox::{alert, in_period, subject};
 use crate::support::recorded_usage::RecordedUsage;
-use quotabell::types::{Alert, Day, DaySpan, Period, PeriodSpan, UnixMs, Window};
+use quotabell::types::{Alert, Day, DaySpan, Period, PeriodSpan, UnixMs, Window, keys};
 use serde_json::{Value, json};
 
 fn run(usage: &RecordedUsage, line: &str) -> Finished {
@@ -191,6 +191,18 @@ async fn unreadable_fields_are_named_and_not_replaced() {
     assert_eq!(named, ["timezone", "billing_day", "limit:requests", "plan"]);
     let history = run(&usage, "history alice");
     assert!(history.stderr.contains("are shown as those of UTC"), "{}", history.told());
+}
+
+/// Counting stands still because of it, so whoever looks must learn where it is.
+#[tokio::test]
+async fn a_counter_that_is_no_number_is_named() {
+    let usage = RecordedUsage::start();
+    let day = Day::in_utc(usage.now().await).expect("a day");
+    usage.count("alice", "requests", day, 1).await;
+    let key = usage.keys.usage(&"requests".parse().expect("legal"), day, keys::bucket("alice"));
+    let () = usage.client.query(redis::cmd("HSET").arg(&key).arg("alice").arg("many")).await.expect("written");
+    let told = run(&usage, "usage alice").told();
+    assert!(told.contains(&format!("{key} holds no count in field alice")), "{told}");
 }
 
 /// A period of which nothing is kept must not read as one without usage.
