@@ -81,12 +81,14 @@ local function give_up(d)
   local members = redis.call('ZRANGEBYSCORE', d.due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, GIVEN_UP_MAX)
   for at = 1, #members, 2 do
     local id = members[at]
-    local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel')
+    local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel', 'last_error')
     if failed and was_refused(failed) then return failed end
     local began = held and (tonumber(held[2] or '') or tonumber(members[at + 1]))
     if held and held[1] == 'pending' and began <= latest and not redis.call('ZSCORE', d.leased, id) then
       overdue[id] = true
-      given_up[#given_up + 1] = {id = id, channel = held[3] or 'none', d = d}
+      local why = 'its destination has failed all the time'
+      if held[4] then why = why .. '; its last attempt: ' .. held[4] end
+      given_up[#given_up + 1] = {id = id, channel = held[3] or 'none', d = d, why = why}
     end
   end
 end
@@ -176,7 +178,7 @@ for _, one in ipairs(given_up) do
   dequeue(one.d, one.id)
   redis.call('ZREM', KEYS[3], one.id)
   redis.call('ZADD', KEYS[6], whole(now), one.id)
-  redis.call('HSET', key, 'state', 'dead', 'ended_at_ms', whole(now), 'last_error', 'its destination has failed all the time')
+  redis.call('HSET', key, 'state', 'dead', 'ended_at_ms', whole(now), 'last_error', one.why)
   redis.call('HDEL', key, 'lease_token')
   redis.call('EXPIRE', key, ARGV[9])
   redis.call('HINCRBY', KEYS[7], 'dead', 1)

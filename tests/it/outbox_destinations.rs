@@ -514,12 +514,15 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     let long_ago = outbox.totals().await.now.plus(-7_200_000).0.to_string();
     // The first came due two hours ago; the second was tried then.
     let () = outbox.run("ZADD", &[outbox.queue(&id(0)).await.as_str(), "XX", &long_ago, id(0).as_str()]).await;
-    let () = outbox.run("HSET", &[outbox.keys.delivery(&id(1)).as_str(), "first_attempt_at_ms", &long_ago]).await;
+    let tried = outbox.keys.delivery(&id(1));
+    let () = outbox.run("HSET", &[&tried, "first_attempt_at_ms", &long_ago, "last_error", "HTTP 400"]).await;
     open_circuit(&outbox, outbox.totals().await.now).await;
     let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
     let given_up: BTreeSet<_> = answer.given_up.iter().map(|one| one.id.clone()).collect();
     assert_eq!(given_up, [id(0), id(1)].into());
+    let why = outbox.field(&id(1), "last_error").await;
+    assert_eq!(why.as_deref(), Some("its destination has failed all the time; its last attempt: HTTP 400"));
     let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
     assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "one of the others is the probe");
     assert_eq!((outbox.state(&id(0)).await, outbox.state(&id(2)).await), ("dead".to_owned(), "pending".to_owned()));
