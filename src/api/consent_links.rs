@@ -2,9 +2,10 @@
 //!
 //! Mail software opens links by itself, so opening shows a page and changes nothing: the same page for every token, so
 //! that it tells nothing about tokens. Its button posts. The token is the only secret that is needed; one that can't be
-//! read is as good as none.
+//! read is as good as none. What failed stands in the log, written where the error becomes a [`Problem`].
+//!
+//! [`Problem`]: super::problem::Problem
 
-use std::error::Error as _;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -13,8 +14,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::consent_html::{HtmlState, html};
+use super::problem::{CALL_TIMEOUT, within};
 use super::state::ApiState;
-use crate::verification::{ConfirmOutcome, UnsubscribeOutcome, VerificationError};
+use crate::verification::{ConfirmOutcome, UnsubscribeOutcome};
 
 type TokenPath = Result<Path<String>, PathRejection>;
 
@@ -25,11 +27,11 @@ pub(super) async fn show_confirm(headers: HeaderMap) -> Response {
 
 /// `POST /confirm/{token}`
 pub(super) async fn confirm(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
-    let (state, subject) = match api.verification.confirm(&token_of(path)).await {
+    let (state, subject) = match within(CALL_TIMEOUT, api.verification.confirm(&token_of(path))).await {
         Ok(ConfirmOutcome::Verified(subject)) => (HtmlState::Confirmed, Some(subject)),
         Ok(ConfirmOutcome::AlreadyVerified(subject)) => (HtmlState::ConfirmedBefore, Some(subject)),
         Ok(ConfirmOutcome::Invalid) => (HtmlState::NothingToConfirm, None),
-        Err(error) => (later(HtmlState::ConfirmLater, &error), None),
+        Err(_) => (HtmlState::ConfirmLater, None),
     };
     html(state, subject.as_ref(), &headers)
 }
@@ -41,20 +43,14 @@ pub(super) async fn show_unsubscribe(headers: HeaderMap) -> Response {
 
 /// `POST /unsubscribe/{token}`: mutes the contact, whatever the body says, and again as often as it comes.
 pub(super) async fn unsubscribe(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
-    let state = match api.verification.unsubscribe(&token_of(path)).await {
+    let state = match within(CALL_TIMEOUT, api.verification.unsubscribe(&token_of(path))).await {
         Ok(UnsubscribeOutcome::Muted) => HtmlState::Unsubscribed,
         Ok(UnsubscribeOutcome::Invalid) => HtmlState::NothingToUnsubscribe,
-        Err(error) => later(HtmlState::UnsubscribeLater, &error),
+        Err(_) => HtmlState::UnsubscribeLater,
     };
     html(state, None, &headers)
 }
 
 fn token_of(path: TokenPath) -> String {
     path.map(|Path(token)| token).unwrap_or_default()
-}
-
-fn later(state: HtmlState, error: &VerificationError) -> HtmlState {
-    let source = error.source().map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(%error, source, ?state, "the link of a mail could not be used");
-    state
 }

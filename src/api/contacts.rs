@@ -1,9 +1,7 @@
 //! `/v1/subjects/{id}/contacts`: list, add and remove contacts, and verify them.
 //!
-//! Judges what was sent and writes the response; [`VerificationService`] does the rest. The callers have the platform's
-//! token, so they may know which contacts there are: 404 and 409 are answered plainly.
-//!
-//! [`VerificationService`]: crate::verification::VerificationService
+//! The callers have the platform's token, so they may know which contacts there are: 404 and 409 are answered plainly.
+//! Read next: [`crate::verification::service`], how a contact is asked and verified.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,15 +15,19 @@ use serde_json::{Value, json};
 
 use super::body::{self, Json};
 use super::path::{ContactPath, SubjectPath};
-use super::problem::Problem;
+use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
 use crate::channels::{InvalidContact, REGISTRY, check_contact};
-use crate::contacts::edit::AddContactError;
+use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
-use crate::contacts::{Contact, ContactArray, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
-use crate::types::{ContactFilter, Metric, Percent, Secret, UnixMs};
+use crate::contacts::store::edit_contacts;
+use crate::contacts::{
+    Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat, masked_contact,
+};
+use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject, UnixMs};
 use crate::verification::{CODE_DIGITS, VerificationError};
+use crate::wire::Partition;
 
 /// The body of a contact that is added.
 #[derive(Debug, Deserialize)]
@@ -71,7 +73,7 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let (stored, now) = api.verification.list(&subject).await?;
+    let (stored, now) = within(CALL_TIMEOUT, api.verification.list(&subject)).await?;
     let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
     Ok(answer(&json!({"contacts": contacts})))
 }
@@ -83,7 +85,7 @@ pub(super) async fn add(
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
     let (contact, generated) = body.judge()?;
-    let id = api.verification.add(subject, &contact).await?;
+    let id = within(CALL_TIMEOUT, api.verification.add(subject, &contact)).await?;
     let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
     if let Some(secret) = generated {
         added["secret"] = secret.reveal().into();
@@ -102,8 +104,7 @@ pub(super) async fn replace(
     let set = |array: &mut ContactArray| {
         array.set_filter(&contact, &change);
     };
-    let (changed, now) = api.verification.change(&subject, &contact, set).await?;
-    Ok(answer(&masked(&changed, now)))
+    change_one(&api, &subject, &contact, set).await
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/enable`
@@ -111,22 +112,59 @@ pub(super) async fn enable(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<Response, Problem> {
-    let enable = |array: &mut ContactArray| drop(array.enable(&contact));
-    let (enabled, now) = api.verification.change(&subject, &contact, enable).await?;
+    let enabled = change_one(&api, &subject, &contact, |array| drop(array.enable(&contact))).await?;
     tracing::info!(%subject, %contact, "contact is enabled");
-    Ok(answer(&masked(&enabled, now)))
+    Ok(enabled)
+}
+
+/// Changes a contact, whoever added it, and answers with it as it is then. Repeatable where `change` is.
+async fn change_one(
+    api: &ApiState,
+    subject: &Subject,
+    contact: &ContactId,
+    change: impl Fn(&mut ContactArray),
+) -> Result<Response, Problem> {
+    let change = |array: &mut ContactArray| {
+        change(array);
+        array.find(contact).ok_or(VerificationError::NotFound)
+    };
+    let Partition { client, keys } = api.partitions.of(subject);
+    let changed = async {
+        let changed = edit_contacts(client, keys, subject, change).await?.contact;
+        Ok::<_, VerificationError>((changed, client.server_time().await?))
+    };
+    let (changed, now) = within(CALL_TIMEOUT, changed).await?;
+    Ok(answer(&masked(&changed, now)))
+}
+
+/// Edits the contacts of a subject, whoever added them. After an error the edit may be written.
+pub(super) async fn edit<T>(
+    api: &ApiState,
+    subject: &Subject,
+    edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
+) -> Result<T, Problem> {
+    let Partition { client, keys } = api.partitions.of(subject);
+    within(CALL_TIMEOUT, edit_contacts(client, keys, subject, edit)).await
 }
 
 fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
     ContactFilter::new(thresholds, metrics).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
-/// `DELETE /v1/subjects/{id}/contacts/{contact}`
+/// `DELETE /v1/subjects/{id}/contacts/{contact}`: removes a contact that was added here, verified or not. What was sent
+/// to its address verifies nothing afterwards, not even if it is added again, and its pending deliveries are cancelled
+/// at their next attempt.
 pub(super) async fn remove(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    api.verification.remove(&subject, &contact).await?;
+    let remove = |array: &mut ContactArray| match array.remove(&contact, ContactOrigin::Subject) {
+        RemoveOutcome::Removed(_) => Ok(()),
+        RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
+        RemoveOutcome::NotFound => Err(VerificationError::NotFound),
+    };
+    edit(&api, &subject, remove).await?;
+    tracing::info!(%subject, %contact, "contact is removed");
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -135,7 +173,7 @@ pub(super) async fn request_verification(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    api.verification.request(subject, &contact).await?;
+    within(CALL_TIMEOUT, api.verification.request(subject, &contact)).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -150,7 +188,7 @@ pub(super) async fn verify(
     if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Problem::bad_request(format!("code: must be {CODE_DIGITS} digits")));
     }
-    api.verification.verify(&subject, &contact, code).await?;
+    within(CALL_TIMEOUT, api.verification.verify(&subject, &contact, code)).await?;
     Ok(answer(&json!({"id": contact, "verified": true})))
 }
 
@@ -217,6 +255,10 @@ fn unconfirmable(format: &MessageFormat) -> String {
 impl From<VerificationError> for Problem {
     fn from(error: VerificationError) -> Self {
         let detail = error.to_string();
+        // What the caller can't mend.
+        if let VerificationError::Redis { .. } | VerificationError::Unreadable | VerificationError::Contended = error {
+            tracing::warn!(error = &error as &dyn Error, "contacts could not be read or written for a request");
+        }
         match error {
             VerificationError::NotFound => Self::new(StatusCode::NOT_FOUND, detail),
             VerificationError::WrongCode => Self::new(StatusCode::FORBIDDEN, detail),
@@ -237,13 +279,7 @@ impl From<VerificationError> for Problem {
                 Self::quota_exceeded(format!("{detail}: see Retry-After")).header(RETRY_AFTER, seconds.into())
             }
             VerificationError::Contended => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
-            VerificationError::Redis { kind, source } => {
-                tracing::warn!(
-                    error = &*source as &(dyn Error + 'static),
-                    "Redis failed while contacts were read or written"
-                );
-                Self::of_redis(kind)
-            }
+            VerificationError::Redis { kind, .. } => Self::of_redis(kind),
         }
     }
 }

@@ -9,12 +9,15 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::body::{self, Json};
+use super::contacts;
 use super::path::{self, ContactPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
+use crate::contacts::ContactArray;
 use crate::subjects::mutes::set_mute;
-use crate::types::{Metric, Mute, MuteEnd, Subject, duration};
+use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, duration};
+use crate::verification::VerificationError;
 use crate::views::MuteView;
 use crate::wire::Partition;
 
@@ -79,7 +82,7 @@ pub(super) async fn mute_contact(
     Json(body): Json<MuteBody>,
 ) -> Result<Response, Problem> {
     let mute = body.judge(&api).await?;
-    api.verification.mute(&subject, &contact, Some(&mute)).await?;
+    set_of_contact(&api, &subject, &contact, Some(&mute)).await?;
     Ok(answer(&json!({"subject": subject, "contact": contact, "mute": MuteView::from(mute)})))
 }
 
@@ -88,8 +91,21 @@ pub(super) async fn unmute_contact(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<StatusCode, Problem> {
-    api.verification.mute(&subject, &contact, None).await?;
+    set_of_contact(&api, &subject, &contact, None).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn set_of_contact(
+    api: &ApiState,
+    subject: &Subject,
+    contact: &ContactId,
+    mute: Option<&Mute>,
+) -> Result<(), Problem> {
+    let set = |array: &mut ContactArray| match array.set_mute(contact, mute) {
+        0 => Err(VerificationError::NotFound),
+        _ => Ok(()),
+    };
+    contacts::edit(api, subject, set).await
 }
 
 impl MuteBody {

@@ -140,8 +140,11 @@ pub(super) async fn within<T, E: Into<Problem>>(
     timeout: Duration,
     call: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Problem> {
-    let answered = tokio::time::timeout(timeout, call).await;
-    answered.map_err(|_| Problem::of_redis(ErrorKind::Unreachable))?.map_err(Into::into)
+    let unanswered = |_| {
+        tracing::warn!(?timeout, "Redis did not answer in time while a request was answered");
+        Problem::of_redis(ErrorKind::Unreachable)
+    };
+    tokio::time::timeout(timeout, call).await.map_err(unanswered)?.map_err(Into::into)
 }
 
 /// The longest call of most routes.

@@ -1,5 +1,5 @@
-//! What can be asked for: list, mute and remove contacts, submit a code, open a confirm link. [`super::request`] adds
-//! and asks them.
+//! What can be asked for: list contacts, submit a code, open a confirm link. [`super::request`] adds contacts and asks
+//! them. No call has a timeout: the API sets one.
 //!
 //! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one
 //! verifies, and what was sent for a contact that has been removed or changed verifies nothing. Read next:
@@ -14,17 +14,15 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{OPEN_REQUESTS_MAX, VerificationConfig, VerificationEvent, code, confirm_link};
+use crate::contacts::ContactArray;
 use crate::contacts::array::StoredContact;
-use crate::contacts::edit::{AddContactError, RemoveOutcome, VerifyOutcome};
+use crate::contacts::edit::{AddContactError, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
-use crate::contacts::{Contact, ContactArray, ContactOrigin};
 use crate::outbox::{NewDeliveries, OutboxError};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
-use crate::types::{ConsentId, ContactId, Mute, Subject, UnixMs, VerificationRequest, nonce};
+use crate::types::{ConsentId, ContactId, Subject, UnixMs, VerificationRequest, nonce};
 use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
-/// A caller must not hang when Redis does.
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// Guesses at one code: one in 200,000 is found so.
 const GUESSES_MAX: u32 = 5;
 
@@ -92,62 +90,10 @@ pub enum ConfirmOutcome {
 impl VerificationService {
     /// The contacts of a subject that can be read, and the server's time.
     pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
-        within_timeout(async {
-            let mut contacts = self.contacts(subject).await?;
-            let now = self.first_partition().client.server_time().await?;
-            contacts.remove_unverified(now);
-            Ok((contacts.contacts(), now))
-        })
-        .await
-    }
-
-    /// Mutes a contact, or ends its mute.
-    pub async fn mute(
-        &self,
-        subject: &Subject,
-        contact: &ContactId,
-        mute: Option<&Mute>,
-    ) -> Result<(), VerificationError> {
-        let set = |array: &mut ContactArray| match array.set_mute(contact, mute) {
-            0 => Err(VerificationError::NotFound),
-            _ => Ok(()),
-        };
-        within_timeout(self.edit(subject, set)).await
-    }
-
-    /// Removes a contact that was added here, verified or not. What was sent to its address verifies nothing
-    /// afterwards, not even if it is added again, and its pending deliveries are cancelled at their next attempt.
-    ///
-    /// # Errors
-    ///
-    /// [`VerificationError`]. When Redis fails, the contact may be gone.
-    pub async fn remove(&self, subject: &Subject, contact: &ContactId) -> Result<(), VerificationError> {
-        let remove = |array: &mut ContactArray| match array.remove(contact, ContactOrigin::Subject) {
-            RemoveOutcome::Removed(_) => Ok(()),
-            RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
-            RemoveOutcome::NotFound => Err(VerificationError::NotFound),
-        };
-        within_timeout(self.edit(subject, remove)).await?;
-        tracing::info!(%subject, %contact, "contact is removed");
-        Ok(())
-    }
-
-    /// Changes a contact, whoever added it, and returns it as it is then, with the time. Repeatable where `change` is.
-    pub async fn change(
-        &self,
-        subject: &Subject,
-        contact: &ContactId,
-        change: impl Fn(&mut ContactArray),
-    ) -> Result<(Contact, UnixMs), VerificationError> {
-        let change = |array: &mut ContactArray| {
-            change(array);
-            array.find(contact).ok_or(VerificationError::NotFound)
-        };
-        within_timeout(async {
-            let changed = self.edit(subject, change).await?.contact;
-            Ok((changed, self.first_partition().client.server_time().await?))
-        })
-        .await
+        let mut contacts = self.contacts(subject).await?;
+        let now = self.first_partition().client.server_time().await?;
+        contacts.remove_unverified(now);
+        Ok((contacts.contacts(), now))
     }
 
     /// Verifies a contact by the code that was sent to it.
@@ -156,22 +102,19 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. While the contacts can't be read or written, the code stays valid.
     pub async fn verify(&self, subject: &Subject, contact: &ContactId, guess: &str) -> Result<(), VerificationError> {
-        within_timeout(async {
-            let StoredContact { consent, .. } = unverified(&self.contacts(subject).await?, contact)?;
-            let holder = code::holder(subject, &consent);
-            let key = self.first_partition().keys.verify_code(&holder);
-            if !self.is_right(&key, &holder, guess).await? {
-                VerificationEvent::Rejected.record(subject, contact);
-                return Err(VerificationError::WrongCode);
-            }
-            match self.consent_to(subject, contact, &consent).await? {
-                VerifyOutcome::Verified => self.delete_used(&key).await,
-                VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
-                VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
-            }
-            Ok(())
-        })
-        .await
+        let StoredContact { consent, .. } = unverified(&self.contacts(subject).await?, contact)?;
+        let holder = code::holder(subject, &consent);
+        let key = self.first_partition().keys.verify_code(&holder);
+        if !self.is_right(&key, &holder, guess).await? {
+            VerificationEvent::Rejected.record(subject, contact);
+            return Err(VerificationError::WrongCode);
+        }
+        match self.consent_to(subject, contact, &consent).await? {
+            VerifyOutcome::Verified => self.delete_used(&key).await,
+            VerifyOutcome::AlreadyVerified => return Err(VerificationError::AlreadyVerified),
+            VerifyOutcome::Outdated => return Err(VerificationError::WrongCode),
+        }
+        Ok(())
     }
 
     /// Verifies the contact of a confirm link.
@@ -180,22 +123,19 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. The link stays valid.
     pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
-        within_timeout(async {
-            let key = confirm_link::key(&self.first_partition().keys, token);
-            let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
-            let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
-                VerificationEvent::Rejected.count();
-                return Ok(ConfirmOutcome::Invalid);
-            };
-            let outcome = self.consent_to(&subject, &contact, &consent).await?;
-            self.delete_used(&key).await;
-            Ok(match outcome {
-                VerifyOutcome::Verified => ConfirmOutcome::Verified(subject),
-                VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(subject),
-                VerifyOutcome::Outdated => ConfirmOutcome::Invalid,
-            })
+        let key = confirm_link::key(&self.first_partition().keys, token);
+        let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
+        let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
+            VerificationEvent::Rejected.count();
+            return Ok(ConfirmOutcome::Invalid);
+        };
+        let outcome = self.consent_to(&subject, &contact, &consent).await?;
+        self.delete_used(&key).await;
+        Ok(match outcome {
+            VerifyOutcome::Verified => ConfirmOutcome::Verified(subject),
+            VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(subject),
+            VerifyOutcome::Outdated => ConfirmOutcome::Invalid,
         })
-        .await
     }
 
     /// Stores the consent that was asked for, and counts and logs what became of it. Repeatable.
@@ -293,14 +233,4 @@ impl From<EditContactsError> for VerificationError {
             EditContactsError::Contended => Self::Contended,
         }
     }
-}
-
-pub(super) async fn within_timeout<T>(
-    call: impl Future<Output = Result<T, VerificationError>>,
-) -> Result<T, VerificationError> {
-    let unreachable = |elapsed: tokio::time::error::Elapsed| VerificationError::Redis {
-        kind: ErrorKind::Unreachable,
-        source: elapsed.into(),
-    };
-    tokio::time::timeout(TIMEOUT, call).await.map_err(unreachable)?
 }
