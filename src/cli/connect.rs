@@ -73,7 +73,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
         warn_of_other_plans(fingerprint.as_deref(), config);
         count
     });
-    Ok((Redis { partitions, shown: shown(&endpoint, &config.redis), endpoint, is_embedded }, count))
+    Ok((Redis { partitions, shown: display_url(&endpoint, &config.redis), endpoint, is_embedded }, count))
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
@@ -91,7 +91,7 @@ fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
 
 /// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to
 /// be.
-fn shown(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
+fn display_url(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     let written = config.url.reveal().trim();
     if config.url_file.is_some() || config.is_embedded() {
         return endpoint.to_string();
@@ -200,7 +200,7 @@ mod tests {
         ] {
             let mut config = Config::defaults().expect("the defaults are good");
             config.redis.url = url.into();
-            assert_eq!(shown(&config.endpoint().expect("a good URL"), &config.redis), expected, "{url}");
+            assert_eq!(display_url(&config.endpoint().expect("a good URL"), &config.redis), expected, "{url}");
         }
     }
 }

@@ -16,20 +16,20 @@ const ALL: &str = "all";
 pub struct ContactFilterArgs {
     /// Send it alerts at this percentage of a limit only, or `all` again
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
-    pub thresholds: Vec<AllOr<Percent>>,
+    pub thresholds: Vec<FilterValue<Percent>>,
     /// Send it alerts of this metric only, or `all` again
     #[arg(long = "metric", value_name = "METRIC", value_delimiter = ',')]
-    pub metrics: Vec<AllOr<Metric>>,
+    pub metrics: Vec<FilterValue<Metric>>,
 }
 
 /// A value, or the word for all of them.
 #[derive(Debug, Clone)]
-pub enum AllOr<T> {
+pub enum FilterValue<T> {
     All,
     One(T),
 }
 
-impl<T: FromStr> FromStr for AllOr<T> {
+impl<T: FromStr> FromStr for FilterValue<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
@@ -66,19 +66,19 @@ impl ContactFilterArgs {
     }
 }
 
-fn parts<T: FromStr<Err: fmt::Display>>(text: Option<&str>) -> Result<Vec<AllOr<T>>, String> {
+fn parts<T: FromStr<Err: fmt::Display>>(text: Option<&str>) -> Result<Vec<FilterValue<T>>, String> {
     let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
     parts.map(|part| part.parse().map_err(|error: T::Err| format!("{part:?}: {error}"))).collect()
 }
 
 /// `None` where nothing is named, an empty list for all.
-fn listed<T>(what: &str, named: Vec<AllOr<T>>) -> Result<Option<Vec<T>>, String> {
+fn listed<T>(what: &str, named: Vec<FilterValue<T>>) -> Result<Option<Vec<T>>, String> {
     let count = named.len();
     let values: Vec<T> = named
         .into_iter()
         .filter_map(|one| match one {
-            AllOr::All => None,
-            AllOr::One(value) => Some(value),
+            FilterValue::All => None,
+            FilterValue::One(value) => Some(value),
         })
         .collect();
     match (count, values.len()) {
@@ -90,7 +90,7 @@ fn listed<T>(what: &str, named: Vec<AllOr<T>>) -> Result<Option<Vec<T>>, String>
 }
 
 /// The filter in a table: `all`, or as `80,100 of requests`.
-pub fn shown(filter: &ContactFilter) -> String {
+pub fn summary(filter: &ContactFilter) -> String {
     let ContactFilter { thresholds, metrics } = filter;
     let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
     let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();

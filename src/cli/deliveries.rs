@@ -191,7 +191,7 @@ async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::
 /// Says that nothing leaves, where that is so.
 async fn say_pause(redis: &Redis) -> anyhow::Result<()> {
     if let Some(paused) = pause::read(redis).await? {
-        say(format_args!("{}; `quotabell deliveries resume` ends that", pause::told(&paused)));
+        say(format_args!("{}; `quotabell deliveries resume` ends that", pause::summary(&paused)));
     }
     Ok(())
 }

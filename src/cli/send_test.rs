@@ -198,7 +198,7 @@ fn choose(subject: &Subject, named: Option<&str>, contacts: &ResolvedContacts) -
     }
     match (contacts.readable.as_slice(), contacts.source) {
         ([contact], _) => Ok(contact.clone()),
-        ([], _) => Err(nobody(subject, contacts)),
+        ([], _) => Err(no_recipient(subject, contacts)),
         (several, source) => {
             let (count, known) = (several.len(), listed(several));
             let problem = match source {
@@ -274,7 +274,7 @@ fn unconfirmed() -> String {
 }
 
 /// Why a subject has nobody to send to, and what to do about it.
-fn nobody(subject: &Subject, contacts: &ResolvedContacts) -> anyhow::Error {
+fn no_recipient(subject: &Subject, contacts: &ResolvedContacts) -> anyhow::Error {
     // What can't be read keeps alerts from the fallback too, until it is mended.
     if !contacts.unreadable.is_empty() {
         return hint::failed(format_args!("{subject} has no contact that can be read"), set_one(subject));

@@ -36,7 +36,7 @@ pub struct OperatorContact {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<String>,
     /// Whether it is told what is no alert: contacts that are disabled, and the digest.
-    #[serde(default = "told")]
+    #[serde(default = "default_true")]
     pub notices: bool,
 }
 
@@ -64,7 +64,7 @@ pub const OPERATOR_KEYS: &[&str] = &[
 ];
 const OPERATORS_OWN: usize = 2;
 
-const fn told() -> bool {
+const fn default_true() -> bool {
     true
 }
 

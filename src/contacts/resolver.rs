@@ -201,7 +201,7 @@ impl ContactResolver {
         reply: RedisResult<StoredFields>,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let contacts = match reply {
-            Ok(StoredFields { contacts, locale }) => self.parse(contacts).told_in(locale_of(subject, locale)),
+            Ok(StoredFields { contacts, locale }) => self.parse(contacts).with_locale(locale_of(subject, locale)),
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let operator = Arc::clone(&self.operator);
                 ResolvedContacts { operator, ..ResolvedContacts::broken("the subject's key is not a hash") }
@@ -270,7 +270,7 @@ fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
 impl ResolvedContacts {
     /// The same, told in the subject's language. Who is named in the configuration is the operator, and has the default
     /// one.
-    fn told_in(mut self, locale: Option<Locale>) -> Self {
+    fn with_locale(mut self, locale: Option<Locale>) -> Self {
         if self.source == ContactsSource::Own {
             let own = self.readable.iter_mut().chain(&mut self.disabled);
             own.for_each(|contact| contact.locale.clone_from(&locale));

@@ -6,7 +6,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::text_form::UnknownWord;
+use super::text_form::UnknownVariant;
 use super::units::{UnitsError, visited_number};
 use super::{Units, Window};
 
@@ -32,7 +32,7 @@ pub enum LimitsError {
     #[error("{text:?} is not a limit: {source}")]
     Units { text: String, source: UnitsError },
     #[error("{text:?} is not a limit: {source}")]
-    Window { text: String, source: UnknownWord },
+    Window { text: String, source: UnknownVariant },
     /// Nobody could say which of the two holds.
     #[error("two limits for the same window, {first} and {second}: a window has one")]
     SameWindow { first: WindowLimit, second: WindowLimit },

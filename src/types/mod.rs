@@ -74,7 +74,7 @@ pub use refusal::RefusalReason;
 pub use secret::{Secret, SecretUrl};
 pub use stream_id::StreamId;
 pub use subject::Subject;
-pub use text_form::UnknownWord;
+pub use text_form::UnknownVariant;
 pub use timestamp::UnixMs;
 pub use units::Units;
 pub use window::Window;

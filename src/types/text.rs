@@ -9,7 +9,7 @@ use url::Url;
 pub const MASK: &str = "***";
 
 /// Bytes as text: what is not UTF-8 as `\xNN`.
-pub fn lossless(bytes: &[u8]) -> String {
+pub fn escaped_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -152,8 +152,8 @@ mod tests {
     /// Refused events hold whatever a producer sent.
     #[test]
     fn bytes_that_are_not_text_are_written_in_hex() {
-        assert_eq!(lossless(b"a\xff\xfeb\xc3\xa9"), "a\\xff\\xfeb\u{e9}");
-        assert_eq!(lossless(b"\xc3"), "\\xc3");
+        assert_eq!(escaped_bytes(b"a\xff\xfeb\xc3\xa9"), "a\\xff\\xfeb\u{e9}");
+        assert_eq!(escaped_bytes(b"\xc3"), "\\xc3");
     }
 
     /// A password on a terminal ends up in a ticket.

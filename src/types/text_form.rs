@@ -108,13 +108,13 @@ macro_rules! shown_as_text {
 /// A word that is none of those that a type has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not {what}: use {allowed}")]
-pub struct UnknownWord {
+pub struct UnknownVariant {
     word: String,
     what: &'static str,
     allowed: String,
 }
 
-impl UnknownWord {
+impl UnknownVariant {
     pub(crate) fn new(word: &str, what: &'static str, allowed: &[&str]) -> Self {
         Self { word: word.to_owned(), what, allowed: one_of(allowed) }
     }
@@ -124,7 +124,7 @@ impl UnknownWord {
 macro_rules! parsed_text_enum {
     ($name:ty, $what:literal) => {
         impl std::str::FromStr for $name {
-            type Err = $crate::types::UnknownWord;
+            type Err = $crate::types::UnknownVariant;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let unknown = || Self::Err::new(text, $what, &Self::ALL.map(Self::as_str));

@@ -7,7 +7,7 @@ use redis::RedisResult;
 use serde::Serialize;
 
 use super::Rfc3339;
-use crate::types::text::lossless;
+use crate::types::text::escaped_bytes;
 use crate::types::{StreamId, UnixMs};
 use crate::wire::{Partition, Partitions};
 
@@ -122,7 +122,7 @@ async fn start_of_newest(Partition { client, keys }: &Partition, count: u64) -> 
 impl RefusedEventView {
     /// Our three fields stand first; a field of the event itself may bear one of their names.
     fn of(stream: &str, (id, values): &RawEntry) -> Self {
-        let mut pairs = values.chunks_exact(2).map(|pair| (lossless(&pair[0]), lossless(&pair[1])));
+        let mut pairs = values.chunks_exact(2).map(|pair| (escaped_bytes(&pair[0]), escaped_bytes(&pair[1])));
         let mut own = |_name| pairs.next().map(|(_, value)| value).unwrap_or_default();
         let (entry, reason, detail) = (own("entry"), own("reason"), own("detail"));
         let mut fields = BTreeMap::new();

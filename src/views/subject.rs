@@ -11,7 +11,7 @@ use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
-use crate::types::text::lossless;
+use crate::types::text::escaped_bytes;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, UnixMs};
 use crate::wire::Partition;
 
@@ -79,7 +79,7 @@ impl SubjectView {
         let metric_mutes = metrics.into_iter().map(|(metric, mute)| (metric, mute.into())).collect();
         let SubjectRecord { plan, timezone, billing_day, limits, thresholds, locale } = record;
         Self {
-            subject: lossless(subject),
+            subject: escaped_bytes(subject),
             plan,
             timezone,
             billing_day,
@@ -122,7 +122,7 @@ impl SubjectSettings {
         let is_unreadable = |field: &str| unreadable.iter().any(|error| error.field == field);
         if is_unreadable(PLAN) {
             let stored = fields.iter().find(|(name, _)| name == PLAN.as_bytes());
-            plan = stored.map(|(_, value)| lossless(value)).unwrap_or_default();
+            plan = stored.map(|(_, value)| escaped_bytes(value)).unwrap_or_default();
             limits = SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value))).record.limits;
         }
         limits.retain(|metric, _| !is_unreadable(&limit_field(metric)));

@@ -49,7 +49,7 @@ impl ListedContact {
         let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
         let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
         let state = if states.is_empty() { "-" } else { &states.join(", ") };
-        let (channel, filter) = (self.contact.channel().as_str(), contact_filter::shown(filter));
+        let (channel, filter) = (self.contact.channel().as_str(), contact_filter::summary(filter));
         [id.as_str(), channel, self.contact.address(), state, &filter, self.added_by].map(str::to_owned).to_vec()
     }
 }

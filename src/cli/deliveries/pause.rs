@@ -67,7 +67,7 @@ async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
         match &paused {
             Some(pause) => {
                 let attempts = quantity(in_flight, "attempt is", "attempts are");
-                say(format_args!("{}; {attempts} under way", told(pause)));
+                say(format_args!("{}; {attempts} under way", summary(pause)));
             }
             None => say("sending goes on"),
         }
@@ -87,7 +87,7 @@ pub(super) async fn read(redis: &Redis) -> anyhow::Result<Option<Pause>> {
 }
 
 /// The pause as a sentence.
-pub(super) fn told(Pause { since, reason }: &Pause) -> String {
+pub(super) fn summary(Pause { since, reason }: &Pause) -> String {
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {}", printable(reason)));
     format!("sending is paused{since}{reason}")

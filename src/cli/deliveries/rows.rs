@@ -83,7 +83,7 @@ impl NextStep {
     }
 
     /// As a sentence of `deliveries show`, in so many partitions.
-    fn told(self, delivery: &DeliveryView, partitions: u32, now: UnixMs) -> String {
+    fn summary(self, delivery: &DeliveryView, partitions: u32, now: UnixMs) -> String {
         match self {
             Self::Circuit { next_probe } => format!(
                 "behind the open circuit of {}{}: one attempt is made there {}",
@@ -188,7 +188,7 @@ pub(super) fn print_detail(
         ("made", delivery.created_at.to_string()),
         ("ended", or_dash(delivery.ended_at)),
         ("attempts", delivery.attempts.to_string()),
-        ("next due", or_dash(NextStep::of(delivery, now).map(|next| next.told(delivery, partitions, now)))),
+        ("next due", or_dash(NextStep::of(delivery, now).map(|next| next.summary(delivery, partitions, now)))),
         ("last error", or_dash(delivery.last_error.as_deref())),
     ]);
     output.pairs(&pairs)?;

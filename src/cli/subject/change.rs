@@ -17,7 +17,7 @@ use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Secret, Subject}
 
 /// What happens to one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Setting<T> {
+pub enum FieldUpdate<T> {
     /// It stays as it is.
     #[default]
     Keep,
@@ -69,17 +69,17 @@ pub struct SubjectChange {
     /// Who.
     pub subject: Subject,
     /// The plan.
-    pub plan: Setting<String>,
+    pub plan: FieldUpdate<String>,
     /// The time zone.
-    pub timezone: Setting<String>,
+    pub timezone: FieldUpdate<String>,
     /// The day of the month on which months begin.
-    pub billing_day: Setting<BillingDay>,
+    pub billing_day: FieldUpdate<BillingDay>,
     /// The named metrics' limits.
-    pub limits: BTreeMap<Metric, Setting<Limits>>,
+    pub limits: BTreeMap<Metric, FieldUpdate<Limits>>,
     /// The thresholds.
-    pub thresholds: Setting<Vec<Percent>>,
+    pub thresholds: FieldUpdate<Vec<Percent>>,
     /// The language of mails.
-    pub locale: Setting<Locale>,
+    pub locale: FieldUpdate<Locale>,
     /// The contacts.
     pub contacts: ContactsChange,
 }
@@ -100,12 +100,12 @@ impl SubjectChange {
     pub const fn of(subject: Subject) -> Self {
         Self {
             subject,
-            plan: Setting::Keep,
-            timezone: Setting::Keep,
-            billing_day: Setting::Keep,
+            plan: FieldUpdate::Keep,
+            timezone: FieldUpdate::Keep,
+            billing_day: FieldUpdate::Keep,
             limits: BTreeMap::new(),
-            thresholds: Setting::Keep,
-            locale: Setting::Keep,
+            thresholds: FieldUpdate::Keep,
+            locale: FieldUpdate::Keep,
             contacts: ContactsChange::Keep,
         }
     }
@@ -160,7 +160,7 @@ impl SubjectChange {
     pub fn limit_warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (metric, limits) in &self.limits {
-            if let Setting::Set(limits) = limits {
+            if let FieldUpdate::Set(limits) = limits {
                 warnings.extend(limits.contradictions().map(|pair| format!("the limits of {metric}: {pair}")));
             }
         }
@@ -190,11 +190,11 @@ impl SubjectChange {
 }
 
 /// Adds one setting to the fields that are written.
-fn take<T>(fields: &mut FieldChanges, name: &str, setting: &Setting<T>, write: impl Fn(&T) -> String) {
+fn take<T>(fields: &mut FieldChanges, name: &str, setting: &FieldUpdate<T>, write: impl Fn(&T) -> String) {
     match setting {
-        Setting::Keep => {}
-        Setting::Set(value) => fields.set.push((name.to_owned(), write(value))),
-        Setting::Clear => fields.cleared.push(name.to_owned()),
+        FieldUpdate::Keep => {}
+        FieldUpdate::Set(value) => fields.set.push((name.to_owned(), write(value))),
+        FieldUpdate::Clear => fields.cleared.push(name.to_owned()),
     }
 }
 
@@ -217,9 +217,9 @@ pub fn plan(config: &Config, name: &str) -> Result<String, String> {
 /// # Errors
 ///
 /// A sentence with what is allowed.
-pub fn limits(text: &str) -> Result<Setting<Limits>, String> {
+pub fn limits(text: &str) -> Result<FieldUpdate<Limits>, String> {
     if text == "none" {
-        return Ok(Setting::Clear);
+        return Ok(FieldUpdate::Clear);
     }
-    text.parse().map(Setting::Set).map_err(|error: LimitsError| format!("{error}; none removes the limits"))
+    text.parse().map(FieldUpdate::Set).map_err(|error: LimitsError| format!("{error}; none removes the limits"))
 }

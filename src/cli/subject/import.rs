@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::change::{self, ContactsChange, ReplacedContactsArgs, Setting, SubjectChange};
+use super::change::{self, ContactsChange, FieldUpdate, ReplacedContactsArgs, SubjectChange};
 use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
 use super::set;
 use super::store::{self, SubjectWrite};
@@ -277,14 +277,14 @@ fn check(mut row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Resul
     let subject = row.settings.remove("subject").ok_or("no subject")?;
     let mut change = SubjectChange::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
     if let Some(plan) = row.settings.remove("plan") {
-        change.plan = Setting::Set(change::plan(config, &plan)?);
+        change.plan = FieldUpdate::Set(change::plan(config, &plan)?);
     }
     if let Some(zone) = row.settings.remove("timezone") {
-        change.timezone = Setting::Set(record::parse_timezone(&zone)?);
+        change.timezone = FieldUpdate::Set(record::parse_timezone(&zone)?);
     }
     if let Some(day) = row.settings.remove("billing_day") {
         let day = day.parse().map_err(|error: BillingDayError| format!("billing_day {day:?}: {error}"))?;
-        change.billing_day = Setting::Set(day);
+        change.billing_day = FieldUpdate::Set(day);
     }
     for (name, limit) in &row.settings {
         let Some(metric) = name.strip_prefix(LIMIT_PREFIX) else { continue };
@@ -293,10 +293,10 @@ fn check(mut row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Resul
         change.limits.insert(parsed, change::limits(limit).map_err(at)?);
     }
     if let Some(thresholds) = row.settings.remove("thresholds") {
-        change.thresholds = Setting::Set(record::parse_thresholds(&thresholds)?);
+        change.thresholds = FieldUpdate::Set(record::parse_thresholds(&thresholds)?);
     }
     if let Some(locale) = row.settings.remove("locale") {
-        change.locale = Setting::Set(record::parse_locale(locale.as_bytes())?);
+        change.locale = FieldUpdate::Set(record::parse_locale(locale.as_bytes())?);
     }
     change.contacts = ContactsChange::merge(row.contacts.into_contacts()?, unnamed);
     if change.field_names().is_empty() {

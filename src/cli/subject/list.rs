@@ -8,7 +8,7 @@ use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
 use crate::subjects::Plans;
 use crate::subjects::record::SubjectField;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, lossless, say, say_empty};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, escaped_bytes, say, say_empty};
 use crate::views::SubjectView;
 use crate::wire::{ErrorKind, Scan, error_kind};
 
@@ -84,7 +84,7 @@ async fn read(redis: &Redis, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<
     for (key, fields) in keys.iter().zip(hashes) {
         match fields {
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                let key = lossless(key);
+                let key = escaped_bytes(key);
                 say(format_args!("warning: key {key:?} is not a hash: nothing of this subject can be read"));
             }
             fields => {

@@ -60,13 +60,13 @@ async fn erase(subjects: &[Subject], redis: &Redis, plans: &Plans) -> anyhow::Re
     for subject in subjects {
         let erased = erasure::erase(&redis.partitions, plans, subject).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
-        say(format_args!("removed {subject}: {}", told(&erased.removed)));
+        say(format_args!("removed {subject}: {}", summary(&erased.removed)));
     }
     Ok(())
 }
 
 /// What was removed, without what there was none of.
-fn told(removed: &ErasedCounts) -> String {
+fn summary(removed: &ErasedCounts) -> String {
     let ErasedCounts {
         settings,
         counters,

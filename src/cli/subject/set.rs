@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::change::{self, ContactsChange, MergedChange, ReplacedContactsArgs, Setting, SubjectChange};
+use super::change::{self, ContactsChange, FieldUpdate, MergedChange, ReplacedContactsArgs, SubjectChange};
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, Redis};
 use crate::cli::contact_checks::{self, TemplateCheck};
@@ -93,7 +93,7 @@ pub enum Clearable {
 #[derive(Debug, Clone)]
 pub struct NamedLimit {
     metric: Metric,
-    limits: Setting<Limits>,
+    limits: FieldUpdate<Limits>,
 }
 
 impl FromStr for NamedLimit {
@@ -127,8 +127,8 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
         return Err(hint::usage(fault, OPTIONS));
     }
     let locale_warning = match &change.locale {
-        Setting::Set(locale) => config.channels()?.locale_warning(locale),
-        Setting::Keep | Setting::Clear => None,
+        FieldUpdate::Set(locale) => config.channels()?.locale_warning(locale),
+        FieldUpdate::Keep | FieldUpdate::Clear => None,
     };
     let redis = connect::redis(&config).await?;
     if clear.contains(&Clearable::Limits) {
@@ -226,25 +226,25 @@ fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectCha
 }
 
 /// What is named is set. Without it, what `--clear` names is cleared, and the rest is kept.
-fn setting<T>(named: Option<T>, clear: &[Clearable], what: Clearable) -> Setting<T> {
+fn setting<T>(named: Option<T>, clear: &[Clearable], what: Clearable) -> FieldUpdate<T> {
     match named {
-        Some(value) => Setting::Set(value),
-        None if clear.contains(&what) => Setting::Clear,
-        None => Setting::Keep,
+        Some(value) => FieldUpdate::Set(value),
+        None if clear.contains(&what) => FieldUpdate::Clear,
+        None => FieldUpdate::Keep,
     }
 }
 
 /// The limits of each metric. Each option may add windows to those of its metric.
-fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, Setting<Limits>>, String> {
-    let mut all: BTreeMap<Metric, Setting<Limits>> = BTreeMap::new();
+fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, FieldUpdate<Limits>>, String> {
+    let mut all: BTreeMap<Metric, FieldUpdate<Limits>> = BTreeMap::new();
     for NamedLimit { metric, limits } in named {
         let together = match (all.remove(&metric), limits) {
             (None, limits) => limits,
-            (Some(Setting::Set(before)), Setting::Set(limits)) => {
+            (Some(FieldUpdate::Set(before)), FieldUpdate::Set(limits)) => {
                 let both = before.as_slice().iter().chain(limits.as_slice()).copied();
-                Setting::Set(Limits::new(both).map_err(|error| format!("limits of {metric}: {error}"))?)
+                FieldUpdate::Set(Limits::new(both).map_err(|error| format!("limits of {metric}: {error}"))?)
             }
-            (Some(Setting::Clear), Setting::Clear) => Setting::Clear,
+            (Some(FieldUpdate::Clear), FieldUpdate::Clear) => FieldUpdate::Clear,
             _ => return Err(format!("limits of {metric}: none stands beside another limit")),
         };
         all.insert(metric, together);
@@ -260,7 +260,7 @@ async fn clear_limits(change: &mut SubjectChange, redis: &Redis) -> anyhow::Resu
     let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;
     let metrics = fields.iter().filter_map(|field| field.strip_prefix(LIMIT_PREFIX.as_bytes()));
     for metric in metrics.filter_map(|metric| Metric::parse(metric).ok()) {
-        change.limits.entry(metric).or_insert(Setting::Clear);
+        change.limits.entry(metric).or_insert(FieldUpdate::Clear);
     }
     Ok(())
 }

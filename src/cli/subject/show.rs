@@ -137,7 +137,7 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
     for contact in &shown.contacts {
         let filter = match &contact.filter {
             filter if *filter == ContactFilter::default() => String::new(),
-            filter => format!(" (alerts: {})", contact_filter::shown(filter)),
+            filter => format!(" (alerts: {})", contact_filter::summary(filter)),
         };
         let (channel, address) = (contact.channel().as_str(), contact.address());
         pairs.push(("contact", format!("{} {channel} {address}{}{filter}", contact.id, reservations(contact))));

@@ -119,7 +119,7 @@ fn fan_out(facts: &DeliveryFacts) -> String {
     let delivery = &facts.detail.delivery;
     let made = delivery.created_at;
     let Some(contact) = &facts.detail.contact else {
-        return format!("It was fanned out at {made} to nobody: {}.", nobody(&facts.contacts));
+        return format!("It was fanned out at {made} to nobody: {}.", no_recipient_reason(&facts.contacts));
     };
     let (channel, address) =
         (delivery.channel.as_str(), contact.address.as_deref().unwrap_or("an address that is not known"));
@@ -145,7 +145,7 @@ fn disabled(facts: &DeliveryFacts, id: &ContactId) -> String {
 }
 
 /// Why nobody could be told.
-pub(super) fn nobody(contacts: &ResolvedContacts) -> String {
+pub(super) fn no_recipient_reason(contacts: &ResolvedContacts) -> String {
     let ResolvedContacts { unverified, unreadable, readable, disabled, .. } = contacts;
     if let (true, Some(state)) = (readable.is_empty(), disabled.iter().find_map(|contact| contact.disabled.as_ref())) {
         return format!(

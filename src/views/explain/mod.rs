@@ -17,7 +17,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 use serde::Serialize;
 
-use self::alert::NotTold;
+use self::alert::NoDeliveryReason;
 use self::daemons::live_daemons;
 use self::delivery::CapState;
 use super::deliveries::{self, read_destinations};
@@ -261,24 +261,24 @@ impl Explainer {
         }
         if details.is_empty() {
             let waits = waits_in_outbox(client, keys, &id, raised.raised_at_ms).await?;
-            let not_told = match &whole {
-                Some(alert) => self.not_told(client, alert).await?,
-                None => NotTold::Unknown,
+            let no_delivery_reason = match &whole {
+                Some(alert) => self.no_delivery_reason(client, alert).await?,
+                None => NoDeliveryReason::Unknown,
             };
             let now = client.server_time().await?;
             let daemons = live_daemons(self.partitions.first(), now).await?;
-            explanation.push(alert::without_deliveries(waits, not_told, daemons));
+            explanation.push(alert::without_deliveries(waits, no_delivery_reason, daemons));
         }
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
     }
 
-    async fn not_told(&self, client: &RedisClient, alert: &Alert) -> Result<NotTold, ExplainError> {
+    async fn no_delivery_reason(&self, client: &RedisClient, alert: &Alert) -> Result<NoDeliveryReason, ExplainError> {
         if self.jump == JumpPolicy::Highest && !alert.higher_percents.is_empty() {
-            return Ok(NotTold::HigherIsTold);
+            return Ok(NoDeliveryReason::HigherIsTold);
         }
         let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
         let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
-        Ok(if contacts.is_empty() && !waits { NotTold::NoContactHears } else { NotTold::Unknown })
+        Ok(if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown })
     }
 
     /// Whether anything is stored of a subject: settings, deliveries, counts and alerts of any period that is kept, or

@@ -1,7 +1,7 @@
 //! What is said of a subject: what it used, what is missing for the next alert, and who would hear of it. Pure.
 
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
-use super::delivery::{nobody, paused};
+use super::delivery::{no_recipient_reason, paused};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::thresholds_of;
@@ -100,7 +100,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
              {threshold_units}.",
             quantity(*limit, "unit", "units")
         ));
-        said.push(told(&alert.id, facts.deliveries));
+        said.push(summary(&alert.id, facts.deliveries));
     }
     if !facts.has_known_limits {
         // By which limit the next event is judged, only the daemon knows.
@@ -124,7 +124,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
 }
 
 /// What became of an alert, in short: one word for each of its deliveries.
-fn told(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
+fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
     let of_it = deliveries.iter().filter(|delivery| delivery.alert_id.as_ref() == Some(alert));
     let said: Vec<String> = of_it
         .map(|delivery| {
@@ -153,7 +153,7 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
         ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
     };
     let mut said = vec![match (unmuted.as_slice(), muted.as_slice()) {
-        ([], []) => format!("{nobody_but} would hear of an alert: {}.", nobody(contacts)),
+        ([], []) => format!("{nobody_but} would hear of an alert: {}.", no_recipient_reason(contacts)),
         ([], _) => format!("{nobody_but} would hear of an alert: all of its contacts are muted."),
         (unmuted, _) => {
             let named = unmuted.iter().map(|contact| named(contact)).collect::<Vec<_>>().join(", ");
