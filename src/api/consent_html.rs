@@ -82,8 +82,8 @@ impl HtmlState {
     }
 }
 
-/// The page of a state, with whose alerts it is about where that may be told, in the language that the headers of the
-/// request ask for.
+/// Renders the page of a state, in the language that the headers of the request ask for. It names the subject only
+/// where the reader may know it.
 pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMap) -> Response {
     let nonce = nonce();
     let policy = format!(

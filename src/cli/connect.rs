@@ -35,7 +35,7 @@ pub struct Redis {
 ///
 /// # Errors
 ///
-/// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a URL that is none.
+/// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a malformed URL.
 /// [`StartupError`](crate::app::startup::StartupError): what is stored has another number of partitions.
 /// [`DeploymentError::NotRedis`]: a server that answers so often hangs up before it has read a longer call.
 pub async fn redis(config: &Config) -> anyhow::Result<Redis> {

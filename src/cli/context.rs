@@ -20,7 +20,7 @@ impl CliContext {
         // Read here and not by the parser of arguments, whose usage lines would then show the option as one that must
         // be given.
         let named = option.or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
-        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name is none.
+        // Compose files write `QUOTABELL_CONFIG=${CONFIG:-}`: an empty name counts as unset.
         let named = named.filter(|path| !path.as_os_str().is_empty());
         Self { config_file: file_in_effect(named, Path::new(DEFAULT_FILE)) }
     }

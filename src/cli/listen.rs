@@ -187,7 +187,7 @@ struct ReceivedWebhook {
     signature: SignatureCheck,
     /// What it was answered.
     status: u16,
-    /// The JSON as it was sent; a string where it is none.
+    /// The JSON as it was sent; a string if it is not JSON.
     body: Box<RawValue>,
 }
 

@@ -173,7 +173,7 @@ impl Cli {
 /// What to write instead of a command line whose subject stands by itself where `--subject` names it, or the other way
 /// round: verbs about one subject take it by itself, lists that it only narrows take the option.
 pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> {
-    // An argument that has its place and a wrong value is none that was meant for the subject.
+    // An argument in its own place with a wrong value was not meant as the subject.
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }

@@ -95,7 +95,7 @@ impl ContactArray {
         serde_json::to_string(&self.elements).expect("what was read from JSON is JSON")
     }
 
-    /// Every element in its stored order: the contact, or why it is none.
+    /// Every element in its stored order: the contact, or what is wrong with it.
     ///
     /// # Errors
     ///

@@ -47,12 +47,12 @@ pub struct Contact {
     pub endpoint: Endpoint,
     /// A muted contact gets no alerts: its deliveries end `muted`. The mute may have ended.
     pub mute: Option<Mute>,
-    /// One that the subject's own side added counts as not there until somebody at the address has confirmed it. What
-    /// an operator writes down, and anything that does not say otherwise, is verified.
+    /// One that the subject's own side added is ignored until somebody at the address has confirmed it. What an operator
+    /// writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
     /// Which alerts it gets.
     pub filter: ContactFilter,
-    /// Why it counts as not there, where its receiver or mailbox has gone.
+    /// Why it is ignored, where its receiver or mailbox has gone.
     pub disabled: Option<DisabledState>,
     /// The language in which its subject is told; `None` for the default one. It stands beside the contacts, and not
     /// with them.
@@ -185,8 +185,7 @@ impl Contact {
     }
 }
 
-/// Not of the normalized address: ids of contacts whose domain is written beyond ASCII were made before there was one,
-/// and must stay.
+/// Uses the older form of the address, so that existing ids stay the same.
 fn derived_id(channel: Channel, address: &str) -> ContactId {
     let address = match channel {
         Channel::Email => with_domain(address, |domain| Some(domain.to_lowercase())),

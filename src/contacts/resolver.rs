@@ -124,7 +124,7 @@ impl ContactResolver {
         self.resolve(subject, reply.map(|values| StoredFields::take(&mut values.into_iter())))
     }
 
-    /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is none, and is
+    /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is ignored, and is
     /// told.
     pub async fn recipients_of(
         &self,

@@ -41,7 +41,7 @@ pub enum Format {
 pub struct Output {
     to: BufWriter<StdoutLock<'static>>,
     styling: Styling,
-    /// The columns of the terminal; `None` where stdout is none, and lines may be as long as they like.
+    /// The columns of the terminal; `None` if stdout is not a terminal, and lines may be as long as they like.
     width: Option<usize>,
 }
 
@@ -158,7 +158,7 @@ pub fn say(text: impl fmt::Display) {
     }
 }
 
-/// The columns of a terminal; `None` where the stream is none, and lines may be as long as they like.
+/// The columns of a terminal; `None` if the stream is not a terminal, and lines may be as long as they like.
 fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let columns = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
     stream.is_terminal().then(|| columns().unwrap_or(TERMINAL_COLUMNS))

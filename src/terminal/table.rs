@@ -139,8 +139,8 @@ impl Table {
         lines
     }
 
-    /// The widths with which a line fits: of the columns that may shrink that which was named gives way first, then the
-    /// widest. Where even the least is too wide, the terminal breaks the line.
+    /// The widths with which a line fits. First the named column shrinks, then the widest of those that may. Where even
+    /// the least is too wide, the terminal breaks the line.
     fn fitted(&self, width: Option<usize>) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let gaps = GAP * widths.len().saturating_sub(1);

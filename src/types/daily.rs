@@ -20,7 +20,7 @@ pub enum DigestTime {
 
 serde_as_text!(DigestTime);
 
-/// The text is no time of day.
+/// The text is not a time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a time of day is written HH:MM, as 08:00; off for none")]
 pub struct DigestTimeError;

@@ -15,7 +15,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     deserializer.deserialize_str(DurationText)
 }
 
-/// Reads a duration. Months and years are none: they have no fixed length, and `1M` is one letter off a minute.
+/// Reads a duration. Months and years are refused: they have no fixed length, and `1M` is one letter off a minute.
 pub fn parse(text: &str) -> Option<Duration> {
     let indefinite = |unit: &str| unit == "M" || unit.starts_with("month") || unit.starts_with('y');
     let definite = !text.split(|character: char| !character.is_alphabetic()).any(indefinite);

@@ -23,7 +23,7 @@ pub struct WindowLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Limits(Box<[WindowLimit]>);
 
-/// The text or list is no limits of a metric.
+/// The text or list does not say limits of a metric.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {

@@ -26,7 +26,7 @@ macro_rules! text_id {
     };
 }
 
-/// Defines an enum of which each variant has one text.
+/// Defines an enum with one text per variant.
 macro_rules! text_enum {
     ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$of_variant:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$attribute])*
@@ -105,7 +105,7 @@ macro_rules! shown_as_text {
     };
 }
 
-/// A word that is none of those that a type has.
+/// A text that is not one of the type's values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not {what}: use {allowed}")]
 pub struct UnknownVariant {

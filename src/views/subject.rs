@@ -43,16 +43,16 @@ pub struct SubjectView {
     /// The mute of the subject. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mute: Option<MuteView>,
-    /// Mutes of its metrics. Not there where there is none.
+    /// Mutes of its metrics. Left out if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metric_mutes: BTreeMap<Metric, MuteView>,
-    /// What can't be read, and contacts that no alert can use. Not there where there is none.
+    /// What can't be read, and contacts that no alert can use. Left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<FieldError>,
 }
 
 impl SubjectView {
-    /// Reads the hash of a subject as it is `now`: mutes that have ended are none.
+    /// Reads the hash of a subject as it is `now`: mutes that have ended are left out.
     pub fn read(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let ParsedRecord { record, errors: mut unreadable } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -114,7 +114,7 @@ pub struct SubjectSettings {
 }
 
 impl SubjectSettings {
-    /// Reads the hash. A limit that can't be known is none here: neither the default plan's nor the plan's own stands
+    /// Reads the hash. A limit that can't be known is left out: neither the default plan's nor the plan's own stands
     /// in for it.
     pub fn read(fields: &[SubjectField], plans: &Plans) -> Self {
         let (profile, unreadable) = Profile::read(fields, plans, None);

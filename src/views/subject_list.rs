@@ -37,7 +37,7 @@ pub struct SubjectSlice {
 /// Where a list goes on. [`SubjectCursor::default`] is its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubjectCursor {
-    /// Where SCAN goes on; `None` where it has ended.
+    /// Where SCAN goes on, or that it has ended.
     scan: ScanPosition,
     /// Found already, and not listed yet.
     found: Vec<Subject>,

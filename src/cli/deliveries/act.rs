@@ -60,7 +60,7 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
     }
     let Counts { asked, done } = run.finish().await?;
     match asked - done {
-        // Of a filter somebody else was quicker, or an attempt is under way: nothing else was asked for.
+        // With a filter, a delivery may have changed meanwhile; that is no failure.
         _ if dry_run || ids.is_empty() => Ok(()),
         0 => Ok(()),
         left => Err(hint::failed(

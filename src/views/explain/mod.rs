@@ -65,7 +65,7 @@ pub enum ExplainTarget {
     /// An alert that is kept.
     Alert(Box<AlertView>),
     Subject(Subject),
-    /// A subject whose name looks like an id, where anything is stored of it; else the id was meant, and is not kept.
+    /// A name that looks like an id. It is a subject if something is stored under it; else an id that has expired.
     SubjectLikeId(Subject),
 }
 
@@ -180,7 +180,7 @@ impl Explainer {
         }
     }
 
-    /// What is said of a delivery, with the delivery; `None` where there is none.
+    /// What is said of a delivery, with the delivery; `None` if there is no such delivery.
     pub async fn delivery(
         &self,
         id: &DeliveryId,

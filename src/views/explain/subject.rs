@@ -123,7 +123,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     said
 }
 
-/// What became of an alert, in short: one word for each of its deliveries.
+/// What became of an alert: one word for each of its deliveries.
 fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
     let of_it = deliveries.iter().filter(|delivery| delivery.alert_id.as_ref() == Some(alert));
     let said: Vec<String> = of_it
