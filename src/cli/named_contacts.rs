@@ -16,7 +16,7 @@ use crate::channels::{self, ChannelDefinition, FilterFlag, FilterFlags, FormatDe
 use crate::contacts::merge::{NamedContact, NamedOptions};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
-use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
+use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_address};
 use crate::types::{Channel, Secret};
 
 /// What was named, channel by channel. As arguments of a verb: a flag for each channel, and those of its secrets,
@@ -301,7 +301,7 @@ impl NamedContacts {
         contact.filter = filter.of_new();
         channels::check_contact(&contact).map_err(|error| error.to_string())?;
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
-            return Err(format!("contact {} is named twice", masked_contact(&contact).address()));
+            return Err(format!("contact {} is named twice", masked_address(&contact)));
         }
         self.contacts.push(NamedContact { contact, named, filter });
         let secret = generated.map(|secret| secret.reveal().to_owned());

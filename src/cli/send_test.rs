@@ -14,7 +14,7 @@ use crate::channels::{self, ChannelDefinition, REGISTRY, Sample};
 use crate::config::Config;
 use crate::contacts::resolver::{ContactResolver, ContactsSource, ResolvedContacts};
 use crate::contacts::select::{SelectContactError, select};
-use crate::contacts::{Contact, masked_contact};
+use crate::contacts::{Contact, masked_address};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
 use crate::throttle::{Cooldown, CooldownDecision};
@@ -308,7 +308,7 @@ fn listed<'a>(contacts: impl IntoIterator<Item = &'a Contact>) -> String {
 
 fn described(contact: &Contact) -> String {
     // A URL that the platform wrote may hold a password, which every attempt refuses.
-    let address = masked_contact(contact).address().to_owned();
+    let address = masked_address(contact);
     format!("{} ({} {address})", contact.id, contact.channel().as_str())
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use url::Url;
+use url::{Origin, Url};
 
 use super::mail_domain::{ascii_domain, with_domain};
 use super::message_format::SecretUse;
@@ -194,21 +194,22 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
     ContactId::derived(channel, &address)
 }
 
-/// A contact whose secret and headers are `***`, for output; never to be stored. Of a URL that is as good as a secret
-/// only the origin is shown.
+/// A contact whose secret and headers are `***`, for output; never to be stored.
 pub fn masked_contact(contact: &Contact) -> Contact {
-    let Some(options) = contact.options() else { return contact.clone() };
-    let url = contact.address();
-    let shown = match options.format.secret_use() {
-        SecretUse::MaySign => origin(url).map_or_else(|| MASK.to_owned(), |origin| format!("{origin}/{MASK}")),
-        SecretUse::Signs | SecretUse::RoutingKey => masked_url(url),
-    };
-    contact.clone().shown_as(&shown, MASK)
+    contact.clone().shown_as(&masked_address(contact), MASK)
 }
 
-fn origin(url: &str) -> Option<String> {
-    let origin = Url::parse(url).ok()?.origin();
-    origin.is_tuple().then(|| origin.ascii_serialization())
+/// The address as it may be shown: passwords are `***`, and of a URL that is as good as a secret only the origin stays.
+pub fn masked_address(contact: &Contact) -> String {
+    let address = contact.address();
+    let origin = || Some(Url::parse(address).ok()?.origin()).filter(Origin::is_tuple);
+    match contact.options().map(|options| options.format.secret_use()) {
+        None => address.to_owned(),
+        Some(SecretUse::Signs | SecretUse::RoutingKey) => masked_url(address),
+        Some(SecretUse::MaySign) => {
+            origin().map_or_else(|| MASK.to_owned(), |origin| format!("{}/{MASK}", origin.ascii_serialization()))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
-pub use contact::{Contact, masked_contact};
+pub use contact::{Contact, masked_address, masked_contact};
 pub use contact_json::ContactError;
 pub use edit::CONTACTS_MAX;
 pub use message_format::{MessageFormat, SecretUse};

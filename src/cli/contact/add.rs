@@ -11,7 +11,7 @@ use crate::cli::contact_filter::ContactFilterArgs;
 use crate::cli::context::CliContext;
 use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
 use crate::contacts::merge::{NamedContact, UnnamedContacts};
-use crate::contacts::{Contact, ContactArray, masked_contact};
+use crate::contacts::{Contact, ContactArray, masked_address};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{ContactId, Subject};
@@ -124,15 +124,10 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
     })
 }
 
-/// The address, as far as it may be shown.
-fn shown(contact: &Contact) -> String {
-    printable(masked_contact(contact).address())
-}
-
 /// An address as it was named, as far as it may be shown of the contact that it is stored as.
 fn shown_as_named(named: &Contact, stored: &Contact) -> String {
     let options = stored.options().cloned().unwrap_or_default();
-    shown(&named.clone().with_options(options))
+    printable(&masked_address(&named.clone().with_options(options)))
 }
 
 /// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as
@@ -145,7 +140,7 @@ fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -
         if let Some(other) =
             stored.iter().find(|other| other.contact.id == *id && !other.contact.has_same_address(contact))
         {
-            return Err(refused(format!("id {id} is the one of {}", shown(&other.contact))));
+            return Err(refused(format!("id {id} is the one of {}", printable(&masked_address(&other.contact)))));
         }
         if let Some(known) =
             stored.iter().find(|known| known.contact.has_same_address(contact) && known.contact.id != *id)

@@ -6,7 +6,7 @@ use super::edit::{SelectedContactArgs, edit_selected};
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::contacts::edit::RemoveOutcome;
-use crate::contacts::{Contact, ContactOrigin, masked_contact};
+use crate::contacts::{Contact, ContactOrigin, masked_address};
 use crate::terminal::output::{self, printable, say};
 use crate::types::{ContactId, Subject};
 
@@ -40,7 +40,7 @@ pub async fn run(args: SelectedContactArgs, context: &CliContext) -> anyhow::Res
     let ids = removed.iter().map(|contact| &contact.id).collect();
     output::print(&format, &RemovedContacts { subject: &subject, removed: ids }, |_| {
         for contact in &removed {
-            say(format_args!("removed {} {}", contact.id, printable(masked_contact(contact).address())));
+            say(format_args!("removed {} {}", contact.id, printable(&masked_address(contact))));
         }
         Ok(())
     })

@@ -13,8 +13,8 @@ use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::context::CliContext;
 use crate::cli::named_contacts::{FilteredAddresses, GeneratedSecret, serialize_lists};
 use crate::config::Config;
+use crate::contacts::masked_address;
 use crate::contacts::merge::MergeReport;
-use crate::contacts::{Contact, masked_contact};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
@@ -173,15 +173,12 @@ pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedC
 fn report_lines(report: &MergeReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.kept_of_subject.is_empty() {
-        let kept: Vec<String> = report.kept_of_subject.iter().map(shown).collect();
+        let kept: Vec<String> =
+            report.kept_of_subject.iter().map(|contact| printable(&masked_address(contact))).collect();
         lines.push(format!("kept what the subject's side added: {}", kept.join(", ")));
     }
     lines.extend(unreadable_line(report));
     lines
-}
-
-fn shown(contact: &Contact) -> String {
-    printable(masked_contact(contact).address())
 }
 
 /// A warning about stored elements that no alert can use and that were kept.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
-use crate::contacts::{Contact, masked_contact};
+use crate::contacts::{Contact, masked_address};
 use crate::types::text_form::text_enum;
 use crate::types::{ContactId, Keys, Subject, UnixMs};
 use crate::views::MuteView;
@@ -43,7 +43,7 @@ text_enum! {
 pub(super) fn of_operator(configured: &[Contact], id: &ContactId, now: UnixMs) -> Option<DeliveryContactView> {
     let (id, known) = (id.is_of_operator().then(|| id.clone())?, configured.iter().find(|contact| contact.id == *id));
     let (status, mute) = known.map_or((DeliveryContactStatus::Removed, None), |contact| status_of(contact, now));
-    Some(DeliveryContactView { id, address: known.map(address_of), status, mute })
+    Some(DeliveryContactView { id, address: known.map(masked_address), status, mute })
 }
 
 /// Where a contact stands that gets alerts unless it is muted.
@@ -69,23 +69,19 @@ pub(super) async fn find(
         ContactLookup::Found(contact) => {
             let (status, of_contact) = status_of(&contact, now);
             mute = of_contact;
-            (Some(address_of(&contact)), status)
+            (Some(masked_address(&contact)), status)
         }
-        ContactLookup::Disabled(contact) => (Some(address_of(&contact)), DeliveryContactStatus::Disabled),
+        ContactLookup::Disabled(contact) => (Some(masked_address(&contact)), DeliveryContactStatus::Disabled),
         ContactLookup::Removed if contacts.unverified.iter().any(|contact| contact.id == *id) => {
             (None, DeliveryContactStatus::Unverified)
         }
         // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the
         // same.
         ContactLookup::Removed => {
-            let known = fallback.iter().find(|contact| contact.id == *id).map(address_of);
+            let known = fallback.iter().find(|contact| contact.id == *id).map(masked_address);
             (known, DeliveryContactStatus::Removed)
         }
         ContactLookup::Unreadable => (None, DeliveryContactStatus::Unreadable),
     };
     Ok(DeliveryContactView { id: id.clone(), address, status, mute })
-}
-
-fn address_of(contact: &Contact) -> String {
-    masked_contact(contact).address().to_owned()
 }
