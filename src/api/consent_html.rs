@@ -37,21 +37,15 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HtmlState {
-    /// A button confirms the address.
     Confirm,
-    /// The address is confirmed.
     Confirmed,
     /// It was before.
     ConfirmedBefore,
-    /// The confirm link is no good any more.
     NothingToConfirm,
     /// The button could not do it now.
     ConfirmLater,
-    /// A button mutes the contact.
     Unsubscribe,
-    /// The contact is muted.
     Unsubscribed,
-    /// The unsubscribe link belongs to nothing.
     NothingToUnsubscribe,
     /// The button could not do it now.
     UnsubscribeLater,

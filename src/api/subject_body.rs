@@ -26,7 +26,6 @@ pub(super) struct SubjectBody {
 }
 
 impl SubjectBody {
-    /// The settings, if they are legal.
     pub(super) fn judge(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
         let Self { plan, timezone, billing_day, limits, thresholds, locale } = self;
         if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {

@@ -132,7 +132,6 @@ impl Redis {
         self.explained(what, self.client().query(command).await)
     }
 
-    /// Runs several commands in one write.
     pub async fn pipe<T: FromRedisValue>(&self, what: impl fmt::Display, pipeline: &Pipeline) -> anyhow::Result<T> {
         self.explained(what, self.client().pipe(pipeline).await)
     }

@@ -27,7 +27,6 @@ pub struct TemplateCheck<'a> {
 }
 
 impl<'a> TemplateCheck<'a> {
-    /// Nothing is read yet.
     pub const fn new(config: &'a Config) -> Self {
         Self { config, channels: OnceCell::new() }
     }

@@ -62,18 +62,15 @@ pub struct NamedContacts {
 }
 
 /// A secret that was generated here: its only chance to be seen.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeneratedSecret {
-    /// The channel of its contact.
     pub channel: Channel,
-    /// The address of its contact.
     pub address: String,
-    /// The secret.
     pub secret: String,
 }
 
 impl Default for NamedAddresses {
-    /// Nothing yet.
     fn default() -> Self {
         let nothing = |definition| ChannelAddresses {
             definition,

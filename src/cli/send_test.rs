@@ -100,7 +100,6 @@ struct Addressee {
     contact: Contact,
     /// Its secret, where one had to be made.
     secret: Option<GeneratedSecret>,
-    /// What the message is about.
     sample: Sample,
     now: UnixMs,
     /// Where its cooldown is kept; `None` for an address that is named, for which no Redis is needed.

@@ -17,38 +17,30 @@ use crate::views::{alerts, subject as subjects};
 use crate::wire::{Partition, Partitions};
 
 /// What was removed of a subject.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErasedSubject {
-    /// Who.
     pub subject: Subject,
-    /// How much.
     pub removed: ErasedCounts,
 }
 
 /// How much was removed.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ErasedCounts {
     /// Fields of the settings, the contacts among them.
     pub settings: u64,
-    /// Counters.
     pub counters: u64,
-    /// Records of raised alerts.
     pub alerts: u64,
-    /// Flags of alerts.
     pub flags: u64,
     /// Metrics with a history.
     pub history: u64,
-    /// Refused events.
     pub refused: u64,
-    /// Alerts that were not fanned out.
     pub undelivered_alerts: u64,
-    /// Deliveries, whatever their state.
     pub deliveries: u64,
     /// Those of them that were pending.
     pub pending_deliveries: u64,
-    /// Codes that were sent to contacts.
     pub verification_codes: u64,
-    /// Confirm links that were sent to contacts.
     pub verification_links: u64,
     /// Windows of the limiters of the check API.
     pub limiters: u64,

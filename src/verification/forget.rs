@@ -13,11 +13,10 @@ use crate::types::{Subject, VerificationRequest};
 use crate::wire::{Partition, Partitions, Scan};
 
 /// What was removed of requests for consent.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForgottenRequests {
-    /// Codes.
     pub codes: u64,
-    /// Confirm links.
     pub links: u64,
 }
 

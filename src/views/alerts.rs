@@ -60,9 +60,7 @@ impl From<Alert> for AlertView {
 /// Which alerts to list.
 #[derive(Debug, Clone, Default)]
 pub struct AlertFilter {
-    /// Only those of this subject.
     pub subject: Option<Subject>,
-    /// Only those raised at this time or later.
     pub since: Option<UnixMs>,
 }
 

@@ -80,7 +80,6 @@ impl FromStr for DeliveryIdPrefix {
 }
 
 impl AlertIdPrefix {
-    /// Whether an id begins so.
     pub fn is_of(&self, id: &AlertId) -> bool {
         id.as_str().strip_prefix(ALERT).is_some_and(|digits| digits.starts_with(&self.digits))
     }

@@ -38,7 +38,6 @@ pub struct SubjectView {
     pub thresholds: Option<Vec<Percent>>,
     /// The language in which its contacts are told.
     pub locale: Option<Locale>,
-    /// The contacts, without their secrets ([`masked_contact`]).
     pub contacts: Vec<Contact>,
     /// The mute of the subject. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]

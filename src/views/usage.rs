@@ -75,7 +75,6 @@ pub enum LimitSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UsageAlertView {
     pub id: AlertId,
-    /// The threshold that was reached.
     pub threshold_percent: Percent,
     /// The same in units, of the limit in force then.
     pub threshold_units: u64,
@@ -140,7 +139,6 @@ fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<
 
 /// What the counts are judged by.
 struct JudgedAt<'a> {
-    /// The limits of today.
     limits: &'a BTreeMap<Metric, Limits>,
     now: UnixMs,
     late_max: Duration,

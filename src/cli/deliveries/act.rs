@@ -147,7 +147,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Says what is left to say.
     async fn finish(mut self) -> anyhow::Result<Counts> {
         let (action, asked) = (self.action, self.counts.asked);
         match self.format {

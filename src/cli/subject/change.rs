@@ -64,23 +64,18 @@ impl ContactsChange {
 }
 
 /// A change of one subject, checked and ready to be written.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectChange {
-    /// Who.
     pub subject: Subject,
-    /// The plan.
     pub plan: FieldUpdate<String>,
-    /// The time zone.
     pub timezone: FieldUpdate<String>,
     /// The day of the month on which months begin.
     pub billing_day: FieldUpdate<BillingDay>,
-    /// The named metrics' limits.
     pub limits: BTreeMap<Metric, FieldUpdate<Limits>>,
-    /// The thresholds.
     pub thresholds: FieldUpdate<Vec<Percent>>,
     /// The language of mails.
     pub locale: FieldUpdate<Locale>,
-    /// The contacts.
     pub contacts: ContactsChange,
 }
 
@@ -174,7 +169,6 @@ impl SubjectChange {
         set.into_iter().map(|(name, _)| name).chain(cleared).chain(contacts).collect()
     }
 
-    /// The fields beside the contacts.
     fn settings(&self) -> FieldChanges {
         let mut fields = FieldChanges::default();
         take(&mut fields, record::PLAN, &self.plan, Clone::clone);

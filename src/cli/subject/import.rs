@@ -141,7 +141,6 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
 struct Import<'a> {
     config: &'a Config,
     templates: TemplateCheck<'a>,
-    /// None in a dry run.
     redis: Option<Redis>,
     format: Format,
     output: Output,

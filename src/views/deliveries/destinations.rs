@@ -21,7 +21,6 @@ pub struct DestinationView {
     pub destination: Destination,
     /// The partition: each has a queue, a bound and a circuit of its own.
     pub partition: u32,
-    /// Deliveries that wait, due or not.
     pub waiting: u64,
     pub in_flight: u64,
     /// How many may be attempted at once; `null` for one that was never tried, which is tried once.
@@ -38,7 +37,6 @@ pub struct DestinationView {
 text_enum! {
     /// Whether the deliveries of a destination leave.
     pub enum CircuitState {
-        /// They do.
         Closed = "closed",
         /// None but a probe, once its time has come.
         Open = "open",

@@ -25,54 +25,39 @@ use crate::types::{
 };
 
 /// A delivery.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeliveryView {
-    /// The id.
     pub id: DeliveryId,
     /// The alert that it carries; `null` where it carries none.
     pub alert_id: Option<AlertId>,
-    /// Whom it is about.
     pub subject: String,
-    /// How it travels.
     pub channel: Channel,
-    /// Where it stands.
     pub state: DeliveryState,
-    /// Attempts so far.
     pub attempts: u32,
     /// When the next attempt is due; while one is running, when its lease ends. `null` once it has ended.
     pub next_due: Option<Rfc3339>,
-    /// What went wrong last.
     pub last_error: Option<String>,
-    /// What it carries.
     pub r#type: NotificationKind,
-    /// The contact, `none` where it waits for one.
+    /// `none` where it waits for a contact.
     pub contact_id: ContactId,
     /// In whose queue it waits, or waited.
     pub destination: Destination,
-    /// The partition in which it lies.
     #[serde(skip)]
     pub partition: u32,
-    /// The metric of the alert.
     pub metric: Option<Metric>,
-    /// The threshold that was reached.
     pub threshold_percent: Option<Percent>,
-    /// The period of the alert.
     pub period: Option<Period>,
-    /// When it was made.
     pub created_at: Rfc3339,
-    /// The same in milliseconds.
     pub created_at_ms: UnixMs,
     /// When it ended; `null` while it is pending.
     pub ended_at: Option<Rfc3339>,
-    /// The same in milliseconds.
     pub ended_at_ms: Option<UnixMs>,
-    /// `next_due` in milliseconds.
     pub next_due_ms: Option<UnixMs>,
     /// When the next attempt is made through the circuit of its destination, while it waits behind that; not there
     /// otherwise, also not while it is being attempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe: Option<Rfc3339>,
-    /// The same in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe_ms: Option<UnixMs>,
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
@@ -81,9 +66,9 @@ pub struct DeliveryView {
 }
 
 /// A delivery with its alert, its contact and its attempts. Shows what the other side said: for the operator alone.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeliveryDetailView {
-    /// As in a list.
     #[serde(flatten)]
     pub delivery: DeliveryView,
     /// The alert as it was raised; `null` where the delivery carries none.
@@ -100,17 +85,14 @@ pub struct DeliveryDetailView {
 }
 
 /// A request to ask a contact for its consent.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VerificationView {
-    /// The id of the request.
     pub id: String,
-    /// When it was asked for.
     pub requested_at: Rfc3339,
-    /// The same in milliseconds.
     pub requested_at_ms: UnixMs,
     /// When nobody waits for the message any more.
     pub expires_at: Rfc3339,
-    /// The same in milliseconds.
     pub expires_at_ms: UnixMs,
 }
 
@@ -127,15 +109,13 @@ impl From<VerificationRequest> for VerificationView {
 }
 
 /// A contact that is disabled, as others are told of it.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DisabledContactView {
-    /// The id.
     pub id: ContactId,
-    /// Its channel.
     pub channel: Channel,
     /// Its address; passwords in a URL are `***`.
     pub address: String,
-    /// Why, and since when.
     pub disabled: DisabledState,
 }
 
@@ -157,19 +137,17 @@ impl DeliveryDetailView {
 }
 
 /// One attempt.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AttemptView {
     /// When it ended.
     pub at: Rfc3339,
-    /// The same in milliseconds.
     pub at_ms: UnixMs,
     /// `delivered`, `permanent`, `rejected` or `transient`.
     pub outcome: String,
     /// HTTP status or SMTP reply code, when there was one.
     pub status: Option<u16>,
-    /// How long it took, milliseconds.
     pub duration_ms: u64,
-    /// What went wrong, in a few words.
     pub error: Option<String>,
     /// What the operator can do about it.
     pub hint: Option<String>,
@@ -187,23 +165,19 @@ impl From<Attempt> for AttemptView {
 }
 
 /// Which deliveries to list.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryFilter {
     /// Only those in this state. Dead ones that were discarded are listed only without this.
     pub state: Option<DeliveryState>,
-    /// Only those about this subject.
     pub subject: Option<Subject>,
-    /// Only those that travel so.
     pub channel: Option<Channel>,
-    /// Only those in this queue.
     pub destination: Option<Destination>,
     /// Only those whose last error holds this text.
     pub error: Option<String>,
     /// Only those that carry an alert whose id begins so.
     pub alert: Option<AlertIdPrefix>,
-    /// Only those made at this time or later.
     pub since: Option<UnixMs>,
-    /// Only those made earlier than this.
     pub before: Option<UnixMs>,
 }
 

@@ -44,7 +44,6 @@ const OUTBOX_READS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Explainer {
     pub partitions: Partitions,
-    /// The channels, which know their caps.
     pub channels: Arc<Channels>,
     pub contacts: ContactResolver,
     /// The contacts of the configuration, under the ids that deliveries to them bear.
@@ -62,7 +61,6 @@ pub struct Explainer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExplainTarget {
     Delivery(DeliveryId),
-    /// An alert that is kept.
     Alert(Box<AlertView>),
     Subject(Subject),
     /// A name that looks like an id. It is a subject if something is stored under it; else an id that has expired.

@@ -23,7 +23,6 @@ pub(super) struct SubjectFacts<'a> {
     pub(super) thresholds: &'a [Percent],
     pub(super) mutes: &'a SubjectMutes,
     pub(super) contacts: &'a ResolvedContacts,
-    /// The server's time.
     pub(super) now: UnixMs,
     /// Entries of its stream that are not counted yet.
     pub(super) lag: u64,
