@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::body::{self, Json};
 use super::path::{ContactPath, SubjectPath};
@@ -22,11 +22,10 @@ use crate::channels::{InvalidContact, REGISTRY, check_contact};
 use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
 use crate::contacts::store::edit_contacts;
-use crate::contacts::{
-    Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat, masked_contact,
-};
-use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject, UnixMs};
+use crate::contacts::{Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat};
+use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject};
 use crate::verification::{CODE_DIGITS, VerificationError};
+use crate::views::ContactView;
 use crate::wire::Partition;
 
 /// The body of a contact that is added.
@@ -74,7 +73,7 @@ pub(super) async fn list(
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
     let (stored, now) = within(CALL_TIMEOUT, api.verification.list(&subject)).await?;
-    let contacts: Vec<Value> = stored.iter().map(|stored| masked(&stored.contact, now)).collect();
+    let contacts: Vec<ContactView> = stored.iter().map(|stored| ContactView::of(stored, now)).collect();
     Ok(answer(&json!({"contacts": contacts})))
 }
 
@@ -130,11 +129,11 @@ async fn change_one(
     };
     let Partition { client, keys } = api.partitions.of(subject);
     let changed = async {
-        let changed = edit_contacts(client, keys, subject, change).await?.contact;
+        let changed = edit_contacts(client, keys, subject, change).await?;
         Ok::<_, VerificationError>((changed, client.server_time().await?))
     };
     let (changed, now) = within(CALL_TIMEOUT, changed).await?;
-    Ok(answer(&masked(&changed, now)))
+    Ok(answer(&ContactView::of(&changed, now)))
 }
 
 /// Edits the contacts of a subject, whoever added them. After an error the edit may be written.
@@ -190,15 +189,6 @@ pub(super) async fn verify(
     }
     within(CALL_TIMEOUT, api.verification.verify(&subject, &contact, code)).await?;
     Ok(answer(&json!({"id": contact, "verified": true})))
-}
-
-/// The contact as it is listed: all of it, with its secret masked.
-fn masked(contact: &Contact, now: UnixMs) -> Value {
-    let shown = masked_contact(contact).shown_at(now);
-    let mut json = serde_json::to_value(&shown).expect("strings and booleans are JSON");
-    json["muted"] = shown.mute.is_some().into();
-    json["verified"] = contact.verified.into();
-    json
 }
 
 impl NewContactBody {

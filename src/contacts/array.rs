@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::element::ElementFields;
 use super::{Contact, ContactOptions, MessageFormat};
+use crate::types::text_form::text_enum;
 use crate::types::{ConsentId, ContactId, Secret, UnixMs};
 
 /// The field of a subject's hash that holds the contacts.
@@ -59,13 +60,14 @@ pub struct StoredContact {
     pub(super) position: usize,
 }
 
-/// Who added a contact, or edits one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContactOrigin {
-    /// The operator: by command line, or directly in Redis. Its contacts need no consent.
-    Operator,
-    /// The subject's own side, through the API.
-    Subject,
+text_enum! {
+    /// Who added a contact, or edits one.
+    pub enum ContactOrigin {
+        /// The operator: by command line, or directly in Redis. Its contacts need no consent.
+        Operator = "operator",
+        /// The subject's own side, through the API.
+        Subject = "subject",
+    }
 }
 
 impl ContactArray {

@@ -6,6 +6,7 @@
 //! milliseconds under the same name with `_ms`. Reads only, with bounded work per call, and never prints.
 
 pub(crate) mod alerts;
+mod contact;
 pub mod deliveries;
 pub(crate) mod explain;
 pub(crate) mod history;
@@ -21,6 +22,7 @@ mod rfc3339;
 
 pub use alerts::kept_periods;
 pub(crate) use alerts::{AlertCursor, AlertFilter, AlertView};
+pub(crate) use contact::ContactView;
 pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
 pub(crate) use id_prefix::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix, short_id};
 pub(crate) use mute::MuteView;

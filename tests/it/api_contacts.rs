@@ -52,9 +52,9 @@ async fn contacts_are_listed_without_their_secrets_and_unknown_ones_are_404() {
     let added = api.add_email("bob", "new@b.test").await;
     let mail = api.next_verification().await;
     let list = json!([
-        {"id": "main", "channel": "email", "address": "bob@b.test", "muted": true, "verified": true},
-        {"id": "hook", "channel": "webhook", "url": "https://x.test/hook", "secret": "***", "muted": false, "verified": true},
-        {"id": added, "channel": "email", "address": "new@b.test", "muted": false, "verified": false},
+        {"id": "main", "channel": "email", "address": "bob@b.test", "muted": true, "verified": true, "added_by": "operator"},
+        {"id": "hook", "channel": "webhook", "url": "https://x.test/hook", "secret": "***", "muted": false, "verified": true, "added_by": "subject"},
+        {"id": added, "channel": "email", "address": "new@b.test", "muted": false, "verified": false, "added_by": "subject"},
     ]);
     assert_eq!(Value::from(api.list("bob").await), list);
 

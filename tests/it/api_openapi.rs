@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use quotabell::api::openapi::DOCUMENT;
 use quotabell::api::routes::{Access, ROUTES};
 use quotabell::channels::webhook::secret::check as check_secret;
-use quotabell::contacts::MessageFormat;
+use quotabell::contacts::{ContactOrigin, MessageFormat};
 use quotabell::outbox::DeliveryAction;
 use quotabell::types::{Channel, DeliveryState, DisableReason, NotificationKind, OutcomeClass, Subject, Window};
 use quotabell::views::RankingOrder;
@@ -113,6 +113,7 @@ fn the_document_lists_every_word_of_each_type() {
         DisableReason::ALL.map(DisableReason::as_str).to_vec(),
         DeliveryContactStatus::ALL.map(DeliveryContactStatus::as_str).to_vec(),
         RankingOrder::ALL.map(RankingOrder::as_str).to_vec(),
+        ContactOrigin::ALL.map(ContactOrigin::as_str).to_vec(),
         DeliveryAction::ALL.map(DeliveryAction::done).to_vec(),
         with_challenge.iter().map(String::as_str).collect(),
         // Those of the RateLimit fields, and of `limit_from`.

@@ -138,7 +138,8 @@ fn the_list_shows_state_and_origin_and_no_secret() {
     "#);
     let json = contact(&server, &["list", "alice", "--json"]).expect_json().pop();
     let expected = json!({
-        "id": "hook", "channel": "webhook", "url": "https://x.test/", "secret": "***", "muted": true, "added_by": "operator",
+        "id": "hook", "channel": "webhook", "url": "https://x.test/", "secret": "***", "muted": true, "verified": true,
+        "added_by": "operator",
     });
     assert_eq!(json, Some(expected));
 }

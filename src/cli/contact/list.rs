@@ -1,17 +1,17 @@
 //! `contact list`: the contacts of one subject.
 
 use clap::Args;
-use serde::Serialize;
 
 use super::edit::contacts_error;
 use crate::cli::connect;
 use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
-use crate::contacts::array::{StoredContact, UnreadableContact};
+use crate::contacts::Contact;
+use crate::contacts::array::UnreadableContact;
 use crate::contacts::store::read_contacts;
-use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::terminal::output::{FormatArgs, Table, print_list, printable, say};
-use crate::types::{Subject, UnixMs};
+use crate::types::Subject;
+use crate::views::ContactView;
 
 #[derive(Debug, Args)]
 #[command(
@@ -30,40 +30,9 @@ pub struct ContactListArgs {
     pub format: FormatArgs,
 }
 
-/// A contact as it is printed: in its stored form, without its secret.
-#[derive(Debug, Serialize)]
-struct ListedContact {
-    #[serde(flatten)]
-    contact: Contact,
-    added_by: &'static str,
-}
-
-impl ListedContact {
-    fn of(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
-        Self { contact: masked_contact(contact).shown_at(now), added_by: name_of(*origin) }
-    }
-
-    fn row(&self) -> Vec<String> {
-        let Contact { id, mute, verified, disabled, filter, .. } = &self.contact;
-        let unverified = (!verified).then(|| "unverified".to_owned());
-        let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
-        let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
-        let state = if states.is_empty() { "-" } else { &states.join(", ") };
-        let (channel, filter) = (self.contact.channel().as_str(), contact_filter::summary(filter));
-        [id.as_str(), channel, self.contact.address(), state, &filter, self.added_by].map(str::to_owned).to_vec()
-    }
-}
-
 const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ALERTS", "ADDED BY"];
 /// `subject show` has all of an address.
 const MAY_SHRINK: &[usize] = &[2, 3, 4];
-
-const fn name_of(origin: ContactOrigin) -> &'static str {
-    match origin {
-        ContactOrigin::Operator => "operator",
-        ContactOrigin::Subject => "subject",
-    }
-}
 
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
@@ -71,11 +40,21 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
     let (contacts, now) = (array.contacts(), redis.server_time().await?);
-    let listed: Vec<ListedContact> = contacts.iter().map(|contact| ListedContact::of(contact, now)).collect();
+    let listed: Vec<ContactView> = contacts.iter().map(|contact| ContactView::of(contact, now)).collect();
     for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
         let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));
     }
     let nothing = "no contacts: the fallback contacts of the configuration get the alerts";
-    print_list(&args.format, &listed, Table::new(&HEADING).may_shrink(MAY_SHRINK), nothing, ListedContact::row)
+    print_list(&args.format, &listed, Table::new(&HEADING).may_shrink(MAY_SHRINK), nothing, row)
+}
+
+fn row(ContactView { contact, added_by }: &ContactView) -> Vec<String> {
+    let Contact { id, mute, verified, disabled, filter, .. } = contact;
+    let unverified = (!verified).then(|| "unverified".to_owned());
+    let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
+    let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
+    let state = if states.is_empty() { "-" } else { &states.join(", ") };
+    let (channel, filter) = (contact.channel().as_str(), contact_filter::summary(filter));
+    [id.as_str(), channel, contact.address(), state, &filter, added_by.as_str()].map(str::to_owned).to_vec()
 }

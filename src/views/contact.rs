@@ -1,0 +1,33 @@
+//! A contact as it is shown.
+
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+
+use crate::contacts::array::StoredContact;
+use crate::contacts::{Contact, ContactOrigin, masked_contact};
+use crate::types::UnixMs;
+
+/// A contact without its secrets. Its JSON is the stored form, with `muted` and `verified` also where that leaves them
+/// out, and with who added it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContactView {
+    pub contact: Contact,
+    pub added_by: ContactOrigin,
+}
+
+impl ContactView {
+    /// The contact as it is `now`: a mute that has ended is left out.
+    pub fn of(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
+        Self { contact: masked_contact(contact).shown_at(now), added_by: *origin }
+    }
+}
+
+impl Serialize for ContactView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut json = serde_json::to_value(&self.contact).map_err(S::Error::custom)?;
+        json["muted"] = self.contact.mute.is_some().into();
+        json["verified"] = self.contact.verified.into();
+        json["added_by"] = self.added_by.as_str().into();
+        json.serialize(serializer)
+    }
+}
