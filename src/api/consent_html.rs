@@ -9,10 +9,9 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, context};
-use serde::Serialize;
 
+use crate::types::text_form::text_enum;
 use crate::types::{Locale, Subject, nonce};
 
 const TEMPLATE: &str = "consent.html";
@@ -33,38 +32,25 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates
 });
 
-/// What a page says; the template has a text for each, under its name in snake case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum HtmlState {
-    Confirm,
-    Confirmed,
-    /// It was before.
-    ConfirmedBefore,
-    NothingToConfirm,
-    /// The button could not do it now.
-    ConfirmLater,
-    Unsubscribe,
-    Unsubscribed,
-    NothingToUnsubscribe,
-    /// The button could not do it now.
-    UnsubscribeLater,
+text_enum! {
+    /// What a page says; the template has a text for each, under its name.
+    pub enum HtmlState {
+        Confirm = "confirm",
+        Confirmed = "confirmed",
+        /// It was before.
+        ConfirmedBefore = "confirmed_before",
+        NothingToConfirm = "nothing_to_confirm",
+        /// The button could not do it now.
+        ConfirmLater = "confirm_later",
+        Unsubscribe = "unsubscribe",
+        Unsubscribed = "unsubscribed",
+        NothingToUnsubscribe = "nothing_to_unsubscribe",
+        /// The button could not do it now.
+        UnsubscribeLater = "unsubscribe_later",
+    }
 }
 
 impl HtmlState {
-    #[cfg(test)]
-    const ALL: [Self; 9] = [
-        Self::Confirm,
-        Self::Confirmed,
-        Self::ConfirmedBefore,
-        Self::NothingToConfirm,
-        Self::ConfirmLater,
-        Self::Unsubscribe,
-        Self::Unsubscribed,
-        Self::NothingToUnsubscribe,
-        Self::UnsubscribeLater,
-    ];
-
     const fn status(self) -> StatusCode {
         match self {
             Self::Confirm | Self::Confirmed | Self::ConfirmedBefore | Self::Unsubscribe | Self::Unsubscribed => {
@@ -105,7 +91,7 @@ fn language(asked: &HeaderMap) -> &'static str {
 }
 
 fn render(state: HtmlState, subject: Option<&str>, language: &str, nonce: &str) -> String {
-    let (template, state) = (TEMPLATES.get_template(TEMPLATE), Serde(state));
+    let (template, state) = (TEMPLATES.get_template(TEMPLATE), state.as_str());
     let rendered = template.and_then(|template| template.render(context! { state, subject, language, nonce }));
     rendered.expect("a test renders every page")
 }

@@ -20,7 +20,6 @@ mod mutes;
 pub mod openapi;
 
 mod path;
-pub(crate) mod plan_reload;
 mod probes;
 pub(crate) mod problem;
 pub(crate) mod rate_limit_headers;

@@ -6,9 +6,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::plan_reload::ReloadError;
 use super::problem::Problem;
-use super::state::ApiState;
+use super::state::{ApiState, ReloadError};
 use super::subjects::answer;
 
 /// `POST /v1/reload`

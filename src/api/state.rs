@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::check_service::CheckService;
-use super::plan_reload::ReloadPlans;
 use super::ready::Readiness;
 use super::token::Token;
 use super::top_cache::TopCache;
@@ -44,3 +45,21 @@ pub struct ReadState {
     pub history_days: u32,
     pub top: TopCache,
 }
+
+/// Reads the configuration, and puts its plans into effect. Reads files, so it blocks. Where the configuration is
+/// refused, the plans before stay in effect.
+pub type ReloadPlans = dyn Fn() -> Result<ReloadedPlans, ReloadError> + Send + Sync;
+
+/// Plans that are in effect from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadedPlans {
+    /// Tells limits and thresholds from others, as `/metrics` and the checkpoint show it.
+    pub fingerprint: String,
+    /// Whether limits or thresholds are others than before.
+    pub changed: bool,
+}
+
+/// Why a configuration is refused: every mistake, with its place and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReloadError(pub String);

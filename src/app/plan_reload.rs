@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use metrics::{counter, gauge};
 use tokio::signal::unix::Signal;
 
-use crate::api::plan_reload::{ReloadError, ReloadedPlans};
+use crate::api::state::{ReloadError, ReloadedPlans};
 use crate::config::Config;
 use crate::subjects::Plans;
 use crate::subjects::watch::ChangeFeed;

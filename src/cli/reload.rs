@@ -9,7 +9,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::context::CliContext;
-use crate::api::plan_reload::ReloadedPlans;
+use crate::api::state::ReloadedPlans;
 use crate::config::Config;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs};
