@@ -39,10 +39,6 @@ impl<T: FromStr> FromStr for FilterValue<T> {
 
 impl ContactFilterArgs {
     /// What one value of each says: percentages or metrics separated by commas, or `all`.
-    ///
-    /// # Errors
-    ///
-    /// A sentence with the part that is wrong.
     pub fn parse(thresholds: Option<&str>, metrics: Option<&str>) -> Result<Self, String> {
         Ok(Self { thresholds: parts(thresholds)?, metrics: parts(metrics)? })
     }

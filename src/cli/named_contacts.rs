@@ -307,10 +307,6 @@ impl NamedContacts {
     }
 
     /// The one contact that was named.
-    ///
-    /// # Errors
-    ///
-    /// A sentence, where there are several.
     pub fn into_one(self) -> Result<(NamedContact, Option<GeneratedSecret>), String> {
         let Self { contacts, generated } = self;
         match <[NamedContact; 1]>::try_from(contacts) {

@@ -98,20 +98,12 @@ impl ContactArray {
     }
 
     /// Every element in its stored order: the contact, or what is wrong with it.
-    ///
-    /// # Errors
-    ///
-    /// [`UnreadableContact`], for the elements that are not contacts.
     pub fn read(&self) -> impl Iterator<Item = Result<StoredContact, UnreadableContact>> {
         self.elements.iter().enumerate().map(|(position, element)| read(position, element))
     }
 
     /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent
     /// refers to.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::read`].
     pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
         self.elements.iter().map(|element| contact_of(element))
     }

@@ -144,10 +144,6 @@ impl ContactResolver {
     }
 
     /// What the reply to [`ContactResolver::recipients_command`] means.
-    ///
-    /// # Errors
-    ///
-    /// As [`ContactResolver::contacts_of`].
     pub fn read_recipients(
         &self,
         alert: &Alert,

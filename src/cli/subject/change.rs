@@ -193,10 +193,6 @@ fn take<T>(fields: &mut FieldChanges, name: &str, setting: &FieldUpdate<T>, writ
 }
 
 /// Judges a plan's name.
-///
-/// # Errors
-///
-/// A sentence with the plans that exist.
 pub fn plan(config: &Config, name: &str) -> Result<String, String> {
     if config.plans.contains_key(name) {
         return Ok(name.to_owned());
@@ -207,10 +203,6 @@ pub fn plan(config: &Config, name: &str) -> Result<String, String> {
 }
 
 /// Judges the limits of a metric as written: `5000`, `600/hour 5000/day`, or `none` for no limit of the subject's own.
-///
-/// # Errors
-///
-/// A sentence with what is allowed.
 pub fn limits(text: &str) -> Result<FieldUpdate<Limits>, String> {
     if text == "none" {
         return Ok(FieldUpdate::Clear);

@@ -73,10 +73,6 @@ pub struct ImportReader<R> {
 
 impl<R: BufRead> ImportReader<R> {
     /// Reads `input`; without a format, `{` as the first character means JSON Lines.
-    ///
-    /// # Errors
-    ///
-    /// When the first bytes can't be read.
     pub fn new(mut input: R, format: Option<ImportFormat>) -> Result<Self, ImportReadError> {
         let start = input.fill_buf().map_err(|source| ImportReadError::Read { line: 1, source })?;
         let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
