@@ -255,9 +255,7 @@ pub(super) async fn give_subjects(
     for server in source.primaries().await.map_err(&redis)? {
         let mut scan = Scan::keys(keys.subject_pattern());
         while let Some(found) = scan.next::<Vec<u8>>(&server).await.map_err(&redis)? {
-            // A pipeline of nothing is an error.
-            let hashes: Vec<RedisResult<Value>> =
-                if found.is_empty() { Vec::new() } else { server.pipe(&hashes_of(&found)).await.map_err(&redis)? };
+            let hashes: Vec<RedisResult<Value>> = server.pipe(&hashes_of(&found)).await.map_err(&redis)?;
             for (key, hash) in found.iter().zip(hashes) {
                 // A key that holds no hash is no subject.
                 let Ok(fields) = hash.and_then(|hash| Ok(Vec::from_redis_value(hash)?)) else { continue };

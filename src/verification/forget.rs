@@ -69,8 +69,7 @@ async fn forget_links(Partition { client, keys }: &Partition, subject: &Subject)
             for link in &links {
                 read.cmd("GET").arg(link);
             }
-            // A pipeline of nothing is an error.
-            let stored: Vec<Option<String>> = if links.is_empty() { Vec::new() } else { client.pipe(&read).await? };
+            let stored: Vec<Option<String>> = client.pipe(&read).await?;
             for (link, _) in links.iter().zip(&stored).filter(|(_, stored)| is_of(stored)) {
                 removed += client.query::<u64>(redis::cmd("UNLINK").arg(link)).await?;
             }

@@ -41,8 +41,7 @@ pub(super) async fn open(
     for id in &open {
         pipeline.cmd("HGET").arg(keys.delivery(&DeliveryId::from_stored(id))).arg("state");
     }
-    // A transaction of nothing is an error.
-    let states: Vec<Option<String>> = if open.is_empty() { Vec::new() } else { client.pipe(&pipeline).await? };
+    let states: Vec<Option<String>> = client.pipe(&pipeline).await?;
     let has_ended =
         |state: &Option<String>| state.as_deref().is_some_and(|state| state != DeliveryState::Pending.as_str());
     let ended: Vec<&str> =

@@ -104,9 +104,6 @@ async fn views(
     plans: &Plans,
     subjects: &[Subject],
 ) -> RedisResult<Vec<SubjectView>> {
-    if subjects.is_empty() {
-        return Ok(Vec::new());
-    }
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for subject in subjects {

@@ -135,9 +135,6 @@ async fn plans_and_limits(
     of: &MetricPeriod,
     counts: &[SubjectCount],
 ) -> RedisResult<Vec<PlanAndLimit>> {
-    if counts.is_empty() {
-        return Ok(Vec::new());
-    }
     let fields = [PLAN.to_owned(), limit_field(&of.metric)];
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();

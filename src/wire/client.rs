@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisResult};
+use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::types::UnixMs;
 
@@ -110,13 +110,17 @@ impl RedisClient {
     }
 
     /// Runs several commands in one write; where their keys lie on several servers, in one write to each. A transaction
-    /// is then one for each hash slot.
+    /// is then one for each hash slot. Without commands nothing is asked, and the answer is empty.
     ///
     /// # Errors
     ///
     /// As [`RedisClient::query`]; the first failing command's error. Where one server can't be reached, the commands of
     /// the others may have run.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
+        // To the crate that would be an error.
+        if pipeline.is_empty() {
+            return Ok(T::from_redis_value(Value::Array(Vec::new()))?);
+        }
         match &self.servers {
             Servers::One(connection) => connection.pipe(pipeline).await,
             Servers::Routed(router) => pipeline.query_async(&mut Routed::new(router)).await,

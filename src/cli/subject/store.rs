@@ -36,10 +36,6 @@ pub enum SubjectWrite {
 }
 
 /// Reads what the changes depend on. Writes nothing.
-///
-/// # Errors
-///
-/// As [`RedisClient::pipe`].
 pub async fn prepare<'a>(
     client: &RedisClient,
     keys: &Keys,
@@ -80,11 +76,7 @@ pub async fn write(client: &RedisClient, keys: &Keys, prepared: PreparedChanges)
             Some(read) => store::write_if(&mut pipeline, keys, subject, read, fields),
         }
     }
-    let replies: Vec<String> = match pipeline.cmd_iter().next() {
-        Some(_) => client.pipe(&pipeline).await?,
-        None => Vec::new(),
-    };
-    let mut replies = replies.into_iter();
+    let mut replies = client.pipe::<Vec<String>>(&pipeline).await?.into_iter();
     let outcome = |PreparedChange { read, merged, .. }: PreparedChange| match merged {
         Err(error) => SubjectWrite::Unmergeable(error),
         Ok(merged) => match read.and_then(|_| replies.next()) {
@@ -112,10 +104,6 @@ fn write_fields(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, fields:
 
 /// Reads and writes one change, again where another client was quicker; [`SubjectWrite::Conflict`] only when that never
 /// ends.
-///
-/// # Errors
-///
-/// As [`prepare`] and [`write()`].
 pub async fn write_one(client: &RedisClient, keys: &Keys, change: &SubjectChange) -> RedisResult<SubjectWrite> {
     for _ in 0..TRIES_MAX {
         let outcomes = write(client, keys, prepare(client, keys, [change]).await?).await?;

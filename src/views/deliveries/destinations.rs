@@ -76,14 +76,10 @@ pub async fn behind_open_circuits(
     for id in ids {
         pipeline.cmd("HGET").arg(keys.delivery(id)).arg("destination");
     }
-    // A pipeline of nothing is an error.
-    let stored: Vec<Option<String>> = if ids.is_empty() { Vec::new() } else { client.pipe(&pipeline).await? };
+    let stored: Vec<Option<String>> = client.pipe(&pipeline).await?;
     let of: BTreeMap<&DeliveryId, Destination> =
         ids.iter().zip(stored).filter_map(|(id, name)| Some((id, Destination::from_stored(&name?)))).collect();
     let names: Vec<Destination> = of.values().collect::<BTreeSet<_>>().into_iter().cloned().collect();
-    if names.is_empty() {
-        return Ok(BTreeMap::new());
-    }
     let mut open = read_destinations(partition, &names).await?;
     open.retain(|view| view.circuit == CircuitState::Open);
     let view_of = |name: &Destination| open.iter().find(|view| view.destination == *name).cloned();

@@ -112,8 +112,7 @@ impl<'a> DeliveryScan<'a> {
         let Partition { client, keys } = self.partition;
         let Some(scored) = self.scan.next::<(String, String)>(client).await? else { return Ok(None) };
         let ids: Vec<DeliveryId> = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
-        // A pipeline of nothing is an error.
-        let hashes = if ids.is_empty() { Vec::new() } else { read_fields(client, keys, &ids).await? };
+        let hashes = read_fields(client, keys, &ids).await?;
         let passes = |(id, fields): (DeliveryId, _)| {
             let stored = StoredDelivery::of(keys, &id, fields, DeliveryTimes::default())?;
             self.filter.takes(&stored.view).then_some(id)
