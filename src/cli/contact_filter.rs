@@ -1,4 +1,4 @@
-//! Which alerts a contact hears, as a command line names it and as a table shows it.
+//! Which alerts a contact hears, as a command line names it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,8 @@ use std::str::FromStr;
 use clap::Args;
 
 use crate::contacts::state::FilterChange;
+use crate::types::contact_filter::ALL;
 use crate::types::{ContactFilter, ContactFilterError, Metric, Percent};
-
-/// The word for every threshold or metric.
-const ALL: &str = "all";
 
 /// The flags that say which alerts a contact hears.
 #[derive(Debug, Clone, Args)]
@@ -83,13 +81,4 @@ fn listed<T>(what: &str, named: Vec<FilterValue<T>>) -> Result<Option<Vec<T>>, S
         (all, some) if all == some => Ok(Some(values)),
         _ => Err(format!("{what} {ALL} stands alone")),
     }
-}
-
-/// The filter in a table: `all`, or as `80,100 of requests`.
-pub fn summary(filter: &ContactFilter) -> String {
-    let ContactFilter { thresholds, metrics } = filter;
-    let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
-    let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
-    let thresholds = if thresholds.is_empty() { ALL.to_owned() } else { thresholds.join(",") };
-    if metrics.is_empty() { thresholds } else { format!("{thresholds} of {}", metrics.join(",")) }
 }

@@ -62,12 +62,14 @@ impl Threshold {
             (Reach::Below, _) | (Reach::Above, Some(_)) => false,
             (Reach::Above, None) => period == PeriodState::Open,
             (Reach::Crossed, None) => true,
-            (Reach::Crossed, Some(record)) => self.may_follow(record),
+            (Reach::Crossed, Some(record)) => self.may_follow(record.alert.threshold_units, record.earlier.len()),
         }
     }
 
-    fn may_follow(&self, record: &RaisedRecord) -> bool {
-        self.units > record.alert.threshold_units && record.earlier.len() < RAISED_AGAIN_MAX
+    /// Whether a crossing raises it again, where its percentage was raised last at so many units, and so often before
+    /// that.
+    pub const fn may_follow(&self, raised_units: u64, raised_before: usize) -> bool {
+        self.units > raised_units && raised_before < RAISED_AGAIN_MAX
     }
 
     /// The smallest count at which this threshold is to be judged, for a counter that stands at `total`.
@@ -75,7 +77,7 @@ impl Threshold {
         let ahead = self.units > total;
         let due = match before {
             None => ahead || period == PeriodState::Open,
-            Some(record) => ahead && self.may_follow(record),
+            Some(record) => ahead && self.may_follow(record.alert.threshold_units, record.earlier.len()),
         };
         due.then_some(self.units)
     }

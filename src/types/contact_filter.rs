@@ -2,6 +2,9 @@
 
 use super::{Alert, Metric, Percent};
 
+/// The word for every threshold or metric.
+pub(crate) const ALL: &str = "all";
+
 /// The alerts that a contact hears: those at these thresholds, of these metrics. Without any it hears all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContactFilter {
@@ -37,6 +40,15 @@ impl ContactFilter {
     pub fn takes(&self, alert: &Alert) -> bool {
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
         takes_metric && self.takes_threshold(alert.threshold_percent)
+    }
+
+    /// `all`, or as `80,100 of requests`.
+    pub fn summary(&self) -> String {
+        let Self { thresholds, metrics } = self;
+        let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
+        let metrics: Vec<&str> = metrics.iter().map(Metric::as_str).collect();
+        let thresholds = if thresholds.is_empty() { ALL.to_owned() } else { thresholds.join(",") };
+        if metrics.is_empty() { thresholds } else { format!("{thresholds} of {}", metrics.join(",")) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `explain` against a real server: each state of a delivery gives its sentence, and a stranger learns what is missing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::api::Caller;
@@ -7,16 +8,18 @@ use crate::support::binary::quotabell;
 use crate::support::books::{hide_what_varies, record, run};
 use crate::support::daemon::DaemonSetup;
 use crate::support::outbox::{
-    LONG, Outbox, alert, delivery, email, json as stored, outcome, settle, subject, waiting_delivery, webhook,
+    LONG, Outbox, alert, delivery, email, in_period, json as stored, outcome, settle, subject, waiting_delivery,
+    webhook,
 };
 use crate::support::recorded_usage::RecordedUsage;
+use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
 use quotabell::throttle::SlidingWindow;
 use quotabell::types::{
-    Alert, Channel, DeliveryId, DisableReason, DisabledNotice, DisabledState, Mute, Notification, Outcome,
-    OutcomeClass, RaisedRecord, Units, UnixMs,
+    Alert, Channel, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification, Outcome,
+    OutcomeClass, PartitionNumber, Percent, RaisedRecord, Units, UnixMs,
 };
 use quotabell::wire::Partitions;
 use serde_json::json;
@@ -390,4 +393,57 @@ async fn the_api_explains_a_delivery_without_what_the_other_side_said() {
     assert_eq!(answer.json()["explanation"], json!(kept));
     assert!(!answer.text.contains("no such hook"), "{}", answer.text);
     daemon.drain().await;
+}
+
+/// A customer whose contact hears of other alerts was shown the operator's delivery alone, and no reason.
+#[tokio::test]
+async fn what_each_contact_hears_is_told() {
+    let outbox = Outbox::start();
+    let (alice, raised) = (subject("alice"), alert(&subject("alice"), 80));
+    let mut late = email("late");
+    late.filter.thresholds = vec![Percent::new(100).expect("legal")];
+    outbox.set_contacts(&alice, &stored(std::slice::from_ref(&late))).await;
+    outbox.fan_out_new(&raised, &[webhook("copy")]).await;
+    record(&outbox.client, &raised).await;
+    let told = run(&outbox.server, "explain alice").expect_done();
+    let hears = format!("{} (email, hears 100)", late.id);
+    assert!(told.contains(&format!("\nIts alerts go to its contacts {hears}.\n")), "{told}");
+    let told = run(&outbox.server, &format!("explain {}", raised.id)).expect_done();
+    assert!(told.contains(&format!("\nNot told of it, by what they hear: {hears}.\n")), "{told}");
+}
+
+/// After a credit a threshold lies ahead that was raised already: it is not raised again by being reached once more.
+#[tokio::test]
+async fn a_threshold_that_was_raised_is_not_predicted_again() {
+    let usage = RecordedUsage::start();
+    let day = Day::in_utc(usage.now().await).expect("a day");
+    usage.set("alice", &[("limit:requests", "100")]).await;
+    usage.count("alice", "requests", day, 35).await;
+    let raised = |percent, units| {
+        let alert = Alert { limit: 100, threshold_units: units, ..alert(&subject("alice"), percent) };
+        in_period(alert, day)
+    };
+    let told = || run(&usage.server, "explain alice").expect_done();
+    assert!(told().contains("The next alert is due at 80%, which is 80 units: 45 more are needed."), "{}", told());
+    usage.raise(&raised(80, 80), &[]).await;
+    assert!(told().contains("The next alert is due at 100%, which is 100 units: 65 more are needed."), "{}", told());
+    usage.raise(&raised(100, 100), &[]).await;
+    assert!(told().contains("Every threshold ahead was raised in this period"), "{}", told());
+}
+
+/// A cap counts in the first partition for all of them: asked for elsewhere it always looked unused.
+#[tokio::test]
+async fn a_cap_is_told_whatever_the_partition() {
+    let server = RedisServer::start();
+    let keys = Keys::of_partition("usage", PartitionNumber::of_subject(b"alice", 4));
+    let outbox = Outbox { client: Arc::new(server.client()), server, keys };
+    let (_, id) = made(&outbox, "alice").await;
+    let first = Keys::of_partition("usage", PartitionNumber::first(4));
+    let cap = SlidingWindow::new("1/10m".parse().expect("a rate")).expect("few enough");
+    let key = first.cap(Channel::Webhook, Some("https://alice.test"));
+    cap.take(&outbox.client, &key, Units::ONE).await.expect("Redis answers");
+    let explain = quotabell(["explain", id.as_str()]).redis(&outbox.server.url());
+    let explain = explain.env("QUOTABELL__STREAM__PARTITIONS", "4").env("QUOTABELL__WEBHOOK__PER_DESTINATION", "1/10m");
+    let told = explain.run().expect_done();
+    assert!(told.contains("is used up: no message leaves before "), "{told}");
 }

@@ -4,7 +4,6 @@ use clap::Args;
 
 use super::edit::contacts_error;
 use crate::cli::connect;
-use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
 use crate::contacts::Contact;
 use crate::contacts::array::UnreadableContact;
@@ -55,6 +54,6 @@ fn row(ContactView { contact, added_by }: &ContactView) -> Vec<String> {
     let disabled = disabled.as_ref().map(|state| format!("disabled: {state}"));
     let states: Vec<String> = mute.iter().map(ToString::to_string).chain(unverified).chain(disabled).collect();
     let state = if states.is_empty() { "-" } else { &states.join(", ") };
-    let (channel, filter) = (contact.channel().as_str(), contact_filter::summary(filter));
+    let (channel, filter) = (contact.channel().as_str(), filter.summary());
     [id.as_str(), channel, contact.address(), state, &filter, added_by.as_str()].map(str::to_owned).to_vec()
 }

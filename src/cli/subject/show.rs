@@ -3,7 +3,6 @@
 use clap::Args;
 
 use crate::cli::connect;
-use crate::cli::contact_filter;
 use crate::cli::context::CliContext;
 use crate::cli::subject_settings;
 use crate::contacts::Contact;
@@ -137,7 +136,7 @@ fn pairs(shown: &SubjectView) -> Vec<(&'static str, String)> {
     for contact in &shown.contacts {
         let filter = match &contact.filter {
             filter if *filter == ContactFilter::default() => String::new(),
-            filter => format!(" (alerts: {})", contact_filter::summary(filter)),
+            filter => format!(" (alerts: {})", filter.summary()),
         };
         let (channel, address) = (contact.channel().as_str(), contact.address());
         pairs.push(("contact", format!("{} {channel} {address}{}{filter}", contact.id, reservations(contact))));

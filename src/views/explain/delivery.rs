@@ -252,7 +252,8 @@ pub(super) fn paused(Pause { since, reason }: &Pause) -> String {
 fn capped(CapState { rate, exhausted_for }: &CapState, now: UnixMs) -> String {
     match exhausted_for {
         Some(wait) => format!(
-            "The cap of {rate} that holds there is used up until {}: a delivery is put off until then, and that counts as no attempt.",
+            "The cap of {rate} that holds there is used up: no message leaves before {}. A delivery is put off, which counts as no \
+             attempt.",
             now.after(*wait)
         ),
         None => format!(

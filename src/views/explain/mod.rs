@@ -212,9 +212,11 @@ impl Explainer {
             None => None,
         };
         let (contacts, mutes) = recipients.unwrap_or_default();
-        let cap = match Cap::of(&self.channels, keys, detail.delivery.channel, destination) {
+        // What was sent is counted in the first partition, for all of them.
+        let first = self.partitions.first();
+        let cap = match Cap::of(&self.channels, &first.keys, detail.delivery.channel, destination) {
             // Whoever may not ask is told of the cap alone.
-            Some(cap) => Some((cap.rate(), cap.exhausted_for(client).await.unwrap_or(None))),
+            Some(cap) => Some((cap.rate(), cap.exhausted_for(&first.client).await.unwrap_or(None))),
             None => None,
         };
         Ok(Some(delivery::DeliveryFacts {
@@ -257,6 +259,9 @@ impl Explainer {
                 details.push(detail);
             }
         }
+        if let Some(alert) = &whole {
+            explanation.extend(self.not_heard(client, alert, &details).await?);
+        }
         if details.is_empty() {
             let waits = waits_in_outbox(client, keys, &id, raised.raised_at_ms).await?;
             let no_delivery_reason = match &whole {
@@ -268,6 +273,24 @@ impl Explainer {
             explanation.push(alert::without_deliveries(waits, no_delivery_reason, daemons));
         }
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
+    }
+
+    /// The contacts that are told of other alerts alone, and so got no delivery of this one.
+    async fn not_heard(
+        &self,
+        client: &RedisClient,
+        alert: &Alert,
+        details: &[DeliveryDetailView],
+    ) -> Result<Option<String>, ExplainError> {
+        let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
+        let got = |contact: &Contact| details.iter().any(|detail| detail.delivery.contact_id == contact.id);
+        let others: Vec<String> = contacts
+            .readable
+            .iter()
+            .filter(|contact| !contact.filter.takes(alert) && !got(contact))
+            .map(subject::with_filter)
+            .collect();
+        Ok((!others.is_empty()).then(|| format!("Not told of it, by what they hear: {}.", others.join(", "))))
     }
 
     async fn no_delivery_reason(&self, client: &RedisClient, alert: &Alert) -> Result<NoDeliveryReason, ExplainError> {

@@ -4,11 +4,11 @@ use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use super::delivery::{no_recipient_reason, paused};
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
-use crate::ledger::thresholds::thresholds_of;
+use crate::ledger::thresholds::{Threshold, thresholds_of};
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
 use crate::types::text::quantity;
-use crate::types::{AlertId, Channel, Metric, Percent, Units, UnixMs};
+use crate::types::{AlertId, Channel, ContactFilter, Metric, Percent, Units, UnixMs};
 use crate::views::usage::{UsageAlertView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
@@ -105,7 +105,8 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         // By which limit the next event is judged, only the daemon knows.
         return said;
     }
-    let next = thresholds_of(limit, facts.thresholds).into_iter().find(|threshold| threshold.units > used);
+    let thresholds = thresholds_of(limit, facts.thresholds);
+    let next = thresholds.iter().find(|threshold| threshold.units > used && may_be_raised(threshold, alerts));
     said.push(match next {
         Some(threshold) => format!(
             "The next alert is due at {}%, which is {}: {} needed.",
@@ -117,9 +118,20 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
             "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."
                 .to_owned()
         }
+        None if thresholds.iter().any(|threshold| threshold.units > used) => {
+            "Every threshold ahead was raised in this period; the next alert is of the next period, or of a higher limit."
+                .to_owned()
+        }
         None => "Every threshold is reached; the next alert is of the next period, or of a higher limit.".to_owned(),
     });
     said
+}
+
+/// Whether a crossing raises it, after these alerts of the period.
+fn may_be_raised(threshold: &Threshold, alerts: &[UsageAlertView]) -> bool {
+    let raised = || alerts.iter().filter(|alert| alert.threshold_percent == threshold.percent);
+    let newest = raised().map(|alert| alert.threshold_units).max();
+    newest.is_none_or(|newest| threshold.may_follow(newest, raised().count() - 1))
 }
 
 /// What became of an alert: one word for each of its deliveries.
@@ -149,13 +161,13 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
     let nobody_but = if contacts.operator.is_empty() { "Nobody" } else { "Nobody but the operator" };
     let whose = match contacts.source {
         ContactsSource::Own => "its contacts",
-        ContactsSource::Fallback => "the fallback contacts, since it has none of its own that could be used,",
+        ContactsSource::Fallback => "the fallback contacts (it has none of its own that could be used):",
     };
     let mut said = vec![match (unmuted.as_slice(), muted.as_slice()) {
         ([], []) => format!("{nobody_but} would hear of an alert: {}.", no_recipient_reason(contacts)),
         ([], _) => format!("{nobody_but} would hear of an alert: all of its contacts are muted."),
         (unmuted, _) => {
-            let named = unmuted.iter().map(|contact| named(contact)).collect::<Vec<_>>().join(", ");
+            let named = unmuted.iter().map(|contact| with_filter(contact)).collect::<Vec<_>>().join(", ");
             format!("Its alerts go to {whose} {named}.")
         }
     }];
@@ -179,6 +191,14 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
         said.push(format!("Nothing goes to what nobody has confirmed: {ids}."));
     }
     said
+}
+
+/// A contact with what it hears, where that is not everything.
+pub(super) fn with_filter(contact: &Contact) -> String {
+    match contact.filter == ContactFilter::default() {
+        true => named(contact),
+        false => format!("{} ({}, hears {})", contact.id, contact.channel().as_str(), contact.filter.summary()),
+    }
 }
 
 fn named(contact: &Contact) -> String {
