@@ -5,7 +5,7 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::ledger::decision::{CheckResponse, LimitFigures, RateFigures, whole_seconds};
+use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::Profile;
 use crate::terminal::hint::failed;
@@ -16,7 +16,7 @@ use crate::wire::Partition;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks what POST /v1/check asks: whether each limit of the subject and the rate of its plan admit it. What is admitted \
-    is taken from the rate, so asking costs something. The figures of limits are what has been committed.
+    is taken from the rate, so asking costs something. The limit of limits are what has been committed.
 
 Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged because Redis does not answer or the subject's settings can't be \
     read: check.on_error is for the daemon alone
@@ -112,14 +112,14 @@ fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {
     output.rows(&mut Table::new(&["", "PERIOD", "USED", "LIMIT", "REMAINING", "RESET"]), &rows)
 }
 
-fn rate_row(rate: &RateFigures) -> Vec<String> {
-    let RateFigures { limit, remaining, reset_s } = rate;
+fn rate_row(rate: &RateResponse) -> Vec<String> {
+    let RateResponse { limit, remaining, reset_s } = rate;
     let unknown = || "-".to_owned();
     vec!["rate".to_owned(), unknown(), unknown(), limit.to_string(), remaining.to_string(), format!("{reset_s} s")]
 }
 
-fn limit_row(figures: &LimitFigures) -> Vec<String> {
-    let LimitFigures { window, period, limit, used, remaining, reset_s } = figures;
+fn limit_row(limit: &LimitResponse) -> Vec<String> {
+    let LimitResponse { window, period, limit, used, remaining, reset_s } = limit;
     let cells = [window.to_string(), period.to_string(), used.to_string(), limit.to_string(), remaining.to_string()];
     cells.into_iter().chain([format!("{reset_s} s")]).collect()
 }

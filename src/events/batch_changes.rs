@@ -33,7 +33,7 @@ pub(super) struct BatchChanges {
     reached: Vec<u32>,
     /// What was raised of them, as far as it was read: of as many as there are here, from the first on.
     records: Vec<RaisedRecords>,
-    /// The hashes in which they lie, as [`RowKey::counter`].
+    /// The hashes in which they lie, as [`RowKey::hash_id`].
     hashes: HashSet<u32, RandomState>,
     /// The thresholds that single events crossed: after a credit the counts before and after the batch don't tell them.
     crossings: HashSet<Crossing, RandomState>,
@@ -183,7 +183,7 @@ impl BatchChanges {
             row.changed_index = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
             self.cost += if row.total == 0 { NEW_ROW_COST } else { 1 };
             self.rows.push(ChangedRow { row: at, alerts: 0, before: row.total, highest: 0 });
-            if self.hashes.insert(totals.key_of(at).counter) {
+            if self.hashes.insert(totals.key_of(at).hash_id) {
                 self.cost += HASH_COST;
             }
         }
@@ -252,17 +252,17 @@ impl BatchChanges {
     fn arrange(&self, held: &mut HeldState, batch: &mut Batch, now: UnixMs) -> Vec<BatchPosition> {
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(self.rows.len());
         for (index, changed) in (0..).zip(&self.rows) {
-            order.push((held.totals.key_of(changed.row).counter, index));
+            order.push((held.totals.key_of(changed.row).hash_id, index));
         }
         order.sort_unstable();
         let mut positions = vec![BatchPosition::default(); self.rows.len()];
         for rows in order.chunk_by(|a, b| a.0 == b.0).flat_map(|rows| rows.chunks(GROUP_ROWS_MAX)) {
-            let counter = rows[0].0;
-            let of = held.totals.metric_period(counter).clone();
-            if held.totals.is_to_be_listed(counter, now) {
+            let hash_id = rows[0].0;
+            let of = held.totals.metric_period(hash_id).clone();
+            if held.totals.is_to_be_listed(hash_id, now) {
                 batch.metrics.push(of.clone());
             }
-            let ttl_s = held.totals.ttl_s(counter, now);
+            let ttl_s = held.totals.ttl_s(hash_id, now);
             let group = batch.groups.len();
             let row = |(row, (_, index)): (usize, &(u32, u32))| {
                 positions[*index as usize] = BatchPosition { group, row };
@@ -272,7 +272,7 @@ impl BatchChanges {
                 Row { subject, before: changed.before, total }
             };
             let rows = rows.iter().enumerate().map(row).collect();
-            batch.groups.push(CounterGroup { of, bucket: HeldTotals::bucket(counter), ttl_s, rows });
+            batch.groups.push(CounterGroup { of, bucket: HeldTotals::bucket(hash_id), ttl_s, rows });
         }
         positions
     }
@@ -324,10 +324,10 @@ fn alert_of(
     evidence: Evidence,
 ) -> Option<Alert> {
     let Threshold { units, percent } = threshold;
-    let RowKey { slot, counter } = held.totals.key_of(row);
+    let RowKey { slot, hash_id } = held.totals.key_of(row);
     let subject = held.cache.slot(slot);
     let profile = subject.extra.profile.as_ref()?;
-    let of = held.totals.metric_period(counter);
+    let of = held.totals.metric_period(hash_id);
     let window = of.period.window();
     let limit = profile.limits_of(&of.metric).iter().find(|limit| limit.window == window)?;
     let key = AlertKey { subject: &subject.subject, metric: &of.metric, period: of.period, percent, units };

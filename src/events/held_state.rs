@@ -128,7 +128,7 @@ impl HeldState {
         if !profile.has_known_limits() {
             return Vec::new();
         }
-        let of = self.totals.metric_period(key.counter);
+        let of = self.totals.metric_period(key.hash_id);
         let window = of.period.window();
         let limit = profile.limits_of(&of.metric).iter().find(|limit| limit.window == window);
         limit.map_or(Vec::new(), |limit| thresholds_of(limit.units, profile.thresholds()))
@@ -146,7 +146,7 @@ impl HeldState {
         settings.sort_unstable();
         settings.dedup();
         counters.retain(|counter| self.totals.find(counter.key).is_none());
-        counters.sort_unstable_by_key(|counter| (counter.key.counter, counter.key.slot));
+        counters.sort_unstable_by_key(|counter| (counter.key.hash_id, counter.key.slot));
         counters.dedup_by_key(|counter| counter.key);
     }
 
@@ -188,8 +188,8 @@ impl HeldState {
 
     fn query(&self, key: RowKey) -> CounterQuery<'_> {
         CounterQuery {
-            of: self.totals.metric_period(key.counter),
-            bucket: HeldTotals::bucket(key.counter),
+            of: self.totals.metric_period(key.hash_id),
+            bucket: HeldTotals::bucket(key.hash_id),
             subject: &self.cache.slot(key.slot).subject,
         }
     }
@@ -227,8 +227,8 @@ mod tests {
         let mut held = held(2);
         let slot = add(&mut held, "alice");
         let metric = held.totals.metric_id("requests");
-        let counter = held.totals.counter(metric, Period::parse("2026-11-21").expect("legal"), 7);
-        let key = RowKey { slot, counter };
+        let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
+        let key = RowKey { slot, hash_id };
         let missing = MissingCounter { key, end: UnixMs(0) };
         let mut twice = Missing { settings: vec![slot; 2], counters: vec![missing; 2], ..Missing::default() };
         held.sort_and_dedup(&mut twice);
@@ -245,9 +245,9 @@ mod tests {
         let mut held = held(2);
         let slot = add(&mut held, "alice");
         let metric = held.totals.metric_id("requests");
-        let counter = held.totals.counter(metric, Period::parse("2026-11-21").expect("legal"), 7);
+        let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
         let percents = vec![Percent::new(80).expect("in range")];
-        let records = vec![MissingRecords { key: RowKey { slot, counter }, percents: percents.clone() }];
+        let records = vec![MissingRecords { key: RowKey { slot, hash_id }, percents: percents.clone() }];
         let missing = Missing { records, ..Missing::default() };
         let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.percents.to_vec()).collect();
         assert_eq!(asked, [percents], "a subject whose settings are not held any more");

@@ -67,7 +67,7 @@ impl Membership {
         let logs = LogLimiter::new(LOG_INTERVAL);
         let mut known = Instant::now();
         loop {
-            match self.beat().await {
+            match self.heartbeat().await {
                 Ok(daemons) => {
                     known = Instant::now();
                     self.share(&daemons);
@@ -98,7 +98,7 @@ impl Membership {
     }
 
     /// Every live daemon of this stream.
-    async fn beat(&mut self) -> RedisResult<Vec<DaemonName>> {
+    async fn heartbeat(&mut self) -> RedisResult<Vec<DaemonName>> {
         let dead = if self.has_joined { "" } else { self.name.address_prefix() };
         let call = self.call("alive").arg(DAEMON_TTL.as_millis() as u64).arg(dead);
         let members: Vec<String> = self.within_timeout(call.run(&self.client)).await?;

@@ -83,23 +83,23 @@ impl WorkerReport {
 
     /// Another daemon reads, of this name, and answers for the counting.
     pub fn stands_by(&mut self, holder: &str) {
-        self.stands_down();
+        self.stopped_reading();
         self.standing_by = true;
         tracing::info!(partition = %self.partition, holder, "standing by: another daemon reads");
     }
 
     /// Another daemon is to read the partition.
     pub fn not_assigned(&mut self) {
-        self.stands_down();
+        self.stopped_reading();
         self.standing_by = false;
     }
 
-    fn stands_down(&mut self) {
+    fn stopped_reading(&mut self) {
         self.gauge(meters::READING).set(0.0);
         if self.failing.take().is_some() {
             self.gauge(meters::STOPPED).set(0.0);
         }
-        self.held(None);
+        self.trim_held_by(None);
     }
 
     /// Whether the last to be said was [`Self::stands_by`].
@@ -158,7 +158,7 @@ impl WorkerReport {
                     "a counter was changed by somebody else: what is stored counts, and everything is read again"
                 );
             }
-            CommitAnswer::Stale(stored) => Self::outrun(batch.from, *stored),
+            CommitAnswer::Stale(stored) => Self::lost_race(batch.from, *stored),
             // The audit that follows says it.
             CommitAnswer::Recreated | CommitAnswer::Old | CommitAnswer::Replaced => {}
         }
@@ -204,7 +204,7 @@ impl WorkerReport {
             TidyWarning::TrimHeld(group) => Some(group.clone()),
             TidyWarning::CommandRefused { .. } => None,
         });
-        self.held(holder);
+        self.trim_held_by(holder);
         for note in notes {
             if let TidyWarning::CommandRefused { what, error } = note
                 && !self.refused_notes.contains(what)
@@ -216,7 +216,7 @@ impl WorkerReport {
     }
 
     /// Which group keeps counted entries from being trimmed, as far as this daemon has to know.
-    fn held(&mut self, holder: Option<String>) {
+    fn trim_held_by(&mut self, holder: Option<String>) {
         if holder == self.held_by {
             return;
         }
@@ -268,7 +268,7 @@ impl WorkerReport {
     }
 
     /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.
-    fn outrun(ours: StreamId, stored: StreamId) {
+    fn lost_race(ours: StreamId, stored: StreamId) {
         if stored == StreamId::ZERO && ours != StreamId::ZERO {
             tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): where all else has, counting starts at the stream's beginning");
         }
@@ -301,7 +301,7 @@ impl WorkerReport {
             AuditFinding::Recreated => {
                 tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
             }
-            AuditFinding::Stale(stored) => Self::outrun(at, stored),
+            AuditFinding::Stale(stored) => Self::lost_race(at, stored),
             AuditFinding::Even | AuditFinding::Unread => {}
         }
     }

@@ -98,7 +98,7 @@ impl RowFinder {
         let mut outcome = RowsFound::All;
         for window in windows_of(&profile, &metric) {
             let span = self.span(window, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
-            let key = RowKey { slot, counter: held.totals.counter(metric_id, span.period, bucket) };
+            let key = RowKey { slot, hash_id: held.totals.hash_id(metric_id, span.period, bucket) };
             let found = held.totals.find(key);
             let rows = &mut held.cache.slot_mut(slot).extra;
             (rows.start, rows.end) = (rows.start.max(span.start), rows.end.min(span.end));

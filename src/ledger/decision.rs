@@ -103,16 +103,16 @@ impl LimitStatus {
         }
     }
 
-    fn figures(&self) -> RateFigures {
-        RateFigures { limit: self.limit, remaining: self.remaining, reset_s: whole_seconds(self.reset) }
+    fn response(&self) -> RateResponse {
+        RateResponse { limit: self.limit, remaining: self.remaining, reset_s: whole_seconds(self.reset) }
     }
 }
 
 impl PeriodStatus {
-    fn figures(&self) -> LimitFigures {
+    fn response(&self) -> LimitResponse {
         let Self { period, used, status } = *self;
-        let RateFigures { limit, remaining, reset_s } = status.figures();
-        LimitFigures { window: period.window(), period, limit, used, remaining, reset_s }
+        let RateResponse { limit, remaining, reset_s } = status.response();
+        LimitResponse { window: period.window(), period, limit, used, remaining, reset_s }
     }
 }
 
@@ -175,9 +175,9 @@ pub struct CheckResponse {
     /// Of what.
     pub metric: String,
     /// The rate.
-    pub rate: Option<RateFigures>,
+    pub rate: Option<RateResponse>,
     /// Each limit, ascending by window.
-    pub limits: Vec<LimitFigures>,
+    pub limits: Vec<LimitResponse>,
     /// `false` where more is asked for than a whole limit, so that no wait helps; not there otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fits: Option<bool>,
@@ -194,7 +194,7 @@ pub struct CheckResponse {
 
 /// How a subject stands with its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RateFigures {
+pub struct RateResponse {
     /// Units an interval.
     pub limit: Units,
     /// What is left.
@@ -205,7 +205,7 @@ pub struct RateFigures {
 
 /// How a subject stands with one of its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct LimitFigures {
+pub struct LimitResponse {
     /// Over what it counts.
     pub window: Window,
     /// The current period.
@@ -228,8 +228,8 @@ impl CheckResponse {
             allowed: decision.is_allowed(),
             subject: request.subject.to_string(),
             metric: request.metric.to_string(),
-            rate: decision.rate.as_ref().map(LimitStatus::figures),
-            limits: decision.limits.iter().map(PeriodStatus::figures).collect(),
+            rate: decision.rate.as_ref().map(LimitStatus::response),
+            limits: decision.limits.iter().map(PeriodStatus::response).collect(),
             fits: decision.never_fits().then_some(false),
             judged: (decision.basis == DecisionBasis::Nothing).then_some(false),
             recorded: request.record.is_some().then_some(decision.recorded == Recorded::Yes),

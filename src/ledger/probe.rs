@@ -68,11 +68,11 @@ pub async fn dry_run(
     let key = keys.stream().to_owned();
     let redis = |source| ProbeError::Redis { key: key.clone(), source };
     hand_over(client, &keys).await?;
-    let batch = plant(client, &keys).await.map_err(redis)?;
+    let batch = add_probe_entry(client, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
     let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
     let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
-    let swept = sweep(client, &keys, &batch).await;
+    let swept = delete_probe_keys(client, &keys, &batch).await;
     match answer.map_err(redis)? {
         CommitAnswer::Committed { .. } => {
             for warning in tidied.map_err(redis)? {
@@ -100,16 +100,16 @@ async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), ProbeError> 
 }
 
 /// Adds the one entry that the made-up batch claims to have read. The argument is in `probe.lua`.
-async fn plant(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
+async fn add_probe_entry(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
     let mut call = SCRIPT.call().key(keys.stream());
     for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {
         call = call.key(key);
     }
     let (id, now): (String, i64) = call.arg(PROBE_TTL_S).run(client).await?;
-    Ok(made_up(id.parse().unwrap_or(StreamId::ZERO), UnixMs(now)))
+    Ok(probe_batch(id.parse().unwrap_or(StreamId::ZERO), UnixMs(now)))
 }
 
-fn made_up(to: StreamId, now: UnixMs) -> Batch {
+fn probe_batch(to: StreamId, now: UnixMs) -> Batch {
     let subject = Subject::parse(b"probe").expect("a legal subject");
     let percent = Percent::new(100).expect("a legal threshold");
     let period: Period = Day::in_utc(now).expect("the server's clock shows a year of four digits").into();
@@ -158,7 +158,7 @@ fn made_up(to: StreamId, now: UnixMs) -> Batch {
 }
 
 /// Removes every key that the dry run made, by name.
-async fn sweep(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
+async fn delete_probe_keys(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
     for ids in &batch.event_ids {

@@ -49,7 +49,7 @@ pub struct TotalRow {
     pub changed_index: u32,
     /// The last batch for which it was looked up: the entries that need it may not be added yet.
     pub needed: u32,
-    counter: u32,
+    hash_id: u32,
     slot: u32,
     /// The next row of the same subject.
     sibling: u32,
@@ -60,8 +60,8 @@ pub struct TotalRow {
 pub struct RowKey {
     /// Where its subject is held.
     pub slot: u32,
-    /// Which hash it lies in: of [`HeldTotals::counter`].
-    pub counter: u32,
+    /// Which hash it lies in: of [`HeldTotals::hash_id`].
+    pub hash_id: u32,
 }
 
 /// A metric in a period, with when the TTL of its hashes was set.
@@ -126,7 +126,7 @@ impl HeldTotals {
     }
 
     /// The hash in which the counters of a metric, period and bucket lie, as a number.
-    pub fn counter(&mut self, metric: u32, period: Period, bucket: u8) -> u32 {
+    pub fn hash_id(&mut self, metric: u32, period: Period, bucket: u8) -> u32 {
         let (metrics, counters) = (&self.metrics, &mut self.counters);
         let id = *self.counter_ids.entry((metric, period)).or_insert_with(|| {
             let of = MetricPeriod { metric: metrics[metric as usize].clone(), period };
@@ -137,13 +137,13 @@ impl HeldTotals {
     }
 
     /// Metric and period of a hash.
-    pub fn metric_period(&self, counter: u32) -> &MetricPeriod {
-        &self.counters[(counter / u32::from(BUCKETS)) as usize].of
+    pub fn metric_period(&self, hash_id: u32) -> &MetricPeriod {
+        &self.counters[(hash_id / u32::from(BUCKETS)) as usize].of
     }
 
     /// Bucket of a hash.
-    pub fn bucket(counter: u32) -> u8 {
-        u8::try_from(counter % u32::from(BUCKETS)).unwrap_or(u8::MAX)
+    pub fn bucket(hash_id: u32) -> u8 {
+        u8::try_from(hash_id % u32::from(BUCKETS)).unwrap_or(u8::MAX)
     }
 
     /// The row, where it is held.
@@ -154,7 +154,7 @@ impl HeldTotals {
 
     fn key(&self, at: u32) -> RowKey {
         let row = &self.rows[at as usize];
-        RowKey { slot: row.slot, counter: row.counter }
+        RowKey { slot: row.slot, hash_id: row.hash_id }
     }
 
     /// The row at a position.
@@ -189,7 +189,7 @@ impl HeldTotals {
             batch: 0,
             changed_index: 0,
             needed: live,
-            counter: key.counter,
+            hash_id: key.hash_id,
             slot: key.slot,
             sibling: self.first_of(key.slot),
         };
@@ -207,7 +207,7 @@ impl HeldTotals {
         let (hasher, rows) = (&self.hasher, &self.rows);
         let hash_of = |at: &u32| {
             let row = &rows[*at as usize];
-            hasher.hash_one(RowKey { slot: row.slot, counter: row.counter })
+            hasher.hash_one(RowKey { slot: row.slot, hash_id: row.hash_id })
         };
         self.index.insert_unique(hash_of(&at), at, hash_of);
         at
@@ -221,13 +221,13 @@ impl HeldTotals {
     }
 
     fn let_older_go(&mut self, key: RowKey, live: u32) {
-        let MetricPeriod { metric, period } = self.metric_period(key.counter).clone();
+        let MetricPeriod { metric, period } = self.metric_period(key.hash_id).clone();
         let window = period.window();
         let mut same: Vec<(Period, u32)> = Vec::new();
         let mut at = self.first_of(key.slot);
         while at != NONE {
             let row = &self.rows[at as usize];
-            let of = self.metric_period(row.counter);
+            let of = self.metric_period(row.hash_id);
             if of.period.window() == window && of.metric == metric && row.batch.max(row.needed) < live {
                 same.push((of.period, at));
             }
@@ -279,9 +279,9 @@ impl HeldTotals {
 
     /// Seconds that a hash is to live from now on; `None` where that was said within the last minute. A commit that
     /// fails takes all totals along, and with them what is noted here.
-    pub fn ttl_s(&mut self, counter: u32, now: UnixMs) -> Option<u64> {
-        let bucket = Self::bucket(counter);
-        let counters = &mut self.counters[(counter / u32::from(BUCKETS)) as usize];
+    pub fn ttl_s(&mut self, hash_id: u32, now: UnixMs) -> Option<u64> {
+        let bucket = Self::bucket(hash_id);
+        let counters = &mut self.counters[(hash_id / u32::from(BUCKETS)) as usize];
         let last = &mut counters.refreshed[usize::from(bucket)];
         // Either way: after a failover the server's clock may be behind.
         if last.abs_diff(now.0) < TTL_REFRESH_MS {
@@ -292,8 +292,8 @@ impl HeldTotals {
     }
 
     /// Whether the metric of this hash is to be noted as used in its period.
-    pub fn is_to_be_listed(&mut self, counter: u32, now: UnixMs) -> bool {
-        let listed = &mut self.counters[(counter / u32::from(BUCKETS)) as usize].listed;
+    pub fn is_to_be_listed(&mut self, hash_id: u32, now: UnixMs) -> bool {
+        let listed = &mut self.counters[(hash_id / u32::from(BUCKETS)) as usize].listed;
         let due = listed.abs_diff(now.0) >= TTL_REFRESH_MS;
         if due {
             *listed = now.0;
@@ -333,17 +333,17 @@ mod tests {
         let (mut totals, metric) = totals();
         let mut at = Vec::new();
         for hour in 0..20 {
-            let counter = totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
+            let hash_id = totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
             let live = 5 + u32::try_from(hour).expect("small");
-            at.push(totals.insert(RowKey { slot: 3, counter }, hour, UnixMs(0), live));
+            at.push(totals.insert(RowKey { slot: 3, hash_id }, hour, UnixMs(0), live));
             if hour == 4 {
                 totals.row_mut(at[4]).batch = 100;
             }
         }
         let held: Vec<u64> = (0..20)
             .filter(|hour| {
-                let counter = totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
-                totals.find(RowKey { slot: 3, counter }).is_some()
+                let hash_id = totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
+                totals.find(RowKey { slot: 3, hash_id }).is_some()
             })
             .collect();
         assert_eq!(held, [4, 18, 19]);
@@ -360,7 +360,7 @@ mod tests {
         let keys: Vec<RowKey> = (0..20)
             .map(|hour| RowKey {
                 slot: 3,
-                counter: totals.counter(metric, period(&format!("2026-11-21T{hour:02}Z")), 7),
+                hash_id: totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7),
             })
             .collect();
         let first = totals.insert(keys[0], 0, UnixMs(0), 5);
@@ -376,12 +376,12 @@ mod tests {
     #[test]
     fn a_ttl_is_set_at_first_and_then_every_minute() {
         let (mut totals, metric) = totals();
-        let counter = totals.counter(metric, period("2026-11-21"), 7);
+        let hash_id = totals.hash_id(metric, period("2026-11-21"), 7);
         let now = UnixMs(1_795_250_000_000);
-        assert_eq!(totals.ttl_s(counter, now), Some(14 * 86_400 + 70));
-        assert_eq!(totals.ttl_s(counter, now.plus(59_999)), None);
-        assert_eq!(totals.ttl_s(counter, now.plus(60_000)), Some(14 * 86_400 + 70));
-        assert_eq!(totals.ttl_s(counter, now.plus(-86_400_000)), Some(14 * 86_400 + 70), "a clock that is behind");
+        assert_eq!(totals.ttl_s(hash_id, now), Some(14 * 86_400 + 70));
+        assert_eq!(totals.ttl_s(hash_id, now.plus(59_999)), None);
+        assert_eq!(totals.ttl_s(hash_id, now.plus(60_000)), Some(14 * 86_400 + 70));
+        assert_eq!(totals.ttl_s(hash_id, now.plus(-86_400_000)), Some(14 * 86_400 + 70), "a clock that is behind");
     }
 
     /// A month's counter that expires 14 days after its last write would count the month's end from zero.

@@ -223,7 +223,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let attempted = tokio::time::timeout(leased.clock.remaining(), self.notifier.attempt(request)).await;
         match attempted.as_ref().is_ok_and(is_answered) {
             true => drop(slot),
-            false => slot.close_places(),
+            false => slot.close_followers(),
         }
         let Ok(settlement) = attempted else {
             let LeasedDelivery { id, attempts, channel, subject, .. } = leased;

@@ -271,14 +271,14 @@ impl<N: Notifier> DispatchLoop<N> {
         let reads = LeasedRecipients::of_each(&self.worker.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
             let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
-            let places = self.followers_at.entry(leased.destination.clone()).or_default();
+            let followers = self.followers_at.entry(leased.destination.clone()).or_default();
             if leased.follows {
                 let waiting = Arc::clone(&self.followers).try_acquire_owned();
                 let waiting = waiting.expect("no more follow than were asked for");
-                let follows = places.follow();
+                let follows = followers.follow();
                 self.attempts.spawn(id, async move { worker.work_after(leased, (follows, waiting), read).await });
             } else {
-                let slot = slots.take(leased.is_healthy, places);
+                let slot = slots.take(leased.is_healthy, followers);
                 self.attempts.spawn(id, async move { worker.work(leased, slot, read).await });
             }
         }

@@ -35,7 +35,7 @@ pub(super) struct FreeSlots {
 #[derive(Debug)]
 pub(super) struct HeldSlot {
     permits: Option<SlotPermits>,
-    places: DestinationFollowers,
+    followers: DestinationFollowers,
 }
 
 /// A slot, as the semaphores count it.
@@ -85,10 +85,10 @@ impl FreeSlots {
         self.unhealthy.len()
     }
 
-    /// Takes one for an attempt at these places.
-    pub(super) fn take(&mut self, is_healthy: bool, places: &DestinationFollowers) -> HeldSlot {
+    /// Takes one for an attempt after which these follow.
+    pub(super) fn take(&mut self, is_healthy: bool, followers: &DestinationFollowers) -> HeldSlot {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
-        HeldSlot::at(places.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
+        HeldSlot::at(followers.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
     }
 }
 
@@ -101,13 +101,13 @@ impl SlotPermits {
 }
 
 impl HeldSlot {
-    pub(super) const fn at(places: DestinationFollowers, permits: SlotPermits) -> Self {
-        Self { permits: Some(permits), places }
+    pub(super) const fn at(followers: DestinationFollowers, permits: SlotPermits) -> Self {
+        Self { permits: Some(permits), followers }
     }
 
     /// The destination does not answer: none of those that wait is attempted, here or in this place.
-    pub(super) fn close_places(self) {
-        self.places.close();
+    pub(super) fn close_followers(self) {
+        self.followers.close();
         self.free();
     }
 
@@ -120,7 +120,7 @@ impl HeldSlot {
 impl Drop for HeldSlot {
     fn drop(&mut self) {
         if let Some(permits) = self.permits.take() {
-            self.places.pass_on(permits);
+            self.followers.hand_over(permits);
         }
     }
 }
@@ -145,7 +145,7 @@ impl DestinationFollowers {
     }
 
     /// An attempt has ended: its slot is for the one that follows, and free where none does.
-    pub(super) fn pass_on(&self, permits: SlotPermits) {
+    pub(super) fn hand_over(&self, permits: SlotPermits) {
         let mut slot = HeldSlot::at(self.clone(), permits.healthy());
         loop {
             let Some(next) = self.followers().pop_front() else { return slot.free() };
