@@ -110,8 +110,9 @@ pub struct ChannelDefinition {
     pub check_public_address: fn(&str) -> Result<(), InvalidContact>,
     /// Judges what a contact has beside its address: secret and headers, by its format.
     pub check_options: fn(&ContactOptions) -> Result<(), InvalidContact>,
-    /// What an operator should know about an address that is legal: why it may not be reached with these settings.
-    pub warning: fn(&str, &ChannelSettings<'_>) -> Option<String>,
+    /// What an operator should know about a contact that is legal: why it may not be reached with these settings. Shows
+    /// no secret, also where the address is one.
+    pub warning: fn(&Contact, &ChannelSettings<'_>) -> Option<String>,
     /// Relations between its settings that their types can't tell.
     pub check_settings: fn(&ChannelSettings<'_>) -> Result<(), InvalidSetting>,
     /// What each of its settings takes, by key.

@@ -5,15 +5,15 @@ use std::cell::OnceCell;
 
 use crate::channels::{self, Channels, InvalidContact};
 use crate::config::{Config, ConfigError};
+use crate::contacts::Contact;
 use crate::contacts::merge::NamedContact;
-use crate::contacts::{Contact, masked_address};
 
 /// What an operator should know about contacts that are legal: those that no attempt will reach as things are
 /// configured, or that not every mail server takes.
 pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
         let definition = channels::definition(contact.channel())?;
-        (definition.warning)(&masked_address(contact), &config.channel_settings())
+        (definition.warning)(contact, &config.channel_settings())
     };
     contacts.iter().filter_map(|named| warning(&named.contact)).collect()
 }

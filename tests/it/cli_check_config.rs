@@ -222,6 +222,24 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
     assert!(allowed.code == 0 && allowed.stderr.contains("ok: fallback contact c_"), "{}", allowed.stderr);
 }
 
+/// Who has the URL of a chat can write into it, and the output of a check is pasted into tickets.
+#[test]
+fn the_url_of_a_chat_is_shown_nowhere() {
+    let server = RedisServer::start();
+    let contact = |url: &str| format!(r#"[{{"channel":"webhook","format":"slack","url":"{url}"}}]"#);
+    for url in ["http://203.0.113.9/services/SECRETPATH", "203.0.113.9/services/SECRETPATH"] {
+        for section in ["FALLBACK", "OPERATOR"] {
+            for more in [&["--offline"][..], &[]] {
+                let line = ["check-config"].into_iter().chain(more.iter().copied());
+                let variable = format!("QUOTABELL__{section}__CONTACTS");
+                let finished = quotabell(line).redis(&server.url()).env(&variable, contact(url)).run();
+                let told = finished.told();
+                assert!(told.contains("203.0.113.9") && !told.contains("SECRETPATH"), "{section}: {told}");
+            }
+        }
+    }
+}
+
 /// A threshold that nothing raises is a contact that hears nothing.
 #[test]
 fn a_threshold_that_no_plan_has_is_warned_of() {

@@ -63,7 +63,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     check_address: address::check,
     check_public_address: address::check_public,
     check_options: |_| Ok(()),
-    warning: |address, _| address::warning(address),
+    warning: |contact, _| address::warning(contact.address()),
     check_settings,
     settings: &[
         SettingText {

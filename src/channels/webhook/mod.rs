@@ -15,7 +15,7 @@ use super::channel::{
 use super::error::ChannelError;
 use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
-use crate::contacts::{Contact, ContactOptions, SecretUse};
+use crate::contacts::{Contact, ContactOptions, SecretUse, masked_contact};
 use crate::throttle::MEMBERS_MAX;
 use crate::types::{Alert, Channel, LOG_INTERVAL, LogLimiter, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
 
@@ -77,9 +77,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     check_address: url::check,
     check_public_address: url::check_public,
     check_options,
-    warning: |url, settings| {
-        let refused = url.starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
-        refused.then(|| format!("{url} is plain http, which webhook.allow_http = false refuses"))
+    warning: |contact, settings| {
+        let refused = contact.address().starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
+        let shown = || masked_contact(contact);
+        refused.then(|| format!("{} is plain http, which webhook.allow_http = false refuses", shown().address()))
     },
     check_settings,
     settings: &[

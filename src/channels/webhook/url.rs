@@ -3,6 +3,7 @@
 use ::url::{Host, Origin, Url};
 
 use crate::channels::invalid_contact::InvalidContact;
+use crate::types::text::MASK;
 
 /// Longer URLs are refused by proxies and servers on the way.
 const BYTES_MAX: usize = 2048;
@@ -11,10 +12,10 @@ const BYTES_MAX: usize = 2048;
 ///
 /// # Errors
 ///
-/// [`InvalidContact`], which shows no password.
+/// [`InvalidContact`], which shows no password and nothing behind the host: a path may be as good as one.
 pub fn check(text: &str) -> Result<(), InvalidContact> {
     let invalid = |problem| Err(InvalidContact { field: "url", problem });
-    let shown = if text.contains('@') { "***" } else { text };
+    let shown = shown(text);
     let broken = || invalid(format!("webhook URL {shown:?} needs a scheme and a host, as https://example.com/hook"));
     let Ok(url) = Url::parse(text) else { return broken() };
     // `example.com:8080/hook` parses as the scheme `example.com`: without `//` nobody meant a scheme.
@@ -29,6 +30,18 @@ pub fn check(text: &str) -> Result<(), InvalidContact> {
         return invalid(format!("webhook URL of {host:?} holds a user name or password, which is not allowed"));
     }
     Ok(())
+}
+
+/// A text that may be no URL, without what may be secret in it.
+fn shown(text: &str) -> String {
+    if text.contains('@') {
+        return MASK.to_owned();
+    }
+    let host_at = text.find("//").map_or(0, |slashes| slashes + 2);
+    match text[host_at..].find(['/', '?', '#']) {
+        Some(length) => format!("{}{MASK}", &text[..=host_at + length]),
+        None => text.to_owned(),
+    }
 }
 
 /// Judges a URL that somebody else than the operator named.
@@ -70,6 +83,22 @@ mod tests {
         for good in "https://example.com/hook?a=1 http://127.0.0.1:9000/ https://[::1]/x HTTPS://EXAMPLE.COM".split(' ')
         {
             assert_eq!(check(good), Ok(()), "{good}");
+        }
+    }
+
+    /// Whoever may post to a chat is named by the path alone, and the error stands in a log.
+    #[test]
+    fn an_error_shows_nothing_behind_the_host() {
+        for (text, shown) in [
+            ("hooks.slack.com/services/T0/B0/SECRET", r#""hooks.slack.com/***""#),
+            ("//hooks.slack.com?SECRET", r#""//hooks.slack.com?***""#),
+            ("https:/hooks.slack.com/SECRET", r#""https:/***""#),
+            ("https://[::1/SECRET", r#""https://[::1/***""#),
+            ("ftp//SECRET@x.test", r#""***""#),
+            ("example.com", r#""example.com""#),
+        ] {
+            let problem = check(text).expect_err("no URL").problem;
+            assert!(problem.contains(shown) && !problem.contains("SECRET"), "{problem}");
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut F
 pub(super) fn warn_of_contacts(config: &Config, findings: &Findings) {
     for ConfiguredContact { section, contact } in configured(config) {
         let warning = definition(contact.channel())
-            .and_then(|definition| (definition.warning)(contact.address(), &config.channel_settings()));
+            .and_then(|definition| (definition.warning)(contact, &config.channel_settings()));
         if let Some(warning) = warning {
             findings.warn(&format!("{section} contact {}: {warning}", contact.id));
         }
