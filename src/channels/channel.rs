@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use super::error::ChannelError;
+use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::FilterFlags;
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, MessageFormat};
@@ -125,8 +125,8 @@ pub struct ChannelDefinition {
     /// destination, and a cap counts them in any window; an address that names none has no cap. `None` where all
     /// messages go through one server: a cap counts them together, from the first message of a window to its end.
     pub origin: Option<fn(&str) -> Option<String>>,
-    /// Sets it up. Reads files, connects nowhere.
-    pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelError>,
+    /// Sets it up, or says all that is wrong. Reads files, connects nowhere.
+    pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelErrors>,
     /// What can be previewed, in the order of [`Self::preview`].
     pub preview_parts: &'static [PreviewPart],
     /// Renders everything that can be previewed. Reads templates, contacts nobody.

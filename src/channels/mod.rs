@@ -28,10 +28,10 @@ pub use channel::{
     ConsentQuestion, Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart,
     PreviewRequest, SecretDefinition, ServerProbe, SettingText, SharedServer,
 };
-pub use error::ChannelError;
+pub use error::{ChannelError, ChannelErrors};
 pub use filter_flags::{FilterFlag, FilterFlags};
 pub use invalid_contact::InvalidContact;
 pub use registry::{REGISTRY, check_contact, definition, destination};
 pub use resolver::{DnsConfig, Resolver};
 pub use sample::Sample;
-pub use set::{Channels, Preview, preview};
+pub use set::{BrokenChannels, Channels, Preview, preview};

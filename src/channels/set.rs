@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::channel::{
     AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, PreviewRequest, ServerProbe,
 };
-use super::error::ChannelError;
+use super::error::{ChannelError, ChannelErrors};
 use super::invalid_contact::InvalidContact;
 use super::registry::REGISTRY;
 use super::sample::Sample;
@@ -18,8 +18,24 @@ const TEST_PERCENT: u16 = 80;
 /// The channels, set up.
 #[derive(Debug)]
 pub struct Channels {
-    /// In the order of [`REGISTRY`].
-    built: Vec<Box<dyn NotificationChannel>>,
+    built: Vec<(Channel, Box<dyn NotificationChannel>)>,
+}
+
+/// Channels of which some can't be set up: only to say what is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{errors}")]
+pub struct BrokenChannels {
+    /// What is wrong with their settings.
+    pub errors: ChannelErrors,
+    /// The others.
+    working: Channels,
+}
+
+impl BrokenChannels {
+    /// As [`Channels::check`]; of a contact whose channel is not set up nothing is known.
+    pub fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
+        self.working.check(contact)
+    }
 }
 
 /// What would be sent about an alert.
@@ -36,16 +52,20 @@ impl Channels {
     ///
     /// # Errors
     ///
-    /// [`ChannelError`]: exit 78.
-    pub fn new(settings: &ChannelSettings<'_>) -> Result<Self, ChannelError> {
-        let built = REGISTRY.into_iter().map(|definition| (definition.build)(settings));
-        Ok(Self { built: built.collect::<Result<_, _>>()? })
+    /// [`BrokenChannels`], with all that is wrong: exit 78.
+    pub fn new(settings: &ChannelSettings<'_>) -> Result<Self, BrokenChannels> {
+        let mut errors = ChannelErrors::default();
+        let built = REGISTRY.into_iter().filter_map(|definition| {
+            let built = errors.note((definition.build)(settings))?;
+            Some((definition.channel, built))
+        });
+        let channels = Self { built: built.collect() };
+        if errors.is_empty() { Ok(channels) } else { Err(BrokenChannels { errors, working: channels }) }
     }
 
     /// The channel of this name; `None` for [`Channel::None`].
     pub fn get(&self, channel: Channel) -> Option<&dyn NotificationChannel> {
-        let at = REGISTRY.into_iter().position(|definition| definition.channel == channel)?;
-        self.built.get(at).map(AsRef::as_ref)
+        self.built.iter().find(|(name, _)| *name == channel).map(|(_, channel)| channel.as_ref())
     }
 
     fn of(&self, contact: &Contact) -> &dyn NotificationChannel {
@@ -54,7 +74,7 @@ impl Channels {
 
     /// Judges a contact by what its channel was set up with. See [`NotificationChannel::check`].
     pub fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
-        self.of(contact).check(contact)
+        self.get(contact.channel()).map_or(Ok(()), |channel| channel.check(contact))
     }
 
     /// The deadline of one attempt. Without a contact nothing is sent, so there is nothing to wait for.
@@ -82,13 +102,13 @@ impl Channels {
 
     /// What an operator should know about a locale that no channel has texts in.
     pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
-        let used = self.built.iter().find_map(|channel| channel.instead_of(locale))?;
+        let used = self.built.iter().find_map(|(_, channel)| channel.instead_of(locale))?;
         Some(format!("locale {locale} has no templates: mails are written in {used}"))
     }
 
     /// What an operator should know about settings that are allowed but unwise.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
-        self.built.iter().flat_map(|channel| channel.warnings()).map(String::as_str)
+        self.built.iter().flat_map(|(_, channel)| channel.warnings()).map(String::as_str)
     }
 
     /// Tries what an attempt on this channel needs, for one contact or for none in particular. Sends nothing.
@@ -98,7 +118,7 @@ impl Channels {
 
     /// Closes idle connections; for the end of the process.
     pub async fn close(&self) {
-        for channel in &self.built {
+        for (_, channel) in &self.built {
             channel.close().await;
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::error::{ConfigError, Mistake, PartRefusal};
 use super::settings::Config;
 use crate::api::Token;
-use crate::channels::{self, ChannelError, Channels, Preview, PreviewRequest};
+use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::subjects::Plans;
@@ -59,30 +59,51 @@ impl Config {
     /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels
     /// name.
     pub fn channels(&self) -> Result<Channels, ConfigError> {
-        let channels = Channels::new(&self.channel_settings()).map_err(|error| self.refused_by_channel(error))?;
-        let judged = self.fallback.contacts.iter().try_for_each(|contact| channels.check(contact));
-        judged.map_err(|error| self.refused(Some("fallback.contacts"), error, None))?;
-        Ok(channels)
+        match Channels::new(&self.channel_settings()) {
+            Ok(channels) => {
+                let wrong = self.wrong_contacts(|contact| channels.check(contact));
+                ConfigError::of(wrong).map_or(Ok(channels), Err)
+            }
+            Err(broken) => {
+                let mut mistakes = self.wrong_contacts(|contact| broken.check(contact));
+                mistakes.extend(broken.errors.into_iter().map(|error| self.refused_by_channel(error)));
+                Err(ConfigError::of(mistakes).expect("a channel has refused something"))
+            }
+        }
+    }
+
+    /// Contacts of the configuration that do not pass this check.
+    fn wrong_contacts(&self, check: impl Fn(&Contact) -> Result<(), InvalidContact>) -> Vec<Mistake> {
+        let fallback = self.fallback.contacts.iter().enumerate().map(|named| ("fallback", named));
+        let operator = self.operator.contacts.iter().map(|one| &one.contact).enumerate();
+        let wrong =
+            fallback.chain(operator.map(|named| ("operator", named))).filter_map(|(section, (index, contact))| {
+                let InvalidContact { problem, .. } = check(contact).err()?;
+                let path = vec![section.to_owned(), "contacts".to_owned(), format!("[{index}]")];
+                let place = self.places.of(&path).expect("a contact stands somewhere").clone();
+                Some(Mistake::Value { path, place, problem })
+            });
+        wrong.collect()
     }
 
     /// What would be sent. Reads the templates, contacts nobody.
     pub fn preview(&self, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ConfigError> {
-        channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
+        channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error).into())
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.
     pub fn token(&self) -> Result<Option<Token>, ConfigError> {
-        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None).into())
     }
 
     /// The token of `[http]` as callers send it.
     pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
-        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
+        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None).into())
     }
 
     /// The server of `[redis]`. Reads the files that the section names.
     pub fn endpoint(&self) -> Result<RedisEndpoint, ConfigError> {
-        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
+        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None).into())
     }
 
     /// What the parts say to their settings, each of them, and the files that these name.
@@ -91,7 +112,7 @@ impl Config {
         refused.into_iter().flatten().flat_map(ConfigError::into_mistakes).collect()
     }
 
-    fn refused_by_channel(&self, error: ChannelError) -> ConfigError {
+    fn refused_by_channel(&self, error: ChannelError) -> Mistake {
         let (setting, hint) = (error.setting, error.hint);
         self.refused(setting, error, hint)
     }
@@ -101,10 +122,10 @@ impl Config {
         setting: Option<&'static str>,
         error: impl Error + Send + Sync + 'static,
         hint: Option<&'static str>,
-    ) -> ConfigError {
+    ) -> Mistake {
         let place = setting
             .and_then(|setting| self.places.of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()))
             .cloned();
-        Mistake::Part(PartRefusal { setting, place, error: Box::new(error), hint }).into()
+        Mistake::Part(PartRefusal { setting, place, error: Box::new(error), hint })
     }
 }

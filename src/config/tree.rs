@@ -117,9 +117,13 @@ impl Node {
     }
 
     fn add_places(&self, path: &mut Vec<String>, places: &mut Places) {
-        let Value::Table(entries) = &self.value else { return };
-        for (key, node) in entries {
-            path.push(key.clone());
+        let children: Vec<(String, &Self)> = match &self.value {
+            Value::Table(entries) => entries.iter().map(|(key, node)| (key.clone(), node)).collect(),
+            Value::List(items) => items.iter().map(|(index, node)| (format!("[{index}]"), node)).collect(),
+            _ => return,
+        };
+        for (key, node) in children {
+            path.push(key);
             places.0.insert(path.clone(), node.place.clone());
             node.add_places(path, places);
             path.pop();

@@ -6,7 +6,7 @@ use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample};
+use quotabell::channels::{BrokenChannels, ChannelSettings, DnsConfig, Sample};
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
@@ -57,7 +57,7 @@ fn sender(smtp_url: &str) -> Sending {
     with(&email_config(smtp_url)).expect("legal settings")
 }
 
-fn with(email: &EmailConfig) -> Result<Sending, ChannelError> {
+fn with(email: &EmailConfig) -> Result<Sending, BrokenChannels> {
     let webhook = webhook_config();
     Sending::uncapped(
         &ChannelSettings::new([email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),

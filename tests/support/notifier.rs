@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quotabell::channels::{BoxFuture, Caps, ChannelError, ChannelSettings, Channels, CodeAndLink};
+use quotabell::channels::{BoxFuture, BrokenChannels, Caps, ChannelSettings, Channels, CodeAndLink};
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
 use quotabell::types::{Keys, VerificationRequest};
@@ -45,7 +45,7 @@ impl Sending {
         client: Arc<RedisClient>,
         settings: &ChannelSettings<'_>,
         retry: RetryConfig,
-    ) -> Result<Self, ChannelError> {
+    ) -> Result<Self, BrokenChannels> {
         Self::with_consents(client, settings, retry, Arc::new(NoConsentRequests))
     }
 
@@ -54,7 +54,7 @@ impl Sending {
         settings: &ChannelSettings<'_>,
         retry: RetryConfig,
         consents: Arc<dyn ConsentRequests>,
-    ) -> Result<Self, ChannelError> {
+    ) -> Result<Self, BrokenChannels> {
         let channels = Arc::new(Channels::new(settings)?);
         let caps = Caps::new(client, Keys::new("usage"));
         let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, consents);
@@ -62,7 +62,7 @@ impl Sending {
     }
 
     /// The same without any Redis: for settings without caps.
-    pub fn uncapped(settings: &ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, ChannelError> {
+    pub fn uncapped(settings: &ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, BrokenChannels> {
         let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
         Self::new(Arc::new(RedisClient::new(nobody)), settings, retry)
     }

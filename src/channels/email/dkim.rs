@@ -16,7 +16,7 @@ use rsa::pkcs8::DecodePrivateKey;
 use rsa::traits::PublicKeyParts;
 
 use super::config::DkimSettings;
-use crate::channels::error::ChannelError;
+use crate::channels::error::{ChannelError, ChannelErrors};
 
 /// RFC 8301: a shorter key must not sign.
 const KEY_BITS_MIN: usize = 1024;
@@ -44,19 +44,19 @@ impl DkimSigner {
     ///
     /// # Errors
     ///
-    /// [`ChannelError`], naming the setting and what is allowed, never the key.
-    pub(super) fn new(settings: &DkimSettings) -> Result<Self, ChannelError> {
+    /// [`ChannelErrors`], each naming the setting and what is allowed, never the key.
+    pub(super) fn new(settings: &DkimSettings) -> Result<Self, ChannelErrors> {
         let DkimSettings { domain, selector, key_file } = settings;
+        let mut errors = ChannelErrors::default();
         for (setting, name) in [("email.dkim.domain", domain), ("email.dkim.selector", selector)] {
-            if !is_domain(name) {
-                let problem = format!("{name:?} is not a name of DNS, as \"example.com\"");
-                return Err(ChannelError::of_setting(setting, problem));
-            }
+            let problem = || format!("{name:?} is not a name of DNS, as \"example.com\"");
+            errors.note(is_domain(name).then_some(()).ok_or_else(|| ChannelError::of_setting(setting, problem())));
         }
+        let key = errors.note(read_key(key_file));
+        let Some(key) = key.filter(|_| errors.is_empty()) else { return Err(errors) };
         let canonicalization =
             DkimCanonicalization { header: DkimCanonicalizationType::Relaxed, body: DkimCanonicalizationType::Relaxed };
         let headers = SIGNED.map(HeaderName::new_from_ascii_str).into();
-        let key = read_key(key_file)?;
         Ok(Self(DkimConfig::new(selector.clone(), domain.clone(), key, headers, canonicalization)))
     }
 

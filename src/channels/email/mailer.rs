@@ -13,7 +13,7 @@ use super::smtp::{Envelope, SmtpClient};
 use super::smtp_url::SmtpServer;
 use crate::channels::authorities;
 use crate::channels::channel::deadline_passed;
-use crate::channels::error::ChannelError;
+use crate::channels::error::{ChannelError, ChannelErrors};
 use crate::channels::resolver::{DnsConfig, Resolver};
 use crate::types::{Outcome, OutcomeClass};
 
@@ -34,16 +34,22 @@ impl Mailer {
     ///
     /// # Errors
     ///
-    /// [`ChannelError`], naming the setting and what is allowed, never a password.
-    pub fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
-        let server = server_of(config)?;
+    /// [`ChannelErrors`], each naming the setting and what is allowed, never a password.
+    pub fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelErrors> {
         let allowed = "allowed are \"alerts@example.com\" and \"Name <alerts@example.com>\"";
         let no_mailbox =
             || ChannelError::of_setting("email.from", format_args!("{:?} is not a mailbox, {allowed}", config.from));
-        let tls = authorities::tls("email.ca_file", config.ca_file.as_deref())?;
+        let mut errors = ChannelErrors::default();
+        let server = errors.note(server_of(config));
+        let tls = errors.note(authorities::tls("email.ca_file", config.ca_file.as_deref()));
+        let author = errors.note(Author::parse(&config.from).ok_or_else(no_mailbox));
+        let signer = errors.note(config.dkim.as_ref().map(DkimSigner::new).transpose());
+        let (Some(server), Some(tls), Some(author), Some(signer)) = (server, tls, author, signer) else {
+            return Err(errors);
+        };
         Ok(Self {
-            author: Author::parse(&config.from).ok_or_else(no_mailbox)?,
-            signer: config.dkim.as_ref().map(DkimSigner::new).transpose()?,
+            author,
+            signer,
             timeout: config.timeout,
             location: server.location(),
             warnings: server.warning().into_iter().collect(),

@@ -12,7 +12,7 @@ use super::channel::{
     ConsentQuestion, Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
     ServerProbe, SettingText, SharedServer, check_timeout,
 };
-use super::error::ChannelError;
+use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::{FilterFlag, FilterFlags};
 use super::notice_text;
 use super::resolver::DnsConfig;
@@ -134,10 +134,12 @@ struct EmailChannel {
 }
 
 impl EmailChannel {
-    fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
-        let mailer = Mailer::new(config, dns)?;
+    fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelErrors> {
+        let mut errors = ChannelErrors::default();
+        let mailer = errors.note(Mailer::new(config, dns));
+        let templates = errors.note(Templates::load(config.templates.as_deref(), &config.locale));
+        let (Some(mailer), Some(templates)) = (mailer, templates) else { return Err(errors) };
         let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
-        let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
         let unknown = instead_of(&templates, &config.locale).map(|used| {
             let locale = &config.locale;
             format!("email.locale is {locale}, which has no templates: mails are written in {used}")

@@ -12,7 +12,7 @@ use super::channel::{
     FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, SecretDefinition,
     ServerProbe, SettingText, check_timeout,
 };
-use super::error::ChannelError;
+use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
 use crate::contacts::{Contact, ContactOptions, SecretUse, masked_contact};
@@ -103,9 +103,13 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     origin: Some(url::origin),
     build: |settings| {
         let config = settings.section::<WebhookConfig>();
+        let mut errors = ChannelErrors::default();
+        let client = errors.note(WebhookClient::new(config, settings.section()));
+        let templates = errors.note(WebhookTemplates::load(config.templates.as_deref()));
+        let (Some(client), Some(templates)) = (client, templates) else { return Err(errors) };
         Ok(Box::new(WebhookChannel {
-            client: WebhookClient::new(config, settings.section())?,
-            templates: WebhookTemplates::load(config.templates.as_deref())?,
+            client,
+            templates,
             timeout: config.timeout,
             per_destination: config.per_destination,
             log_limiter: LogLimiter::new(LOG_INTERVAL),
