@@ -73,6 +73,12 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Why every attempt for this contact would be refused with these settings, where that is known without a
+    /// connection; `None` where only an attempt can tell.
+    fn refusal(&self, _contact: &Contact) -> Option<ServerProbe> {
+        None
+    }
+
     /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one
     /// contact, or for none in particular. `None` where there is nothing to try.
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>>;

@@ -111,6 +111,11 @@ impl Channels {
         self.built.iter().flat_map(|(_, channel)| channel.warnings()).map(String::as_str)
     }
 
+    /// Why no attempt for this contact can succeed. See [`NotificationChannel::refusal`].
+    pub fn refusal(&self, contact: &Contact) -> Option<ServerProbe> {
+        self.of(contact).refusal(contact)
+    }
+
     /// Tries what an attempt on this channel needs, for one contact or for none in particular. Sends nothing.
     pub async fn probe(&self, channel: Channel, contact: Option<&Contact>) -> Option<ServerProbe> {
         self.get(channel)?.probe(contact).await

@@ -19,7 +19,7 @@ use findings::Findings;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names everything that is wrong with them, each with its place; \
-    exit 1 says that a connection failed or that the user of redis.url may not do what the daemon does, after all were \
+    exit 1 says that a connection failed, that a contact may not be called or that the user of redis.url may not do what the daemon does, after all were \
     tried: run it as the daemon's user. Sends no mail, calls no webhook, writes nothing to Redis.
 
 Examples:
@@ -51,7 +51,7 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
         server::check(&config, &mut findings).await?;
         reach::check(&channels, &config, &mut findings).await?;
     } else {
-        reach::warn_of_contacts(&config, &findings);
+        reach::check_offline(&channels, &config, &mut findings);
     }
     findings.judge()
 }

@@ -215,6 +215,20 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
         assert_eq!(finished.code, 1, "{url}: {}", finished.stderr);
         assert!(finished.stderr.contains("failed: fallback contact c_"), "{}", finished.stderr);
     }
+    // Of an address nobody has to be asked.
+    for (url, code) in [
+        ("http://hooks.example.com/hook", 1),
+        ("https://10.0.0.7/hook", 1),
+        ("https://127.0.0.1/hook", 1),
+        ("https://localhost/hook", 0),
+    ] {
+        for section in ["FALLBACK", "OPERATOR"] {
+            let variable = format!("QUOTABELL__{section}__CONTACTS");
+            let finished = quotabell(["check-config", "--offline"]).env(&variable, contacts(url)).run();
+            let said = format!("failed: {} contact c_", section.to_lowercase());
+            assert_eq!((finished.code, finished.stderr.contains(&said)), (code, code == 1), "{url}: {}", finished.told());
+        }
+    }
     let allowed = check("http://127.0.0.1:9/hook")
         .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
         .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")

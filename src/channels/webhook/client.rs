@@ -99,9 +99,7 @@ impl WebhookClient {
     /// [`ChannelError`], when `webhook.ca_file` or the TLS set-up is broken.
     pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let resolver = Arc::new(Resolver::new(dns));
-        let WebhookConfig { allow_http, allow_private_networks, .. } = *config;
-        let allowed_networks = config.allowed_networks.as_slice().into();
-        let rules = CallRules { allow_http, allow_private_networks, allowed_networks };
+        let rules = config.call_rules();
         let tls = tls(config)?;
         let client = |kept_max| {
             Client::builder()
@@ -137,6 +135,12 @@ impl WebhookClient {
             Err(refused) => (permanent(refused), peer(request.url)),
         };
         Outcome { took: started.elapsed(), peer, ..outcome }
+    }
+
+    /// How every attempt to call this URL would end, where the URL itself says it. Pure.
+    pub fn refusal(&self, url: &str) -> Option<Outcome> {
+        let refused = self.rules.judge_url(url).err()?;
+        Some(Outcome { peer: peer(url), ..permanent(refused) })
     }
 
     /// Whether this URL may be called and its host has an address, judged as an attempt would. Asks for the name,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::blocked_networks::CallRules;
 use crate::types::{Rate, duration};
 
 /// How webhooks are sent.
@@ -28,4 +29,15 @@ pub struct WebhookConfig {
     /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's
     /// origin.
     pub per_destination: Option<Rate>,
+}
+
+impl WebhookConfig {
+    /// What may be called.
+    pub(super) fn call_rules(&self) -> CallRules {
+        CallRules {
+            allow_http: self.allow_http,
+            allow_private_networks: self.allow_private_networks,
+            allowed_networks: self.allowed_networks.as_slice().into(),
+        }
+    }
 }

@@ -78,9 +78,11 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     check_public_address: url::check_public,
     check_options,
     warning: |contact, settings| {
-        let refused = contact.address().starts_with("http://") && !settings.section::<WebhookConfig>().allow_http;
-        let shown = || masked_contact(contact);
-        refused.then(|| format!("{} is plain http, which webhook.allow_http = false refuses", shown().address()))
+        let rules = settings.section::<WebhookConfig>().call_rules();
+        let refused = rules.judge_url(contact.address()).err()?;
+        let is_plain = contact.address().starts_with("http://") && !rules.allow_http;
+        let why = if is_plain { "webhook.allow_http = false refuses plain http" } else { &refused };
+        Some(format!("{} will not be called: {why}", masked_contact(contact).address()))
     },
     check_settings,
     settings: &[
@@ -219,14 +221,24 @@ impl NotificationChannel for WebhookChannel {
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
         Box::pin(async move {
             let url = contact?.address();
-            Some(ServerProbe {
-                server: "webhook",
-                location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
-                outcome: self.client.check(url).await,
-                works: "may be called",
-                hint: "webhook.allow_http permits http://, webhook.allowed_networks addresses inside; else write another URL",
-            })
+            Some(probed(url, self.client.check(url).await))
         })
+    }
+
+    fn refusal(&self, contact: &Contact) -> Option<ServerProbe> {
+        let url = contact.address();
+        Some(probed(url, self.client.refusal(url)?))
+    }
+}
+
+/// What was found out about a receiver.
+fn probed(url: &str, outcome: Outcome) -> ServerProbe {
+    ServerProbe {
+        server: "webhook",
+        location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
+        outcome,
+        works: "may be called",
+        hint: "webhook.allow_http permits http://, webhook.allowed_networks addresses inside; else write another URL",
     }
 }
 

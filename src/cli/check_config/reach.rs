@@ -34,9 +34,14 @@ pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut F
     Ok(())
 }
 
-/// Tells what the form of the contacts and the settings say already: an attempt would be refused.
-pub(super) fn warn_of_contacts(config: &Config, findings: &Findings) {
-    for ConfiguredContact { section, contact } in configured(config) {
+/// Tells what the form of the contacts and the settings say already, without a connection: which of them every attempt
+/// would refuse, and what is unwise about the others.
+pub(super) fn check_offline(channels: &Channels, config: &Config, findings: &mut Findings) {
+    for named @ ConfiguredContact { section, contact } in configured(config) {
+        if let Some(probe) = channels.refusal(contact) {
+            note_contact(&probe, named, findings);
+            continue;
+        }
         let warning = definition(contact.channel())
             .and_then(|definition| (definition.warning)(contact, &config.channel_settings()));
         if let Some(warning) = warning {
