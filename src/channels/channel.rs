@@ -188,7 +188,8 @@ impl SecretDefinition {
 pub struct SharedServer {
     /// Whether somebody has named one: whether these settings differ from the defaults, which come second.
     pub is_configured: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> bool,
-    /// What an operator should know who sends through it with settings that are still the defaults, which come second.
+    /// What an operator should know who sends through it, and not to this machine alone, with settings that are still
+    /// the defaults, which come second.
     pub warning: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> Option<String>,
     /// What it means that nobody has named one and that the default does not answer.
     pub absence: &'static str,

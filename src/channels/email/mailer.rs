@@ -117,6 +117,11 @@ fn malformed() -> Outcome {
     Outcome::failed(OutcomeClass::Transient, "malformed e-mail address")
 }
 
+/// Whether mails stay on this machine: a mail server for trying things out.
+pub(super) fn is_local(config: &EmailConfig) -> bool {
+    server_of(config).is_ok_and(|server| server.is_local())
+}
+
 fn server_of(config: &EmailConfig) -> Result<SmtpServer, ChannelError> {
     let (setting, url) = match &config.smtp_url_file {
         None => ("email.smtp_url", config.smtp_url.reveal().to_owned()),

@@ -95,7 +95,8 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         warning: |settings, defaults| {
             let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
             let advice = "many servers refuse it or take it for spam; write an address of yours";
-            (own.from == default.from).then(|| format!("email.from is still the example, {}: {advice}", own.from))
+            (has_same_domain(&own.from, &default.from) && !mailer::is_local(own))
+                .then(|| format!("email.from is still an example, {}: {advice}", own.from))
         },
         absence: "e-mail contacts get nothing until email.smtp_url names one",
     }),
@@ -247,6 +248,12 @@ impl NotificationChannel for EmailChannel {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.mailer.close())
     }
+}
+
+/// Whether two mailboxes are of one domain, whatever their names.
+fn has_same_domain(one: &str, other: &str) -> bool {
+    let domain = |from: &str| Author::parse(from).map(|author| author.address().domain().to_lowercase());
+    domain(one).is_some() && domain(one) == domain(other)
 }
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {

@@ -118,7 +118,7 @@ impl SmtpServer {
     }
 
     /// Whether the conversation stays on this machine.
-    fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         let host = self.host.trim_end_matches('.');
         let local_address = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
         local_address || host.eq_ignore_ascii_case("localhost")
