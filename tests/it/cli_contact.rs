@@ -119,6 +119,22 @@ fn the_last_contact_leaves_no_empty_list() {
     assert_eq!(contact(&server, &["list", "alice"]).expect_done(), "");
 }
 
+/// Who has configured no fallback must not believe that somebody else is told.
+#[test]
+fn a_subject_without_contacts_is_told_of_a_fallback_only_where_there_is_one() {
+    let server = RedisServer::start();
+    let told = |fallback: &str| {
+        let list = quotabell(["contact", "list", "alice"]).redis(&server.url());
+        list.env("QUOTABELL__FALLBACK__CONTACTS", fallback).run_on_terminal().replace("\r\n", "\n")
+    };
+    let fallback = r#"[{"channel":"email","address":"ops@b.test"}]"#;
+    assert_eq!(told("[]"), "no contacts of its own\n");
+    let with = told(fallback).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(with, "no contacts of its own: the fallback contacts of the configuration get the alerts");
+    store(&server, &format!("[{ODD}]"));
+    assert!(told(fallback).ends_with("no contacts that can be read\n"), "{}", told(fallback));
+}
+
 /// Whoever wonders why a contact gets nothing must see it; nobody may see a secret.
 #[test]
 fn the_list_shows_state_and_origin_and_no_secret() {

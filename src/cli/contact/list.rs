@@ -35,16 +35,22 @@ const MAY_SHRINK: &[usize] = &[2, 3, 4];
 
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;
-    let redis = connect::redis(&context.config()?).await?;
+    let config = context.config()?;
+    let redis = connect::redis(&config).await?;
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
     let (contacts, now) = (array.contacts(), redis.server_time().await?);
     let listed: Vec<ContactView> = contacts.iter().map(|contact| ContactView::of(contact, now)).collect();
+    let mut nothing = match config.fallback.contacts.is_empty() {
+        true => "no contacts of its own",
+        false => "no contacts of its own: the fallback contacts of the configuration get the alerts",
+    };
     for UnreadableContact { id, why } in array.read().filter_map(Result::err) {
         let id = id.map_or_else(String::new, |id| format!(" {}", printable(id.as_str())));
         say(format_args!("warning: contact{id} can't be read and gets nothing: {}", printable(&why)));
+        // It keeps alerts from the fallback, too, until it is mended.
+        nothing = "no contacts that can be read";
     }
-    let nothing = "no contacts: the fallback contacts of the configuration get the alerts";
     print_list(&args.format, &listed, Table::new(&HEADING).may_shrink(MAY_SHRINK), nothing, row)
 }
 
