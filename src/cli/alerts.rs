@@ -6,6 +6,7 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::since::Since;
+use super::whole_number::from_one;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{FormatArgs, Table, print_list};
 use crate::types::{Period, Subject, UnixMs};
@@ -37,7 +38,7 @@ pub struct AlertsArgs {
     #[arg(long)]
     pub subject: Option<Subject>,
     /// Only the newest N [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
     pub limit: Option<u64>,
     #[command(flatten)]
     pub format: FormatArgs,

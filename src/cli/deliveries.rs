@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
+use super::whole_number::from_one;
 use crate::outbox::DeliveryAction;
 use crate::terminal::hint;
 use crate::terminal::output::{self, Format, FormatArgs, print_list, say};
@@ -69,7 +70,7 @@ pub struct DeliveriesListArgs {
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Only the newest N [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
     pub limit: Option<u64>,
     #[command(flatten)]
     pub format: FormatArgs,

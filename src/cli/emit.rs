@@ -9,6 +9,7 @@ use tokio::time::{Instant, interval};
 
 use super::connect::{self, Redis};
 use super::context::CliContext;
+use super::whole_number::from_one;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs};
 use crate::terminal::progress::{self, ProgressUnit};
@@ -43,10 +44,10 @@ pub struct EmitArgs {
     #[arg(long)]
     pub subject: Subject,
     /// How much each event uses, 1 to 9007199254740991 [default: 1]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub units: Option<Units>,
     /// How much each event gives back, instead of using: 1 to 9007199254740991
-    #[arg(long, value_name = "UNITS", conflicts_with = "units")]
+    #[arg(long, value_name = "UNITS", conflicts_with = "units", allow_negative_numbers = true)]
     pub credit: Option<Units>,
     /// What was used: [a-z0-9_.-]{1,64} [default: requests]
     #[arg(long)]
@@ -58,10 +59,10 @@ pub struct EmitArgs {
     #[arg(long)]
     pub id: Option<String>,
     /// How many events to append
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_one::<u64>)]
     pub count: u64,
     /// How many events a second [default: as fast as Redis takes them]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = from_one::<u32>)]
     pub rate: Option<u32>,
     #[command(flatten)]
     pub format: FormatArgs,

@@ -43,6 +43,7 @@ pub mod subject;
 mod subject_settings;
 mod top;
 mod usage;
+mod whole_number;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -195,6 +196,10 @@ pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> 
         let line: Vec<&str> = path.into_iter().chain(names.map(|name| name.as_str())).collect();
         return Some(format!("the subject stands by itself: {}", line.join(" ")));
     }
+    // Verbs that do more than list have a command for it.
+    if found == LIST_COMMAND && verb.get_opts().any(|one| one.get_id() == "limit") {
+        return Some(format!("`{}` lists them", path.join(" ")));
+    }
     let takes_option = verb.get_opts().any(is_subject) && !words.iter().any(|word| is_option(word));
     (takes_option && positionals.is_empty() && may_be_subject(found))
         .then(|| format!("to name a subject, write {SUBJECT_OPTION} {}", printable(found)))
@@ -206,6 +211,9 @@ fn may_be_subject(word: &str) -> bool {
     let is_time = word.parse::<Period>().is_ok() || word.parse::<UnixMs>().is_ok();
     !(word.starts_with('-') || is_address || is_time)
 }
+
+/// What lists, of verbs that also do something else.
+const LIST_COMMAND: &str = "list";
 
 /// The option by which lists take a subject.
 const SUBJECT_OPTION: &str = "--subject";

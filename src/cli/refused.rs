@@ -1,4 +1,4 @@
-//! `refused list`: the events that could not be counted, and why.
+//! `refused`: the events that could not be counted, and why.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,25 @@ use clap::{Args, Subcommand};
 
 use super::connect;
 use super::context::CliContext;
+use super::whole_number::from_one;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
 use crate::views::RefusedEventView;
 use crate::views::refused::{MergedRefusedEvents, REFUSED_READ_MAX};
 
 #[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Without a command, as `quotabell refused list`.
+
+Examples:
+  quotabell refused
+  quotabell refused --limit 20"
+)]
 pub struct RefusedArgs {
     #[command(subcommand)]
-    pub action: RefusedAction,
+    pub action: Option<RefusedAction>,
+    #[command(flatten)]
+    pub list: RefusedListArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -24,17 +35,20 @@ pub enum RefusedAction {
 Examples:
   quotabell refused list --limit 20
   quotabell refused list --json | jq -r .reason | sort | uniq -c")]
-    List {
-        /// Only the newest N [default: all]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-        limit: Option<u64>,
-        #[command(flatten)]
-        format: FormatArgs,
-    },
+    List(RefusedListArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RefusedListArgs {
+    /// Only the newest N [default: all]
+    #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
+    pub limit: Option<u64>,
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
-    let RefusedAction::List { limit, format } = args.action;
+    let RefusedListArgs { limit, format } = args.action.map_or(args.list, |RefusedAction::List(list)| list);
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
     let what = format!("read the refused events of {}", redis.keys().name());

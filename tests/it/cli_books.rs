@@ -76,10 +76,13 @@ fn an_empty_list_is_told_to_a_terminal() {
         ("deliveries list", "no deliveries\r\n"),
         ("refused list", "no refused events\r\n"),
         ("refused list --limit 3", "no refused events\r\n"),
+        ("refused", "no refused events\r\n"),
+        ("refused --limit 3", "no refused events\r\n"),
         ("subject list", "no subjects\r\n"),
         ("alerts --json", ""),
         ("deliveries list --json", ""),
         ("refused list --json", ""),
+        ("refused --json", ""),
         ("subject list --json", ""),
     ] {
         let arguments = || quotabell(line.split_whitespace()).redis(&server.url());

@@ -6,6 +6,7 @@ use redis::RedisResult;
 use super::show::{HEADING, MAY_SHRINK};
 use crate::cli::connect::{self, Redis};
 use crate::cli::context::CliContext;
+use crate::cli::whole_number::from_one;
 use crate::subjects::Plans;
 use crate::subjects::record::SubjectField;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, escaped_bytes, say, say_empty};
@@ -26,7 +27,7 @@ Examples:
 )]
 pub struct SubjectListArgs {
     /// Only the first N [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
     pub limit: Option<u64>,
     #[command(flatten)]
     pub format: FormatArgs,
