@@ -14,7 +14,8 @@ use crate::views::top::{self, RankedSubjectView, RankingOrder, TOP_MAX, TopReque
 #[command(
     after_help = "Ranks the subjects of one period: with --by used those that used most, with --by percent those that used most of their \
     limit. Reads every counter of the period, and with --by percent the settings of every subject, in slices that hold Redis for a \
-    moment each. The period is the one that goes on in UTC; subjects in other zones may be in the one before or after it.
+    moment each. The period is the one that goes on in UTC; subjects in other zones may be in the one before or after it. \
+    --json prints one object: what was ranked, and its subjects.
 
 Examples:
   quotabell top

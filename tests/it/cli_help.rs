@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
 /// Every verb, and every verb within one.
-const VERBS: [&str; 41] = [
+const VERBS: [&str; 45] = [
     "",
     "run",
     "demo",
@@ -27,7 +27,10 @@ const VERBS: [&str; 41] = [
     "contact remove",
     "contact mute",
     "contact unmute",
+    "contact enable",
     "usage",
+    "history",
+    "top",
     "check",
     "alerts",
     "deliveries",
@@ -41,6 +44,7 @@ const VERBS: [&str; 41] = [
     "deliveries pause",
     "deliveries resume",
     "explain",
+    "refused",
     "refused list",
     "migrate",
     "send-test",
