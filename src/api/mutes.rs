@@ -72,7 +72,7 @@ pub(super) async fn unmute_subject(
 /// Mutes a subject or one metric of it, or ends that mute. After an error it may be written.
 async fn set(api: &ApiState, subject: &Subject, metric: Option<&Metric>, mute: Option<&Mute>) -> Result<(), Problem> {
     let Partition { client, keys } = api.partitions.of(subject);
-    within(CALL_TIMEOUT, set_mute(client, keys, subject, metric, mute)).await
+    within(CALL_TIMEOUT, set_mute(client, keys, subject, metric, mute)).await.map(drop)
 }
 
 /// `PUT /v1/subjects/{id}/contacts/{contact}/mute`

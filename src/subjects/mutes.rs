@@ -73,18 +73,24 @@ impl SubjectMutes {
     }
 }
 
-/// Mutes a subject or one metric of it, or ends that mute. Repeatable.
+/// Mutes a subject or one metric of it, or ends that mute, and says whether there was one before. Repeatable.
 pub async fn set_mute(
     client: &RedisClient,
     keys: &Keys,
     subject: &Subject,
     metric: Option<&Metric>,
     mute: Option<&Mute>,
-) -> RedisResult<()> {
+) -> RedisResult<bool> {
     let (key, field) = (keys.subject(subject), mute_field(metric));
     match mute {
-        Some(mute) => client.query(redis::cmd("HSET").arg(key).arg(field).arg(mute.to_stored())).await,
-        None => client.query(redis::cmd("HDEL").arg(key).arg(field)).await,
+        Some(mute) => {
+            let added: u64 = client.query(redis::cmd("HSET").arg(key).arg(field).arg(mute.to_stored())).await?;
+            Ok(added == 0)
+        }
+        None => {
+            let removed: u64 = client.query(redis::cmd("HDEL").arg(key).arg(field)).await?;
+            Ok(removed > 0)
+        }
     }
 }
 

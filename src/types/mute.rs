@@ -88,6 +88,13 @@ impl Mute {
         let end = self.until.map_or_else(|| "true".to_owned(), |until| until.to_string());
         self.reason.as_ref().map_or_else(|| end.clone(), |reason| format!("{end} {reason}"))
     }
+
+    /// Until when and why, as it follows `muted` and what is: ` until 2026-11-21T08:37:00.000Z: maintenance`.
+    pub fn terms(&self) -> String {
+        let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
+        let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+        until + &reason
+    }
 }
 
 /// A reason as it is stored: short, on one line, without spaces around it.
@@ -101,11 +108,7 @@ pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteErro
 /// `muted until 2026-11-21T08:37:00.000Z: maintenance`, as it follows "the contact is".
 impl fmt::Display for Mute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("muted")?;
-        if let Some(until) = self.until {
-            write!(f, " until {until}")?;
-        }
-        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+        write!(f, "muted{}", self.terms())
     }
 }
 

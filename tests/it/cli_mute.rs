@@ -20,7 +20,7 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     let server = RedisServer::start();
     run(&server, "subject set alice --email a@b.test").expect_done();
     let told = run(&server, "contact mute alice a@b.test --until 2100-01-01T00:00:00Z --reason office");
-    assert_eq!(told.told(), "contact c_ab39b01901a28f91 is muted until 2100-01-01T00:00:00.000Z: office\nexit 0");
+    assert_eq!(told.told(), "muted c_ab39b01901a28f91 until 2100-01-01T00:00:00.000Z: office\nexit 0");
     let told = run(&server, "subject mute alice --metric tokens --until 2100-02-01T01:00:00+01:00");
     assert_eq!(told.told(), "alice: metric tokens of the subject is muted until 2100-02-01T00:00:00.000Z\nexit 0");
     let json = run(&server, "subject mute alice --reason moving --json").expect_json();
@@ -57,7 +57,11 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     assert_eq!((shown.get("mute"), &shown["metric_mutes"]["tokens"]["reason"]), (None, &json!(null)));
     assert_eq!(shown["contacts"], json!([{"id": "c_ab39b01901a28f91", "channel": "email", "address": "a@b.test"}]));
     let told = run(&server, "subject unmute alice --metric tokens");
+    assert_eq!(told.told(), "alice: metric tokens of the subject is not muted any more\nexit 0");
+    let told = run(&server, "subject unmute alice --metric tokens");
     assert_eq!(told.told(), "alice: metric tokens of the subject is not muted\nexit 0");
+    let told = run(&server, "subject unmute alice");
+    assert_eq!(told.told(), "alice: the subject is not muted\nexit 0");
     assert_eq!(run(&server, "subject show alice --json").expect_json()[0].get("metric_mutes"), None);
 }
 

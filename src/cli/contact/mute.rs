@@ -65,10 +65,7 @@ async fn set(redis: &Redis, args: SelectedContactArgs, mute: Option<&Mute>) -> a
     output::print(&format, &MutedContacts { subject: &subject, muted, mute: shown, contacts: &ids }, |_| {
         for id in &ids {
             let id = printable(id.as_str());
-            say(mute.map_or_else(
-                || format!("unmuted {id}"),
-                |mute| format!("contact {id} is {}", printable(&mute.to_string())),
-            ));
+            say(mute.map_or_else(|| format!("unmuted {id}"), |mute| format!("muted {id}{}", printable(&mute.terms()))));
         }
         Ok(())
     })

@@ -83,13 +83,14 @@ async fn set(
 ) -> anyhow::Result<()> {
     let metric = metric.as_ref();
     let written = set_mute(redis.client(), redis.keys(), subject, metric, mute.as_ref()).await;
-    redis.explained(format_args!("write subject {subject}"), written)?;
+    let was_muted = redis.explained(format_args!("write subject {subject}"), written)?;
     let shown = mute.clone().map(MuteView::from);
     output::print(format, &MutedSubject { subject, metric, mute: shown }, |_| {
+        let any_more = if was_muted { " any more" } else { "" };
         say(match (&mute, metric) {
             (Some(mute), _) => format!("{subject}: {}", printable(&MutedPart { metric, mute }.to_string())),
-            (None, None) => format!("{subject}: the subject is not muted"),
-            (None, Some(metric)) => format!("{subject}: metric {metric} of the subject is not muted"),
+            (None, None) => format!("{subject}: the subject is not muted{any_more}"),
+            (None, Some(metric)) => format!("{subject}: metric {metric} of the subject is not muted{any_more}"),
         });
         Ok(())
     })
