@@ -116,6 +116,10 @@ pub(super) fn refuse_unknown_contact_keys(tree: &mut Node, mistakes: &mut Vec<Mi
         let mut unknown = Vec::new();
         for (index, item) in items {
             let Value::Table(entries) = &item.value else { continue };
+            // Which keys there are is for the channel to say: one that is none is the first thing to mend.
+            if names_no_channel(entries) {
+                continue;
+            }
             for (key, node) in entries.iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
                 let path = path.iter().cloned().chain([format!("[{index}]"), key.clone()]).collect();
                 unknown.push(Mistake::UnknownKey { path, place: node.place.clone(), allowed });
@@ -125,6 +129,11 @@ pub(super) fn refuse_unknown_contact_keys(tree: &mut Node, mistakes: &mut Vec<Mi
         unknown.iter().for_each(|mistake| tree.replace(mistake.path(), None));
         mistakes.extend(unknown);
     }
+}
+
+fn names_no_channel(contact: &BTreeMap<String, Node>) -> bool {
+    let Some(Value::Text(channel)) = contact.get("channel").map(|node| &node.value) else { return false };
+    REGISTRY.into_iter().all(|definition| definition.channel.as_str() != channel)
 }
 
 /// A setting and the one that names a file with it.

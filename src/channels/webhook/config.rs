@@ -1,10 +1,12 @@
 //! The section `[webhook]`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::blocked_networks::CallRules;
 use crate::types::{Rate, duration};
@@ -21,6 +23,7 @@ pub struct WebhookConfig {
     /// Whether loopback, private and link-local addresses may be called.
     pub allow_private_networks: bool,
     /// Those of them that may be called even so, as `10.1.0.0/16`.
+    #[serde(deserialize_with = "networks")]
     pub allowed_networks: Vec<IpNet>,
     /// A directory with templates of bodies, `<name>.json` each.
     pub templates: Option<PathBuf>,
@@ -39,5 +42,29 @@ impl WebhookConfig {
             allow_private_networks: self.allow_private_networks,
             allowed_networks: self.allowed_networks.as_slice().into(),
         }
+    }
+}
+
+/// Reads networks one by one, so that an error has the place of its own.
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    let networks = Vec::<Network>::deserialize(deserializer)?;
+    Ok(networks.into_iter().map(|Network(network)| network).collect())
+}
+
+struct Network(IpNet);
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(|_| D::Error::custom(not_a_network(&text)))
+    }
+}
+
+/// What is wrong with a text that is no network.
+fn not_a_network(text: &str) -> String {
+    match text.split_once('/').map(|(address, _)| address.parse()) {
+        Some(Ok(IpAddr::V4(_))) => format!("{text:?}: the prefix of an IPv4 network is a number from 0 to 32"),
+        Some(Ok(IpAddr::V6(_))) => format!("{text:?}: the prefix of an IPv6 network is a number from 0 to 128"),
+        _ => format!("{text:?} is not an address with a prefix"),
     }
 }
