@@ -226,9 +226,29 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
             let variable = format!("QUOTABELL__{section}__CONTACTS");
             let finished = quotabell(["check-config", "--offline"]).env(&variable, contacts(url)).run();
             let said = format!("failed: {} contact c_", section.to_lowercase());
-            assert_eq!((finished.code, finished.stderr.contains(&said)), (code, code == 1), "{url}: {}", finished.told());
+            assert_eq!(
+                (finished.code, finished.stderr.contains(&said)),
+                (code, code == 1),
+                "{url}: {}",
+                finished.told()
+            );
         }
     }
+    // Two of a kind are counted, and named once; one has its hint, and no second one.
+    let two = contacts("https://10.0.0.7/a").replace(']', ",") + &contacts("https://10.0.0.7/b")[1..];
+    let told = |contacts: &str| {
+        let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__FALLBACK__CONTACTS", contacts);
+        let finished = run.run();
+        let from = finished.stderr.find("error: ").expect("an error");
+        finished.stderr[from..].to_owned()
+    };
+    assert_eq!(
+        (told(&two).as_str(), told(&contacts("https://10.0.0.7/a")).as_str()),
+        (
+            "error: 2 of 3 checks failed: contacts\nhint: each line that begins with failed has one below it\n",
+            "error: 1 of 2 checks failed: contacts\nhint: the line that begins with failed has one below it\n",
+        )
+    );
     let allowed = check("http://127.0.0.1:9/hook")
         .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
         .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")
@@ -252,6 +272,9 @@ fn the_url_of_a_chat_is_shown_nowhere() {
             }
         }
     }
+    let added = ["contact", "add", "alice", "--format", "slack", "--webhook", "http://203.0.113.9/services/SECRETPATH"];
+    let told = quotabell(added).redis(&server.url()).run().told();
+    assert!(told.contains("webhook.allow_http = false refuses") && !told.contains("SECRETPATH"), "{told}");
 }
 
 /// A threshold that nothing raises is a contact that hears nothing.
@@ -391,10 +414,17 @@ fn what_is_wrong_with_files_ends_it_at_once() {
 fn what_is_wrong_with_several_files_is_told_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let hook = |name: &str| {
-        format!(r#"{{ channel = "webhook", url = "https://a.test/", format = "template:{name}", headers = {{}} }}"#)
+        format!(
+            r#"{{ channel = "webhook", url = "https://{name}.test/", format = "template:{name}", headers = {{}} }}"#
+        )
     };
     let run = |webhook: &str| {
-        let contacts = format!("[fallback]\ncontacts = [{}]\n[operator]\ncontacts = [\n{},\n{}]\n", hook("a"), hook("b"), hook("known"));
+        let contacts = format!(
+            "[fallback]\ncontacts = [{}]\n[operator]\ncontacts = [\n{},\n{}]\n",
+            hook("a"),
+            hook("b"),
+            hook("known")
+        );
         let email = r#"
             [email]
             templates = "no-templates"

@@ -7,13 +7,8 @@ use crate::terminal::output::say;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) checks: usize,
-    failed: Vec<Failed>,
-}
-
-#[derive(Debug)]
-struct Failed {
-    what: &'static str,
-    hint: String,
+    /// What each failed check was about.
+    failed: Vec<&'static str>,
 }
 
 impl Findings {
@@ -28,7 +23,7 @@ impl Findings {
                 let hint = hint.trim_end();
                 say(format_args!("failed: {}", problem.strip_prefix("error: ").unwrap_or(problem)));
                 say(format_args!("  hint: {hint}"));
-                self.failed.push(Failed { what, hint: hint.to_owned() });
+                self.failed.push(what);
             }
         }
     }
@@ -39,12 +34,18 @@ impl Findings {
     }
 
     pub(super) fn judge(self) -> anyhow::Result<()> {
-        let names: Vec<&str> = self.failed.iter().map(|failed| failed.what).collect();
-        let hint = match self.failed.as_slice() {
-            [] => return Ok(()),
-            [one] => one.hint.as_str(),
-            _ => "each line that begins with failed has a hint below it",
+        let hint = match self.failed.len() {
+            0 => return Ok(()),
+            1 => "the line that begins with failed has one below it",
+            _ => "each line that begins with failed has one below it",
         };
-        Err(hint::failed(format_args!("{} of {} checks failed: {}", names.len(), self.checks, names.join(", ")), hint))
+        let mut names: Vec<&str> = Vec::new();
+        for name in &self.failed {
+            if !names.contains(name) {
+                names.push(name);
+            }
+        }
+        let (failed, names) = (self.failed.len(), names.join(", "));
+        Err(hint::failed(format_args!("{failed} of {} checks failed: {names}", self.checks), hint))
     }
 }
