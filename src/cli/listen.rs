@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use standardwebhooks::Webhook;
+use standardwebhooks::{Webhook, WebhookError};
 
 use super::context::CliContext;
 use crate::channels::webhook;
@@ -100,6 +100,9 @@ fn answer(status: Option<u16>, body: &[u8]) -> Answer {
     }
 }
 
+/// Whoever made the signature may be right and their secret unknown here.
+const NO_SECRET_FITS: &str = "no secret known here fits; --secret names one";
+
 /// Checks signatures with every secret that is known.
 struct SignatureVerifier {
     secrets: Vec<Webhook>,
@@ -137,6 +140,7 @@ impl SignatureVerifier {
         for secret in &self.secrets {
             match secret.verify(&request.body, &request.headers) {
                 Ok(()) => return SignatureCheck::Verified,
+                Err(WebhookError::InvalidSignature) => refused = SignatureCheck::Refused(NO_SECRET_FITS.to_owned()),
                 Err(error) => refused = SignatureCheck::Refused(error.to_string()),
             }
         }
