@@ -8,7 +8,7 @@ use crate::ledger::thresholds::{Threshold, thresholds_of};
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
 use crate::types::text::quantity;
-use crate::types::{AlertId, Channel, ContactFilter, Metric, Percent, Units, UnixMs};
+use crate::types::{AlertId, Channel, ContactFilter, DeliveryState, Metric, Percent, Units, UnixMs};
 use crate::views::usage::{UsageAlertView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
 
@@ -142,7 +142,7 @@ fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
             let DeliveryView { contact_id, channel, state, last_error, .. } = delivery;
             let why = last_error.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
             match channel {
-                Channel::None => format!("to nobody yet: {state}"),
+                Channel::None => to_nobody(*state),
                 channel => format!("to {contact_id} ({}): {state}{why}", channel.as_str()),
             }
         })
@@ -151,6 +151,12 @@ fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
         true => format!("No delivery of it is there; `quotabell explain {alert}` says why."),
         false => format!("Its deliveries: {}; `quotabell explain {alert}` says more.", said.join(", ")),
     }
+}
+
+/// What became of an alert that waited for a contact.
+fn to_nobody(state: DeliveryState) -> String {
+    let yet = if state == DeliveryState::Pending { " yet" } else { "" };
+    format!("to nobody{yet}: {state}")
 }
 
 /// Who hears of an alert, and which contacts hear nothing.
@@ -222,6 +228,13 @@ mod tests {
         let operator = [OperatorContact { contact, plans: Vec::new(), notices: true }].into();
         let told = recipients(&ResolvedContacts { operator, ..nobody }, NOW);
         assert!(told[0].starts_with("Nobody but the operator would hear"), "{told:?}");
+    }
+
+    /// Whoever reads "yet" waits for something.
+    #[test]
+    fn what_has_ended_is_told_to_nobody_for_good() {
+        let told = [DeliveryState::Pending, DeliveryState::Cancelled].map(to_nobody);
+        assert_eq!(told, ["to nobody yet: pending", "to nobody: cancelled"]);
     }
 
     /// Whoever asks why a contact gets nothing must not be told that alerts go there.
