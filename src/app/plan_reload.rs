@@ -68,8 +68,9 @@ impl PlanReloader {
     fn take_over(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
         let plans = config.plans().map_err(|error| refused(&error.into()))?;
         let mut last = lock(&self.config);
-        if !last.is_same_but_for_plans(&config) {
-            tracing::warn!("settings beside the plans have changed too: they take effect at the next start");
+        let settings = last.changed_beside_plans(&config).join(", ");
+        if !settings.is_empty() {
+            tracing::warn!(settings, "settings beside the plans have changed too: they take effect at the next start");
         }
         let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
         self.plans.replace(&plans);

@@ -1,10 +1,11 @@
 //! The settings: one value of each part's own type. Read next: [`check`](super::check), the relations between them.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::config::{CheckConfig, HttpConfig};
 use crate::channels::email::EmailConfig;
@@ -69,11 +70,27 @@ pub struct Config {
     pub(super) places: Places,
 }
 
+/// The settings that can be changed while the daemon runs.
+const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
+
 impl Config {
-    /// Whether the other configuration differs in nothing but its plans.
-    pub fn is_same_but_for_plans(&self, other: &Self) -> bool {
-        let Self { default_plan, plans, places, .. } = self.clone();
-        Self { default_plan, plans, places, ..other.clone() } == *self
+    /// The keys beside the plans whose values differ in the other configuration, as `email.timeout`.
+    pub fn changed_beside_plans(&self, other: &Self) -> Vec<String> {
+        let [own, new] =
+            [self, other].map(|config| serde_json::to_value(config).expect("settings are text and numbers"));
+        // These are written as `***`, or without their password.
+        let secrets = [
+            ("redis.url", self.redis.url != other.redis.url),
+            ("email.smtp_url", self.email.smtp_url != other.email.smtp_url),
+            ("http.token", self.http.token != other.http.token),
+        ];
+        let mut changed: BTreeSet<String> =
+            secrets.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect();
+        for section in differing(&own, &new).filter(|section| !OF_PLANS.contains(&section.as_str())) {
+            let keys: Vec<String> = differing(&own[&section], &new[&section]).collect();
+            changed.extend(keys.iter().map(|key| format!("{section}.{key}")));
+        }
+        changed.into_iter().collect()
     }
 
     /// These settings without the secrets and passwords of their contacts, to be shown.
@@ -90,6 +107,13 @@ impl Config {
     pub fn channel_settings(&self) -> ChannelSettings<'_> {
         ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
     }
+}
+
+/// The keys of two tables whose values are not the same.
+fn differing<'a>(own: &'a Value, new: &'a Value) -> impl Iterator<Item = String> + use<'a> {
+    let keys = [own, new].into_iter().filter_map(Value::as_object).flat_map(|table| table.keys());
+    let keys: BTreeSet<&String> = keys.collect();
+    keys.into_iter().filter(|key| own.get(key.as_str()) != new.get(key.as_str())).cloned()
 }
 
 /// The section `[log]`.
@@ -134,4 +158,49 @@ pub struct ShutdownConfig {
     /// How long attempts that are under way may take after SIGTERM before they are left to the next start.
     #[serde(with = "duration")]
     pub drain: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contacts::Contact;
+    use crate::types::Secret;
+
+    /// Whoever changed a password only must hear of it, and nobody may read it in the log.
+    #[test]
+    fn settings_that_differ_are_named_without_their_values() {
+        let before = Config::defaults().expect("valid");
+        let changed = |change: fn(&mut Config)| {
+            let mut after = before.clone();
+            change(&mut after);
+            before.changed_beside_plans(&after)
+        };
+        assert!(changed(|_| {}).is_empty());
+        assert!(changed(|config| config.plans.clear()).is_empty());
+        assert!(changed(|config| config.default_plan = "pro".to_owned()).is_empty());
+        let secrets = changed(|config| {
+            config.redis.url = "redis://:one@127.0.0.1".into();
+            config.email.smtp_url = "smtps://user:two@b.test".into();
+            config.http.token = Some(Secret::new("three".to_owned()));
+        });
+        assert_eq!(secrets, ["email.smtp_url", "http.token", "redis.url"]);
+        let others = changed(|config| {
+            config.webhook.timeout *= 2;
+            config.webhook.allow_http ^= true;
+            config.fallback.contacts = vec![Contact::webhook("https://a.test", Secret::new("four".to_owned()))];
+        });
+        assert_eq!(others, ["fallback.contacts", "webhook.allow_http", "webhook.timeout"]);
+        let passwords = ["redis://:one@a.test", "redis://:two@a.test"].map(|url| {
+            let mut config = before.clone();
+            config.redis.url = url.into();
+            config
+        });
+        assert_eq!(passwords[0].changed_beside_plans(&passwords[1]), ["redis.url"]);
+        let tokens = ["one", "two"].map(|token| {
+            let mut config = before.clone();
+            config.fallback.contacts = vec![Contact::webhook("https://a.test", Secret::new(token.to_owned()))];
+            config
+        });
+        assert_eq!(tokens[0].changed_beside_plans(&tokens[1]), ["fallback.contacts"]);
+    }
 }

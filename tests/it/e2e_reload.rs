@@ -99,6 +99,21 @@ async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     assert_eq!(in_effect.count(), 1, "{body}");
 }
 
+/// Whoever changed more than the plans must know what to restart for; a value in a log may be a password.
+#[tokio::test]
+async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
+    let mut daemon = Planned::start("1000").await;
+    let more = "[webhook]\ntimeout = \"29s\"\n[email]\nsmtp_url = \"smtps://u:hunter2@mail.example.net\"\n";
+    write(&daemon.file, "2000");
+    let text = std::fs::read_to_string(&daemon.file).expect("it is there");
+    std::fs::write(&daemon.file, format!("{text}{more}")).expect("written");
+    daemon.daemon.signal(Signal::SIGHUP);
+    let said = daemon.daemon.says("settings beside the plans have changed too").await;
+    assert!(said.contains("email.smtp_url, webhook.timeout"), "{said}");
+    assert!(!said.contains("hunter2") && !said.contains("29s"), "{said}");
+    assert_eq!(daemon.checked_limit().await, 2000);
+}
+
 /// Whoever changes plans wants to hear at once what became of them.
 #[tokio::test]
 async fn the_verb_says_what_became_of_the_plans() {
