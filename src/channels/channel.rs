@@ -137,10 +137,8 @@ pub struct ChannelDefinition {
     pub preview_parts: &'static [PreviewPart],
     /// Renders everything that can be previewed. Reads templates, contacts nobody.
     pub preview: fn(&ChannelSettings<'_>, PreviewRequest<'_>) -> Result<Vec<String>, ChannelError>,
-    /// What to do about a message that was refused for good.
-    pub permanent_hint: &'static str,
-    /// What to do about one that failed and may pass later.
-    pub transient_hint: &'static str,
+    /// What to do about a message that did not arrive, where its outcome has no hint of its own.
+    pub hint: fn(&Outcome) -> &'static str,
 }
 
 /// The secrets of a channel's contacts.

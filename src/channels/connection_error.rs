@@ -17,6 +17,29 @@ pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
 /// The certificate may only sign others, as that of a plain `openssl req -x509`. To trust it helps nothing.
 pub(super) const AUTHORITYS_OWN: &str = "TLS: certificate is that of an authority, not of a server";
 
+/// A certificate that a client must not take, whoever signed it.
+pub(super) const EXPIRED: &str = "TLS: certificate expired";
+pub(super) const OTHER_NAME: &str = "TLS: certificate is for another name";
+/// Something else than TLS answers.
+pub(super) const NO_TLS: &str = "TLS: the other side does not speak TLS";
+/// Something else than HTTP answers.
+pub(super) const NO_HTTP: &str = "the answer is not HTTP";
+/// The name servers know no such name, or do not answer.
+pub(super) const NO_SUCH_HOST: &str = "DNS: no such host";
+pub(super) const NO_NAME_SERVER: &str = "DNS: no answer";
+/// Nothing listens there.
+pub(super) const REFUSED: &str = "connect: connection refused";
+/// Nothing comes back from there.
+pub(super) const UNREACHABLE: &str = "connect: network unreachable";
+pub(super) const TIMED_OUT: &str = "connect: timed out";
+
+/// What to do about a name without an address, and about name servers that do not answer.
+pub(super) const CHECK_NAME: &str = "the name servers know no such host: is its name right?";
+pub(super) const CHECK_NAME_SERVERS: &str =
+    "no name server answered: check /etc/resolv.conf, or dns.servers of the configuration";
+/// What to do about a host that does not answer.
+pub(super) const CHECK_ROUTE: &str = "is the host up, and does every firewall on the way let this port through?";
+
 /// The other side ended a connection, in three ways.
 const CLOSED_EARLY: &str = "connection closed early";
 const CLOSED: &str = "connection closed";
@@ -47,41 +70,39 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return Some(match error {
             rustls::Error::InvalidCertificate(UnknownIssuer) => UNTRUSTED,
-            rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. }) => "TLS: certificate expired",
-            rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
-                "TLS: certificate is for another name"
-            }
+            rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. }) => EXPIRED,
+            rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => OTHER_NAME,
             // The type of the error within is that of a crate which only rustls knows.
             rustls::Error::InvalidCertificate(Other(other)) if other.to_string() == "CaUsedAsEndEntity" => {
                 AUTHORITYS_OWN
             }
             rustls::Error::InvalidCertificate(_) => "TLS: certificate refused",
             rustls::Error::AlertReceived(_) => "TLS: the other side refused",
-            rustls::Error::InvalidMessage(_) => "TLS: the other side does not speak TLS",
+            rustls::Error::InvalidMessage(_) => NO_TLS,
             _ => "TLS: handshake failed",
         });
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
         return match error {
             _ if error.is_parse_too_large() => Some("the head of the answer is too large"),
-            _ if error.is_parse() => Some("the answer is not HTTP"),
+            _ if error.is_parse() => Some(NO_HTTP),
             _ if error.is_incomplete_message() => Some(CLOSED_EARLY),
             _ => None,
         };
     }
     match error.downcast_ref::<ResolveError>() {
-        Some(ResolveError::NoSuchHost) => return Some("DNS: no such host"),
-        Some(ResolveError::NoAnswer) => return Some("DNS: no answer"),
+        Some(ResolveError::NoSuchHost) => return Some(NO_SUCH_HOST),
+        Some(ResolveError::NoAnswer) => return Some(NO_NAME_SERVER),
         None => {}
     }
     let error = error.downcast_ref::<io::Error>()?;
     Some(match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connect: connection refused",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "connect: network unreachable",
+        io::ErrorKind::ConnectionRefused => REFUSED,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => UNREACHABLE,
         io::ErrorKind::ConnectionReset => RESET,
         io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => CLOSED,
         io::ErrorKind::UnexpectedEof => CLOSED_EARLY,
-        io::ErrorKind::TimedOut => "connect: timed out",
+        io::ErrorKind::TimedOut => TIMED_OUT,
         _ => return None,
     })
 }

@@ -343,11 +343,11 @@ impl<'a> TestMessageView<'a> {
 /// Says what to do about a message that did not arrive.
 fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
     let definition = channels::definition(contact.channel()).expect("every contact has a channel of the registry");
-    let hint = match outcome.class {
-        OutcomeClass::Delivered => return Ok(()),
-        OutcomeClass::Permanent => outcome.hint.unwrap_or(definition.permanent_hint),
-        OutcomeClass::Rejected | OutcomeClass::Transient => outcome.hint.unwrap_or(definition.transient_hint),
-    };
+    if outcome.class == OutcomeClass::Delivered {
+        return Ok(());
+    }
+    let hint = outcome.hint.unwrap_or_else(|| (definition.hint)(outcome));
+    let to = outcome.peer.as_ref().map_or_else(String::new, |peer| format!(" to {peer}"));
     let what = outcome.error.as_deref().unwrap_or("no reason given");
-    Err(hint::failed(format_args!("the test message was not delivered ({}): {what}", outcome.class), hint))
+    Err(hint::failed(format_args!("the test message{to} was not delivered ({}): {what}", outcome.class), hint))
 }

@@ -154,7 +154,8 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
 pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Unreachable => {
-            "is Redis running there? redis.url in the configuration says where (QUOTABELL__REDIS__URL overrides it)"
+            "is Redis running there? redis.url in the configuration says where (QUOTABELL__REDIS__URL overrides it); a \
+             server that speaks TLS wants rediss://"
         }
         ErrorKind::NotReady => "Redis is starting, busy or without its replicas: try again in a moment",
         ErrorKind::ReadOnly => "this is a replica: name the primary in redis.url",

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::support::binary::{Quotabell, quotabell};
+use crate::support::binary::{Finished, Quotabell, quotabell};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
@@ -271,6 +271,42 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell's holds"), "{}", broken.told());
     assert_eq!(receiver.next().await.uri.path(), "/shared");
     assert!(receiver.try_next().is_none());
+}
+
+/// Whoever is told to check the certificate of a receiver that moved checks the wrong thing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hint_fits_what_went_wrong() {
+    let hint = |finished: &Finished| finished.stderr.lines().last().unwrap_or_default().to_owned();
+    let mut told = Table::default();
+    for status in [301, 401, 404, 422, 500] {
+        let receiver = HttpCatcher::start([Answer::status(status)]).await.expect("a receiver");
+        let url = receiver.url("/hook");
+        told.add(status.to_string(), hint(&send(&["--webhook", &url, "--webhook-secret", SECRET]).run()));
+    }
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    let nobody = format!("http://127.0.0.1:{}/hook", free_port());
+    for (case, url) in [("no TLS", receiver.url("/").replace("http:", "https:")), ("refused", nobody)] {
+        let finished = send(&["--webhook", &url, "--webhook-secret", SECRET]).run();
+        assert!(finished.stderr.starts_with("error: the test message to 127.0.0.1:"), "{}", finished.stderr);
+        told.add(case, hint(&finished));
+    }
+    let server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let mail = |url: &str| send(&["--email", "a@b.test"]).env("QUOTABELL__EMAIL__SMTP_URL", url).run();
+    for (phase, line) in [
+        (Phase::Greeting, "421 busy"),
+        (Phase::Greeting, "HTTP/1.1 400 Bad Request"),
+        (Phase::Mail, "530 5.7.0 Must issue a STARTTLS command first"),
+        (Phase::Mail, "553 5.7.1 sender rejected"),
+        (Phase::Rcpt, "554 5.7.1 Relay access denied"),
+        (Phase::Rcpt, "550 5.1.1 no such user"),
+        (Phase::Rcpt, "450 try later"),
+        (Phase::Message, "554 5.6.0 no"),
+    ] {
+        server.program(phase, Reply::Say(line), Times::Once);
+        told.add(line, hint(&mail(&server.url())));
+    }
+    told.add("mail refused", hint(&mail(&format!("smtp://127.0.0.1:{}", free_port()))));
+    snapshot("hints", told);
 }
 
 /// Exit codes of what can't be sent at all.

@@ -116,8 +116,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         PreviewPart { name: "disabled-text", about: "Its text part" },
     ],
     preview,
-    permanent_hint: "the mail server refuses this mail for good: check the address and email.from; an alert would be dead at once",
-    transient_hint: "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again",
+    hint: outcomes::hint,
 };
 
 /// E-mail, set up.
@@ -235,13 +234,16 @@ impl NotificationChannel for EmailChannel {
 
     fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
         Box::pin(async move {
-            Some(ServerProbe {
-                server: "mail server",
-                location: self.location.clone(),
-                outcome: self.mailer.check(contact.map(Contact::address)).await,
-                works: "takes mail",
-                hint: "check email.smtp_url: host, port, user, password, and tls=required where the server wants STARTTLS",
-            })
+            let outcome = self.mailer.check(contact.map(Contact::address)).await;
+            let hint = match outcome.status {
+                Some(_) => "what the mail server answered says why it takes no mail",
+                None => {
+                    "check email.smtp_url: is this the port of a mail server, with smtps:// where it speaks TLS at once, and \
+                     tls=required where it wants STARTTLS?"
+                }
+            };
+            let location = self.location.clone();
+            Some(ServerProbe { server: "mail server", location, outcome, works: "takes mail", hint })
         })
     }
 

@@ -14,6 +14,9 @@ const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM 
 const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
                               own, name its PEM file as email.ca_file";
 
+/// Something else than SMTP answers.
+const NO_SMTP: &str = "connect: the mail server does not speak SMTP";
+
 text_enum! {
     /// The step of the conversation that went wrong.
     pub enum Step {
@@ -113,12 +116,8 @@ pub(super) fn refusal(step: Step, error: SmtpError) -> Refusal {
         SmtpError::Refused(answer) => refused(step, &answer),
         failed => {
             let found = failed_text(step, &failed);
-            let hint = match found.as_str() {
-                connection_error::UNTRUSTED => Some(UNTRUSTED),
-                connection_error::AUTHORITYS_OWN => Some(AUTHORITYS_OWN),
-                _ => None,
-            };
-            let outcome = Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, found) };
+            let outcome =
+                Outcome { hint: hint_of_connection(&found), ..Outcome::failed(OutcomeClass::Transient, found) };
             Refusal { outcome, step, connection: Connection::Broken }
         }
     }
@@ -138,7 +137,62 @@ fn refused(step: Step, answer: &Response) -> Refusal {
     let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
     let refusal = Refusal { outcome, step, connection };
     let disables = refusal.is_of_an_unknown_mailbox().then_some(DisableReason::NoMailbox);
-    Refusal { outcome: Outcome { disables, ..refusal.outcome }, ..refusal }
+    let hint = hint_of_refusal(step, code, disables);
+    Refusal { outcome: Outcome { disables, hint, ..refusal.outcome }, ..refusal }
+}
+
+/// What to do about a refusal for good; `None` where what the server said is all that is known.
+fn hint_of_refusal(step: Step, code: u16, disables: Option<DisableReason>) -> Option<&'static str> {
+    Some(match (step, code) {
+        (_, 530) => {
+            "the server wants a user, or TLS first: user and password in email.smtp_url, and smtps:// or tls=required"
+        }
+        (_, 534 | 535 | 538) => "check user and password in email.smtp_url",
+        (Step::Mail, 500..=599) => {
+            "the server refuses the sender: check email.from, and whether its user may send for it"
+        }
+        (Step::Rcpt, 500..=599) if disables.is_some() => "the server knows no such mailbox: check the address",
+        (Step::Rcpt, 500..=599) => {
+            "the server takes no mail to this address from here: it may want a user in email.smtp_url, or has to be \
+             allowed to relay for this machine"
+        }
+        (Step::Data | Step::FinalDot, 500..=599) => "the server refuses the mail itself: what it answered says why",
+        _ => return None,
+    })
+}
+
+/// What to do about a mail that was not taken, where the outcome itself does not say it.
+pub(super) fn hint(outcome: &Outcome) -> &'static str {
+    match (outcome.class, outcome.status) {
+        (OutcomeClass::Permanent, _) => "the mail server refuses this mail for good; an alert would be dead at once",
+        (_, Some(_)) => "what the mail server answered says why; an alert would be tried again",
+        (_, None) => {
+            "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again"
+        }
+    }
+}
+
+/// What to do about a connection that failed like this; `None` where that is not known.
+fn hint_of_connection(found: &str) -> Option<&'static str> {
+    Some(match found {
+        connection_error::REFUSED => {
+            "nothing listens there: is the mail server running, and is this the port that it listens on?"
+        }
+        connection_error::UNREACHABLE | connection_error::TIMED_OUT => connection_error::CHECK_ROUTE,
+        connection_error::NO_SUCH_HOST => connection_error::CHECK_NAME,
+        connection_error::NO_NAME_SERVER => connection_error::CHECK_NAME_SERVERS,
+        connection_error::UNTRUSTED => UNTRUSTED,
+        connection_error::AUTHORITYS_OWN => AUTHORITYS_OWN,
+        connection_error::EXPIRED => "whoever runs the mail server has to renew its certificate",
+        connection_error::OTHER_NAME => "name the host in email.smtp_url as its certificate does",
+        connection_error::NO_TLS => {
+            "smtps:// is for servers that speak TLS at once, as at port 465; for others smtp:// with tls=required"
+        }
+        NO_SMTP => {
+            "something else than a mail server answers there: is the port right? 25, 465 and 587 are those of mail"
+        }
+        _ => return None,
+    })
 }
 
 /// What to call a failure that is no answer. Holds nothing that the server wrote.
@@ -156,7 +210,7 @@ fn failed_text(step: Step, error: &SmtpError) -> String {
         (Step::StartTls, SmtpError::Unasked) => {
             "STARTTLS: the mail server sent plain text before the TLS handshake".to_owned()
         }
-        (Step::Connect, SmtpError::Malformed) => "connect: the mail server does not speak SMTP".to_owned(),
+        (Step::Connect, SmtpError::Malformed) => NO_SMTP.to_owned(),
         (Step::Auth, SmtpError::Malformed) => "AUTH failed".to_owned(),
         (Step::Auth, SmtpError::NoMechanism) => format!("AUTH: {error}"),
         _ => error.to_string(),
@@ -176,4 +230,27 @@ fn enhanced_status(said: &str) -> Option<&str> {
 fn without<'a>(status: Option<&str>, line: &'a str) -> &'a str {
     let rest = status.and_then(|status| line.trim_start().strip_prefix(status));
     rest.filter(|rest| rest.is_empty() || rest.starts_with(' ')).map_or(line, str::trim_start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "Check the certificate" is no help for a name that is spelled wrong.
+    #[test]
+    fn each_cause_of_a_failed_connection_has_a_hint() {
+        let causes = [
+            connection_error::REFUSED,
+            connection_error::UNREACHABLE,
+            connection_error::TIMED_OUT,
+            connection_error::NO_SUCH_HOST,
+            connection_error::NO_NAME_SERVER,
+            connection_error::UNTRUSTED,
+            connection_error::EXPIRED,
+            connection_error::OTHER_NAME,
+            connection_error::NO_TLS,
+        ];
+        assert!(causes.iter().all(|cause| hint_of_connection(cause).is_some()));
+        assert_eq!(hint_of_connection("connection reset"), None);
+    }
 }

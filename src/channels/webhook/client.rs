@@ -20,11 +20,11 @@ use super::closing_receivers::ClosingReceivers;
 use super::config::WebhookConfig;
 use super::extra_headers;
 use super::formats::WebhookBody;
-use super::outcomes::outcome_of;
+use super::outcomes::{hint_of_connection, outcome_of};
 use super::secret::SigningSecrets;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
-use crate::channels::resolver::{DnsConfig, Resolver};
+use crate::channels::resolver::{DnsConfig, ResolveError, Resolver};
 use crate::channels::{authorities, connection_error};
 use crate::contacts::ExtraHeaders;
 use crate::types::outcome::printable_reply;
@@ -38,11 +38,6 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// receiver keeps them, so that hardly a request meets one that closes.
 const KEPT_MAX: usize = 16;
 const KEPT_FOR: Duration = Duration::from_millis(500);
-/// What to do about a certificate that is not trusted.
-const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
-/// What to do about the certificate of an authority in the place of a server's.
-const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
-                              name its PEM file as webhook.ca_file";
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
 const NOT_ECHOED: &str = "the receiver did not send the challenge back";
 /// What receivers see as our name.
@@ -157,7 +152,10 @@ impl WebhookClient {
     async fn judge(&self, url: &str) -> Result<(), Outcome> {
         let url = self.rules.judge_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let unresolved = |_| Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved");
+        let unresolved = |error: ResolveError| {
+            let hint = hint_of_connection(connection_error::find(&error, ""));
+            Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved") }
+        };
         let found = self.resolver.addresses(host).await.map_err(unresolved)?;
         let judged = self.rules.judge_all(found);
         judged.map_err(|blocked| permanent(blocked.to_string()))
@@ -227,12 +225,7 @@ fn failure(error: &reqwest::Error) -> Outcome {
         return permanent("malformed URL".to_owned());
     }
     let found = connection_error::find(error, "request failed");
-    let hint = match found {
-        connection_error::UNTRUSTED => Some(UNTRUSTED),
-        connection_error::AUTHORITYS_OWN => Some(AUTHORITYS_OWN),
-        _ => None,
-    };
-    Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, found) }
+    Outcome { hint: hint_of_connection(found), ..Outcome::failed(OutcomeClass::Transient, found) }
 }
 
 /// Reads the body as far as it comes, at most [`ANSWER_BYTES_MAX`].

@@ -119,9 +119,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
     preview,
-    permanent_hint: "trying again can't help: check the URL, and webhook.allow_http and webhook.allowed_networks; an alert would \
-                    be dead at once",
-    transient_hint: "check the receiver, its certificate and its secret; an alert would be tried again",
+    hint: outcomes::hint,
 };
 
 /// Webhooks, set up.

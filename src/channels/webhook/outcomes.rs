@@ -4,6 +4,7 @@ use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::retry_after;
+use crate::channels::connection_error;
 use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// The header with which a receiver says what is to become of what it was sent.
@@ -16,6 +17,12 @@ const ABORT_MESSAGE: &str = "abort-message";
 const NO_MORE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
 /// What to do about a receiver that dropped this one.
 const ABORTED: &str = "the receiver asked for this webhook not to be sent again; its contact goes on as before";
+
+/// What to do about a certificate that is not trusted.
+const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
+/// What to do about the certificate of an authority in the place of a server's.
+const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
+                              name its PEM file as webhook.ca_file";
 
 /// The class of a status alone.
 ///
@@ -50,6 +57,65 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
     Outcome { status: Some(status.as_u16()), disables, retry_after, ..ended }
 }
 
+/// What to do about a webhook that was not taken, where the outcome itself does not say it.
+pub(super) fn hint(outcome: &Outcome) -> &'static str {
+    match outcome.status {
+        Some(300..=399) => "redirects are not followed: name the new URL",
+        Some(401 | 403 | 407) => {
+            "the receiver does not let this in: compare the secret and the headers with what it expects"
+        }
+        Some(404 | 405) => "the receiver takes no webhook at this path: compare the URL with what it serves",
+        Some(408 | 425 | 429) => "the receiver wants it later; an alert would be tried again",
+        Some(400..=499) => "the receiver refuses what was sent: its answer or its log says why",
+        Some(500..=599) => "the receiver failed: its answer or its log says why; an alert would be tried again",
+        _ if outcome.class == OutcomeClass::Permanent => {
+            "trying again can't help: check the URL, and webhook.allow_http and webhook.allowed_networks; an alert would \
+             be dead at once"
+        }
+        _ => "check the receiver and what is between it and this machine; an alert would be tried again",
+    }
+}
+
+/// What to do about a connection that failed like this; `None` where that is not known.
+pub(super) fn hint_of_connection(found: &str) -> Option<&'static str> {
+    Some(match found {
+        connection_error::REFUSED => "nothing listens there: is the receiver running, and is this its port?",
+        connection_error::UNREACHABLE | connection_error::TIMED_OUT => connection_error::CHECK_ROUTE,
+        connection_error::NO_SUCH_HOST => connection_error::CHECK_NAME,
+        connection_error::NO_NAME_SERVER => connection_error::CHECK_NAME_SERVERS,
+        connection_error::UNTRUSTED => UNTRUSTED,
+        connection_error::AUTHORITYS_OWN => AUTHORITYS_OWN,
+        connection_error::EXPIRED => "whoever runs the receiver has to renew its certificate",
+        connection_error::OTHER_NAME => "name the host in the URL as its certificate does",
+        connection_error::NO_TLS => "is this the port for https? http:// needs webhook.allow_http = true",
+        connection_error::NO_HTTP => "something else than a web server answers there: is the port right?",
+        _ => return None,
+    })
+}
+
 fn failed(class: OutcomeClass, status: StatusCode, hint: Option<&'static str>) -> Outcome {
     Outcome { hint, ..Outcome::failed(class, format!("HTTP {}", status.as_u16())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "Check the certificate" is no help for a name that is spelled wrong.
+    #[test]
+    fn each_cause_of_a_failed_connection_has_a_hint() {
+        let causes = [
+            connection_error::REFUSED,
+            connection_error::UNREACHABLE,
+            connection_error::TIMED_OUT,
+            connection_error::NO_SUCH_HOST,
+            connection_error::NO_NAME_SERVER,
+            connection_error::UNTRUSTED,
+            connection_error::EXPIRED,
+            connection_error::OTHER_NAME,
+            connection_error::NO_TLS,
+        ];
+        assert!(causes.iter().all(|cause| hint_of_connection(cause).is_some()));
+        assert_eq!(hint_of_connection("connection reset"), None);
+    }
 }
