@@ -46,7 +46,7 @@ pub fn warning(address: &str) -> Option<String> {
 
 fn judge(address: &str) -> Result<Address, InvalidContact> {
     let recipient = read(address).filter(|_| address.trim() == address);
-    let recipient = recipient.ok_or_else(|| invalid(format!("{address:?} is not an e-mail address")))?;
+    let recipient = recipient.ok_or_else(|| invalid(not_an_address(address)))?;
     let mailbox = Mailbox::new(None, recipient.clone());
     // lettre takes the envelope from the headers, and can't read there some that it writes.
     match Message::builder().from(mailbox.clone()).to(mailbox).body(String::new()) {
@@ -54,6 +54,14 @@ fn judge(address: &str) -> Result<Address, InvalidContact> {
         Err(_) => Err(invalid(format!(
             "{address:?} can't be written to: spaces in a quoted local part, and address literals as [192.0.2.1], are not supported"
         ))),
+    }
+}
+
+/// The URL of a chat, which is as good as a secret, may stand where somebody has taken the wrong channel.
+fn not_an_address(text: &str) -> String {
+    match text.contains("://") {
+        true => "a URL is not an e-mail address".to_owned(),
+        false => format!("{text:?} is not an e-mail address"),
     }
 }
 
@@ -103,6 +111,7 @@ mod tests {
         for malformed in ["\"b\tob\"@example.com", " bob@example.com", "bob@example.com ", "bob", "bob@⒈com", ""] {
             assert!(problem(malformed).contains("is not an e-mail address"), "{malformed}");
         }
+        assert_eq!(problem("https://hooks.slack.com/SECRET"), "a URL is not an e-mail address");
         assert!(read(" bob@example.com ").is_some(), "an attempt leaves white space alone");
     }
 
