@@ -47,8 +47,8 @@ pub struct Contact {
     pub endpoint: Endpoint,
     /// A muted contact gets no alerts: its deliveries end `muted`. The mute may have ended.
     pub mute: Option<Mute>,
-    /// One that the subject's own side added is ignored until somebody at the address has confirmed it. What an operator
-    /// writes down, and anything that does not say otherwise, is verified.
+    /// One that the subject's own side added is ignored until somebody at the address has confirmed it. What an
+    /// operator writes down, and anything that does not say otherwise, is verified.
     pub verified: bool,
     /// Which alerts it gets.
     pub filter: ContactFilter,

@@ -1,7 +1,7 @@
 //! Mutes of a subject and of its metrics: the fields `muted` and `muted:<metric>` of `quota_subject:<subject>`.
 //!
-//! No settings: counting does not look at them, and replacing the settings keeps them. One that can't be read is ignored,
-//! because an alert that is sent does less harm than one that is lost.
+//! No settings: counting does not look at them, and replacing the settings keeps them. One that can't be read is
+//! ignored, because an alert that is sent does less harm than one that is lost.
 
 use std::collections::BTreeMap;
 use std::fmt;

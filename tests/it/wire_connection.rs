@@ -102,6 +102,16 @@ async fn a_server_is_reached_over_ipv6() {
     assert_both_reach(&target(&format!("redis://[::1]:{}/1", server.port()))).await;
 }
 
+/// A list that happens to be empty must not fail a whole call.
+#[tokio::test]
+async fn a_pipeline_without_commands_answers_nothing() {
+    let server = RedisServer::start();
+    let client = client(&target(&server.url()));
+    for pipeline in [redis::pipe(), redis::pipe().atomic().clone(), redis::pipe().ignore_errors().clone()] {
+        assert_eq!(client.pipe::<Vec<String>>(&pipeline).await, Ok(Vec::new()));
+    }
+}
+
 /// A certificate authority and what it certified, as PEM files.
 fn certificates(directory: &Path) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
