@@ -8,6 +8,7 @@ use super::connect;
 use super::context::CliContext;
 use super::whole_number::from_one;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, say_empty};
+use crate::types::Subject;
 use crate::views::RefusedEventView;
 use crate::views::refused::{MergedRefusedEvents, REFUSED_READ_MAX};
 
@@ -34,6 +35,7 @@ pub enum RefusedAction {
 
 Examples:
   quotabell refused list --limit 20
+  quotabell refused list --subject alice
   quotabell refused list --json | jq -r .reason | sort | uniq -c")]
     List(RefusedListArgs),
 }
@@ -43,19 +45,25 @@ pub struct RefusedListArgs {
     /// Only the newest N [default: all]
     #[arg(long, value_name = "N", value_parser = from_one::<u64>)]
     pub limit: Option<u64>,
+    /// Only events of this subject
+    #[arg(long)]
+    pub subject: Option<Subject>,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> {
-    let RefusedListArgs { limit, format } = args.action.map_or(args.list, |RefusedAction::List(list)| list);
+    let RefusedListArgs { limit, subject, format } = args.action.map_or(args.list, |RefusedAction::List(list)| list);
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
     let what = format!("read the refused events of {}", redis.keys().name());
     let newest = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut events = match limit {
-        Some(limit) => redis.explained(&what, MergedRefusedEvents::newest(&redis.partitions, limit).await)?,
-        None => MergedRefusedEvents::all(&redis.partitions),
+        // Of one subject there may be as many as wanted only further back.
+        Some(limit) if subject.is_none() => {
+            redis.explained(&what, MergedRefusedEvents::newest(&redis.partitions, limit).await)?
+        }
+        _ => MergedRefusedEvents::all(&redis.partitions),
     };
     // Of the newest of each partition, the oldest are not among the newest of all.
     let mut kept = VecDeque::new();
@@ -65,7 +73,7 @@ pub async fn run(args: RefusedArgs, context: &CliContext) -> anyhow::Result<()> 
     loop {
         let event = redis.explained(&what, events.next().await)?;
         let is_end = event.is_none();
-        kept.extend(event);
+        kept.extend(event.filter(|event| subject.as_ref().is_none_or(|subject| event.is_of(subject))));
         if newest.is_some_and(|newest| kept.len() > newest) {
             kept.pop_front();
         }

@@ -8,11 +8,13 @@ use serde::Serialize;
 
 use super::Rfc3339;
 use crate::types::text::escaped_bytes;
-use crate::types::{StreamId, UnixMs};
+use crate::types::{StreamId, Subject, UnixMs};
 use crate::wire::{Partition, Partitions};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
+/// Among so many of the newest of a partition those of one subject are counted.
+const COUNTED_MAX: u64 = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedEventView {
@@ -119,7 +121,23 @@ async fn start_of_newest(Partition { client, keys }: &Partition, count: u64) -> 
     Ok(oldest)
 }
 
+/// How many of the newest refused events of each partition are of a subject. An event in the wrong partition lies
+/// where it was appended.
+pub async fn count_newest_of(partitions: &Partitions, subject: &Subject) -> RedisResult<u64> {
+    let mut newest = MergedRefusedEvents::newest(partitions, COUNTED_MAX).await?;
+    let mut count = 0;
+    while let Some(event) = newest.next().await? {
+        count += u64::from(event.is_of(subject));
+    }
+    Ok(count)
+}
+
 impl RefusedEventView {
+    /// Whether the event names this subject.
+    pub fn is_of(&self, subject: &Subject) -> bool {
+        self.fields.get("subject").is_some_and(|named| named == subject.as_str())
+    }
+
     /// Our three fields stand first; a field of the event itself may bear one of their names.
     fn of(stream: &str, (id, values): &RawEntry) -> Self {
         let mut pairs = values.chunks_exact(2).map(|pair| (escaped_bytes(&pair[0]), escaped_bytes(&pair[1])));

@@ -66,6 +66,24 @@ fn the_list_is_complete_and_the_limit_takes_the_newest() {
     assert_eq!(entries(&["--limit", "5000"]), all);
 }
 
+/// Whoever asks about one customer must not search 100,000 events, nor be told that nothing is wrong.
+#[test]
+fn the_refused_events_of_one_subject_are_found() {
+    let server = RedisServer::start();
+    for (subject, detail) in [("alice", "first"), ("bob", "second"), ("alice", "third"), ("bob", "fourth")] {
+        refuse(&server, detail, &[b"subject", subject.as_bytes()]);
+    }
+    let details = |arguments: &[&str]| -> Vec<String> {
+        let run = quotabell(["refused", "--subject", "alice", "--json"].iter().chain(arguments).copied());
+        let listed = run.redis(&server.url()).run().expect_json();
+        listed.iter().map(|refused| refused["detail"].as_str().expect("text").to_owned()).collect()
+    };
+    assert_eq!(details(&[]), ["first", "third"]);
+    assert_eq!(details(&["--limit", "1"]), ["third"]);
+    let told = quotabell(["explain", "alice"]).redis(&server.url()).run().expect_done();
+    assert!(told.contains("2 events of it are among the newest that could not be counted"), "{told}");
+}
+
 /// Nothing refused is no error.
 #[test]
 fn an_empty_list_is_empty() {

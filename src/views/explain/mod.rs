@@ -21,6 +21,7 @@ use self::alert::NoDeliveryReason;
 use self::daemons::live_daemons;
 use self::delivery::CapState;
 use super::deliveries::{self, read_destinations};
+use super::refused;
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
 use super::{
@@ -347,6 +348,7 @@ impl Explainer {
             contacts: &contacts,
             now,
             lag,
+            refused: refused::count_newest_of(&self.partitions, &subject).await?,
             pause: read_pause(client, keys).await?,
             daemons: live_daemons(self.partitions.first(), now).await?,
         };

@@ -26,6 +26,8 @@ pub(super) struct SubjectFacts<'a> {
     pub(super) now: UnixMs,
     /// Entries of its stream that are not counted yet.
     pub(super) lag: u64,
+    /// How many of the newest refused events are of it.
+    pub(super) refused: u64,
     pub(super) pause: Option<Pause>,
     pub(super) daemons: LiveDaemons,
 }
@@ -67,7 +69,13 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
         }
     }
     if metrics.is_empty() {
-        said.push("It has used nothing, and no limit holds for it. `quotabell refused list` shows events that could not be counted.".to_owned());
+        said.push("It has used nothing, and no limit holds for it.".to_owned());
+    }
+    if facts.refused > 0 {
+        let events = quantity(facts.refused, "event of it is", "events of it are");
+        said.push(format!(
+            "{events} among the newest that could not be counted: `quotabell refused list --subject {subject}` shows why."
+        ));
     }
     said.extend(facts.mutes.parts().map(|part| format!("Now {part}: alerts are recorded and not sent.")));
     said.extend(recipients(facts.contacts, facts.now));
