@@ -150,11 +150,11 @@ impl CheckService {
             CheckFailure::Script(_) => ErrorKind::Other.as_str(),
             CheckFailure::Unreachable | CheckFailure::Timeout => ErrorKind::Unreachable.as_str(),
         };
-        let Some(others) = self.logs.admit((), Instant::now()) else { return };
+        let Some(suppressed) = self.logs.admit((), Instant::now()) else { return };
         let (on_error, timeout) = (self.config.on_error, self.config.timeout);
         tracing::warn!(
-            error = %failure, error_kind, subject = %request.subject, metric = %request.metric, others, ?on_error, ?timeout,
-            "a check could not be judged; others: as many more since the last of these lines"
+            error = %failure, error_kind, subject = %request.subject, metric = %request.metric, suppressed, ?on_error, ?timeout,
+            "a check could not be judged"
         );
     }
 

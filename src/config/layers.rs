@@ -148,9 +148,8 @@ const VALUES_OR_FILES: [ValueOrFile; 2] = [
     ValueOrFile { section: "http", value: "token", file: "token_file" },
 ];
 
-/// Leaves of a value and the key of its file only the one from the later layer, so that what an operator sets last is
-/// what counts. Where one layer sets both, nobody can tell which was meant: a mistake, and the default stands in their
-/// place.
+/// Of a value and the key that names its file, keeps the one set in the later layer: what an operator sets last counts.
+/// Where one layer sets both, nobody can tell which was meant: a mistake, and the default stands in their place.
 pub(super) fn drop_earlier(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) {
     let of_channels = REGISTRY.into_iter().flat_map(|definition| {
         let section = definition.channel.as_str();

@@ -358,7 +358,7 @@ impl BatchBuilder {
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
     }
 
-    /// The counters that have reached a threshold, and of which is not known yet what was raised.
+    /// The counters that have reached a threshold and whose raised alerts have not been read yet.
     pub fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }

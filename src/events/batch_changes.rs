@@ -31,7 +31,7 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// Those of them that reached a threshold.
     reached: Vec<u32>,
-    /// What was raised of them, as far as it was read: of as many as there are here, from the first on.
+    /// What was raised of the first `records.len()` of them.
     records: Vec<RaisedRecords>,
     /// The hashes in which they lie, as [`RowKey::hash_id`].
     hashes: HashSet<u32, RandomState>,
@@ -189,7 +189,7 @@ impl BatchChanges {
         }
     }
 
-    /// The counters that have reached a threshold, and of which is not known yet what was raised.
+    /// The counters that have reached a threshold and whose raised alerts have not been read yet.
     pub(super) fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
         let unknown = &self.reached[self.records.len()..];
         let key = |index: &u32| held.totals.key_of(self.rows[*index as usize].row);

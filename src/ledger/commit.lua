@@ -37,8 +37,8 @@
 -- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second
 -- call finds another checkpoint and answers 'stale'.
 
--- TIME goes on during a script in Redis 7.0 alone. From 7.4 and Valkey 8.0 on, the time that the processor spent on the
--- server's process can be known, other threads' included. In between neither is there.
+-- Only in Redis 7.0 does TIME advance during a script. From 7.4 and Valkey 8.0 on, the time that the processor spent on
+-- the server's process can be known, other threads' included. In between neither is there.
 local function clock_us()
   local processor = rawget(_G, 'os')
   if processor then return processor.clock() * 1e6 end

@@ -93,7 +93,7 @@ impl LimitStatus {
         }
     }
 
-    /// The same for a request of so many units, of which the limiter may not have been told: more than the limit never
+    /// The same status for a request of so many units; the limiter may have judged fewer. More than the limit never
     /// fits.
     pub(super) const fn asked_for(self, units: Units) -> Self {
         if units.get() > self.limit.get() {

@@ -99,7 +99,7 @@ async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), ProbeError> 
     handed_over.await.map_err(|source| ProbeError::Lease { key: key.clone(), source })
 }
 
-/// Adds the one entry that the made-up batch claims to have read. The argument is in `probe.lua`.
+/// Adds the one entry to which the probe batch refers. The argument is in `probe.lua`.
 async fn add_probe_entry(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
     let mut call = SCRIPT.call().key(keys.stream());
     for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {

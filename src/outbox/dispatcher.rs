@@ -169,7 +169,7 @@ impl NextLease {
 
 impl<N: Notifier> DispatchLoop<N> {
     async fn run(mut self, stop: &CancellationToken, new_deliveries: &Notify) -> Result<(), OutboxError> {
-        let mut outage = RedisOutage::new();
+        let mut outage = RedisOutage::new("dispatch");
         let ended = loop {
             let next = match self.settle_and_lease(stop).await {
                 Ok(next) => {
@@ -202,8 +202,8 @@ impl<N: Notifier> DispatchLoop<N> {
     /// Records the outcomes that have come, leases as many deliveries as there are free slots, and spawns their
     /// attempts. Returns when to lease again.
     ///
-    /// Both calls leave together, one turn after the other: what ends meanwhile goes out with the next, so that a call
-    /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same turn.
+    /// Both calls are sent together, round after round: what ends meanwhile goes out with the next one, so that a call
+    /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same round.
     async fn settle_and_lease(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
         self.attempts.reap_ended();
         if self.worker.pending_outcomes.any() {

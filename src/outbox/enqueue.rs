@@ -16,7 +16,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!
 pub struct NewDelivery<'a> {
     /// What is told.
     pub notification: &'a Notification,
-    /// To whom. Its channel decides how long a lease is, its address in whose queue the delivery waits.
+    /// To whom. The channel sets the length of the lease, the address selects the queue.
     pub contact: &'a Contact,
 }
 

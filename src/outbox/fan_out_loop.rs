@@ -83,7 +83,7 @@ impl FanOutLoop {
     ///
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]).
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let mut outage = RedisOutage::new();
+        let mut outage = RedisOutage::new("fan-out");
         while !stop.is_cancelled() {
             let wait = match self.drain(&stop).await {
                 Ok(()) => {

@@ -28,9 +28,9 @@
 --
 -- A destination whose circuit is open gets one attempt once its time has come.
 -- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is
--- to be taken, each has half of it. None has more attempts in flight than its bound, over all daemons: those that
--- follow take no more places, and while they are leased they count, so that nobody else takes the places in which they
--- are attempted.
+-- to be taken, each has half of it. None has more attempts in flight than its bound, over all daemons. A delivery that
+-- follows is attempted in the place of one that has ended. While it is leased it counts, so that nobody else takes that
+-- place.
 -- A delivery without contact is leased without counting an attempt: none takes place.
 -- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their
 -- lease ends.

@@ -12,13 +12,15 @@ use crate::wire::backoff::{Backoff, BackoffPolicy};
 /// Counts the failures of one loop in a row, says how long to wait, and logs them.
 #[derive(Debug)]
 pub(super) struct RedisOutage {
+    /// Which loop, for the log.
+    task: &'static str,
     retries: Backoff,
     logs: LogLimiter<ErrorKind>,
 }
 
 impl RedisOutage {
-    pub(super) const fn new() -> Self {
-        Self { retries: Backoff::new(BackoffPolicy::RECONNECT), logs: LogLimiter::new(LOG_INTERVAL) }
+    pub(super) const fn new(task: &'static str) -> Self {
+        Self { task, retries: Backoff::new(BackoffPolicy::RECONNECT), logs: LogLimiter::new(LOG_INTERVAL) }
     }
 
     /// One more failure: the delay before the next try.
@@ -26,11 +28,21 @@ impl RedisOutage {
         counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
         let kind = error.error_kind();
         if self.logs.admit(kind, Instant::now()).is_some() {
+            let task = self.task;
             let error = chain(error);
             if kind == ErrorKind::Full {
-                tracing::error!(error, "redis memory is full: nothing is sent until memory is free; trying again");
+                tracing::error!(
+                    task,
+                    error,
+                    "redis memory is full: nothing is sent until memory is free; trying again"
+                );
             } else {
-                tracing::error!(error, error_kind = kind.as_str(), "redis does not serve deliveries; trying again");
+                tracing::error!(
+                    task,
+                    error,
+                    error_kind = kind.as_str(),
+                    "redis does not serve deliveries; trying again"
+                );
             }
         }
         self.retries.next_delay()
@@ -39,7 +51,7 @@ impl RedisOutage {
     /// It worked.
     pub(super) fn worked(&mut self) {
         if self.retries.failures() > 0 {
-            tracing::info!(failures = self.retries.failures(), "redis serves deliveries again");
+            tracing::info!(task = self.task, failures = self.retries.failures(), "redis serves deliveries again");
             self.retries.reset();
             self.logs.clear();
         }

@@ -30,7 +30,7 @@ pub struct Waker {
 impl Waker {
     /// Wakes what changes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut outage = RedisOutage::new();
+        let mut outage = RedisOutage::new("wake");
         // What could not be woken is tried again: nothing else would wake it.
         let mut failed: Option<SubjectChanges> = None;
         while !stop.is_cancelled() {

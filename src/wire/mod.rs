@@ -1,10 +1,9 @@
 //! Redis on the wire: connections, the embedded server, the in-place reader of streams, script calls, delays between
 //! tries.
 //!
-//! Owns how Redis is spoken to. Of the crate it imports `types` alone, for the ids of stream entries,
-//! the keys of a [`Partition`] and the encoding of URLs: elsewhere keys reach it as text, replies leave it as values or
-//! spans, and what they mean is decided elsewhere. Read next: [`endpoint`], where Redis is, and [`client`], the shared
-//! connection.
+//! Owns how Redis is spoken to. Of the crate it imports `types` alone, for the ids of stream entries, the keys of a
+//! [`Partition`] and the encoding of URLs. Other keys reach it as text, replies leave it as values or spans, and what
+//! they mean is decided by its callers. Read next: [`endpoint`], where Redis is, and [`client`], the shared connection.
 
 pub mod backoff;
 pub mod client;

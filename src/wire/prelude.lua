@@ -56,7 +56,7 @@ local function is_before(a, b)
   return am < bm
 end
 
--- Does another stream lie under the name than the one that was read up to the checkpoint? The checkpoint's entry stays
+-- Whether the stream under this name is not the one that was read up to the checkpoint. The checkpoint's entry stays
 -- until something behind it is committed, and what trims or deletes it takes those before it too, or leaves a trace. So
 -- where it has gone from behind others, these were never read.
 local function made_again(key, checkpoint)

@@ -31,6 +31,7 @@ async fn fields_have_their_kind_and_causes_are_said_once() {
     outbox.server.kill();
     let away = fields(&daemon.says("redis does not serve deliveries").await);
     assert_eq!(away["error_kind"], "unreachable", "{away}");
+    assert!(away["task"].is_string(), "{away}");
     daemon.says("counting waits for Redis").await;
     daemon.signal(Signal::SIGTERM);
     for line in daemon.ended().await.log.lines().map(fields) {

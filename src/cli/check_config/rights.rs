@@ -89,7 +89,7 @@ pub async fn check(client: &RedisClient, deployment: Deployment, keys: &Keys, tr
         Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Rights::Unknown),
         Err(error) => return Err(error),
     }
-    // A proxy may say yes to MULTI and run what follows: only what was really queued is without effect.
+    // A proxy may say yes to MULTI and run what follows: only queued commands are discarded.
     if client.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
         return Ok(Rights::Unknown);
     }
