@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -116,13 +116,13 @@ impl FanOutLoop {
         let mut from = "-".to_owned();
         loop {
             let began = Instant::now();
-            let oldest = self.entries("XRANGE", &from, "+").await?;
+            let oldest = self.entries(redis::cmd("XRANGE"), &from, "+").await?;
             let Some(last) = oldest.last() else { return Ok(()) };
             from = format!("({}", last.id);
             let is_backlog = oldest.len() == READ_MAX;
             self.fan_out(oldest).await?;
             if is_backlog {
-                let newest = self.entries("XREVRANGE", "+", &from).await?;
+                let newest = self.entries(redis::cmd("XREVRANGE"), "+", &from).await?;
                 self.fan_out(newest).await?;
             }
             self.counting.wait_for_counting(began.elapsed(), stop).await;
@@ -186,9 +186,8 @@ impl FanOutLoop {
         Ok(())
     }
 
-    async fn entries(&self, command: &str, from: &str, to: &str) -> Result<Vec<OutboxEntry>, OutboxError> {
+    async fn entries(&self, mut command: Cmd, from: &str, to: &str) -> Result<Vec<OutboxEntry>, OutboxError> {
         let FanOutParts { client, keys, .. } = &self.parts;
-        let mut command = redis::cmd(command);
         command.arg(keys.outbox()).arg(from).arg(to).arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;

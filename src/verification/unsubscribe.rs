@@ -88,7 +88,7 @@ impl VerificationService {
         let read = async || {
             let key = first.keys.unsubscribe_key();
             let drawn = URL_SAFE_NO_PAD.encode(rand::random::<[u8; KEY_BYTES]>());
-            let _: bool = first.client.query(redis::cmd("SETNX").arg(&key).arg(drawn)).await?;
+            let _: Option<String> = first.client.query(redis::cmd("SET").arg(&key).arg(drawn).arg("NX")).await?;
             let stored: String = first.client.query(redis::cmd("GET").arg(&key)).await?;
             Ok::<_, redis::RedisError>(hmac::Key::new(hmac::HMAC_SHA256, stored.as_bytes()))
         };

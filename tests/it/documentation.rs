@@ -413,7 +413,12 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         .expect("a receiver");
     served.set("alice", &receiver.url("/hook")).await;
     served.set("carol", &gone.url("/hook")).await;
-    let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
+    // More alerts at once than one look at the outbox takes.
+    let storm = 100;
+    for number in 0..storm {
+        served.append(&format!("storm:{number}")).await;
+    }
     let frank = r#"[{"channel":"email","address":"frank@b.test"}]"#;
     served.set_contacts("frank", frank).await;
     // With caps, since counting them takes commands of its own.
@@ -422,6 +427,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
     run.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
     run.env("QUOTABELL__HTTP__LISTEN", format!("127.0.0.1:{port}")).env("QUOTABELL__HTTP__TOKEN", token);
+    run.env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com");
     let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 
     // Another group with an entry that it has not acknowledged: trimming has to ask about it.
@@ -440,7 +446,8 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     }
     served.total("delivered", 2).await;
     served.total("dead", 1).await;
-    served.total("made", 4).await;
+    served.total("made", 4 + storm).await;
+    assert!(mailbox.next().await.text().contains("List-Unsubscribe:"), "the mail has its link");
     served.set("bob", &receiver.url("/hook")).await;
     served.total("delivered", 3).await;
     receiver.next().await;
