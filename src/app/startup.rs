@@ -18,6 +18,9 @@ use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoi
 pub const NO_DATABASE_HINT: &str =
     "a server has 16 databases unless its setting `databases` says otherwise: end redis.url with a number, /0 to /15";
 
+/// What to do about a node of a cluster whose URL does not say that it is one.
+pub const CLUSTER_NODE_HINT: &str = "this is a node of a cluster: name the cluster with some of its nodes, redis.url = \"redis+cluster://host:port,host2:port2\"";
+
 /// A failure that waiting can't mend, with what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
@@ -181,7 +184,7 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupErr
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
         return Err(StartupError::new(
             format_args!("the server at {endpoint} is a node of a cluster"),
-            "name the cluster: redis.url = \"redis+cluster://host:port,host2:port2\", with some of its nodes",
+            CLUSTER_NODE_HINT,
         ));
     }
     Ok(())

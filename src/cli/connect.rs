@@ -163,11 +163,10 @@ impl Redis {
                 "the server's certificate is not trusted or not for this host: redis.ca_file names a PEM file of the authority that \
                  signed it"
             }
-            Some(kind) => {
-                let deployment = reply.as_ref().err().and_then(DeploymentError::of);
-                deployment.map_or_else(|| hint::of_error_kind(kind), DeploymentError::hint)
+            _ => {
+                let error = reply.as_ref().err();
+                error.map_or("", |error| hint::of_call(error, self.endpoint.deployment()))
             }
-            None => "",
         };
         let reply = match kind {
             Some(ErrorKind::Database) => {

@@ -7,10 +7,11 @@ use serde_json::json;
 use super::context::CliContext;
 use crate::config::Config;
 use crate::migration::{Migrated, Migration, MigrationError};
-use crate::terminal::hint::{self, failed, usage};
+use crate::terminal::hint::{self, usage, with_hint};
 use crate::terminal::output::{self, FormatArgs, quantity, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
-use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint, error_kind};
+use crate::wire::endpoint::Deployment;
+use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint};
 
 #[derive(Debug, Args)]
 #[command(
@@ -59,7 +60,8 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
     let first = config.keys().of_sibling(PartitionNumber::first(1));
     let client = source.client(first.stream())?;
     let count = stored_count(&Partition { client: client.into(), keys: first.clone() }).await;
-    let count = count.with_context(|| format!("look how many partitions are at {source}"))?;
+    let advice = count.as_ref().err().map_or("", |error| hint::of_call(error, source.deployment()));
+    let count = with_hint(count.with_context(|| format!("look how many partitions are at {source}")), advice)?;
     let opened = |endpoint: &RedisEndpoint, count| -> anyhow::Result<Partitions> {
         let keys = first.of_sibling(PartitionNumber::first(count));
         Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys))
@@ -68,8 +70,12 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
     let of_source = quantity(count, "partition", "partitions");
     say(format_args!("from {source} with {of_source} to {target} with {partitions}"));
     let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
-    let migrated = migration.run(|step| say(step)).await.map_err(explained)?;
-    let Migrated { elements, entries } = migrated;
+    let migrated = migration.run(|step| say(step)).await;
+    // The error does not say which of the two it is about.
+    let deployments = [source.deployment(), target.deployment()];
+    let deployment = deployments.into_iter().find(|of| *of != Deployment::Cluster).unwrap_or(Deployment::Cluster);
+    let advice = migrated.as_ref().err().map_or_else(String::new, |error| advice_on(error, deployment));
+    let Migrated { elements, entries } = with_hint(migrated, advice)?;
     output::print(&format, &json!({"elements": elements, "entries": entries}), |output| {
         output.pairs(&[
             ("compared", format!("{elements} fields and members")),
@@ -100,9 +106,18 @@ async fn stored_count(only: &Partition) -> redis::RedisResult<u32> {
     Ok(1)
 }
 
-fn explained(error: MigrationError) -> anyhow::Error {
-    let advice = match &error {
-        MigrationError::Redis { source, .. } => hint::of_error_kind(error_kind(source)),
+fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
+    let advice = match error {
+        MigrationError::MovedElsewhere { checkpoint, .. } => {
+            return format!(
+                "both would send the same alerts: go on to that target, written the same way. If that move was given up, delete what was \
+                 copied there, and HDEL {checkpoint} moved_to at the source, of each partition"
+            );
+        }
+        MigrationError::Redis { source, .. } => hint::of_call(source, deployment),
+        MigrationError::OtherSettings(_) => {
+            "name an empty deployment, or make its settings those of the source; nothing was written"
+        }
         MigrationError::Totals(_) => "docs/operations.md tells what the user needs",
         MigrationError::NothingStored(_) => "is it the right server, and the right stream.key?",
         MigrationError::Format { .. } => "run the version of quotabell that wrote it",
@@ -115,7 +130,9 @@ fn explained(error: MigrationError) -> anyhow::Error {
             "a newer version wrote it: run that one, or delete the key if it is not quotabell's"
         }
         MigrationError::NoSubject(_) => "delete it, it can't be delivered",
-        MigrationError::Differs { .. } => "somebody writes to one of the two: stop that, and run it again",
+        MigrationError::Differs { .. } => {
+            "somebody writes to one of the two: stop that, and run it again; what the target has beyond the source stays until you delete it"
+        }
     };
-    failed(format_args!("{:#}", anyhow::Error::from(error)), advice)
+    advice.to_owned()
 }

@@ -22,6 +22,10 @@ pub enum MigrationError {
     Daemon { lease: String, holder: String },
     #[error("the target is not empty: {0} is there")]
     NotEmpty(String),
+    #[error("the target has other settings of a subject than the source: {0}")]
+    OtherSettings(String),
+    #[error("{checkpoint} of the source says that everything was moved to {moved_to}")]
+    MovedElsewhere { checkpoint: String, moved_to: String },
     #[error(
         "entries of {stream} at the target are older than the checkpoint {checkpoint}, so they would never be counted"
     )]

@@ -32,6 +32,9 @@ pub const COPYING: &str = "copying";
 /// What it begins with afterwards.
 const DONE: &str = "done";
 
+/// The field of the source's checkpoint that says where everything has gone.
+const MOVED_TO: &str = "moved_to";
+
 /// From where to where.
 #[derive(Debug)]
 pub struct Migration<'a> {
@@ -80,6 +83,7 @@ impl Migration<'_> {
     /// [`MigrationError`]. The source is as it was but for a mark that keeps daemons from starting there.
     pub async fn run(&self, mut say: impl FnMut(&str)) -> Result<Migrated, MigrationError> {
         let state = self.source_state().await?;
+        self.not_moved_elsewhere().await?;
         no_daemon(self.from).await?;
         let mut migrated = Migrated::default();
         if self.target_state(&state).await? == TargetState::Done {
@@ -96,7 +100,8 @@ impl Migration<'_> {
             migrated.entries += self.copy_stream(stream, &state).await?;
         }
         say("comparing");
-        let compared = self.give(Purpose::Compare).await?;
+        let mut compared = self.give(Purpose::Compare).await?;
+        compared.compare_sizes().await?;
         migrated.elements = compared.elements;
         if compared.differences > 0 {
             let named = compared.differing.join(", ");
@@ -130,16 +135,36 @@ impl Migration<'_> {
         Ok(state)
     }
 
+    /// Two targets of one source would both send its alerts, under the same ids.
+    async fn not_moved_elsewhere(&self) -> Result<(), MigrationError> {
+        let here = self.moved_to();
+        for Partition { client, keys } in self.from.iter() {
+            let checkpoint = keys.checkpoint();
+            let read = redis::cmd("HGET").arg(&checkpoint).arg(MOVED_TO).to_owned();
+            let moved_to: RedisResult<Option<String>> = client.query(&read).await;
+            let moved_to = moved_to.map_err(MigrationError::redis(format!("read {checkpoint}")))?;
+            if let Some(moved_to) = moved_to.filter(|moved_to| *moved_to != here) {
+                return Err(MigrationError::MovedElsewhere { checkpoint, moved_to });
+            }
+        }
+        Ok(())
+    }
+
+    /// The mark of the source: under another number of partitions the target would be another deployment.
+    fn moved_to(&self) -> String {
+        format!("{} with stream.partitions = {}", self.to_shown, self.to.count())
+    }
+
     async fn target_state(&self, source: &SourceState) -> Result<TargetState, MigrationError> {
         let of_source = |state: &str| state.split_once(' ').is_some_and(|(_, instance)| instance == source.instance);
-        let mut is_done = true;
+        let (mut is_done, mut is_begun) = (true, false);
         for Partition { client, keys } in self.to.iter() {
             let checkpoint = keys.checkpoint();
             let redis = MigrationError::redis(format!("look whether {checkpoint} is at the target"));
             let read = redis::cmd("HGET").arg(&checkpoint).arg("migration").to_owned();
             let state: Option<String> = client.query(&read).await.map_err(&redis)?;
             match state {
-                Some(state) if of_source(&state) => is_done &= state.starts_with(DONE),
+                Some(state) if of_source(&state) => (is_done, is_begun) = (is_done && state.starts_with(DONE), true),
                 Some(_) => return Err(MigrationError::NotEmpty(checkpoint)),
                 None => {
                     is_done = false;
@@ -149,13 +174,16 @@ impl Migration<'_> {
                 }
             }
         }
+        if !is_begun {
+            source::no_other_subjects(self.from.first(), self.to.first()).await?;
+        }
         Ok(if is_done { TargetState::Done } else { TargetState::ToBeCopied })
     }
 
     /// Marks both deployments, and lets the streams of the target begin behind what was counted.
     async fn begin(&self, source: &SourceState) -> Result<(), MigrationError> {
         set_in_checkpoints(self.to, "migration", &format!("{COPYING} {}", source.instance), "mark the target").await?;
-        set_in_checkpoints(self.from, "moved_to", self.to_shown, "mark the source").await?;
+        set_in_checkpoints(self.from, MOVED_TO, &self.moved_to(), "mark the source").await?;
         let counted = source.last_counted();
         if counted == StreamId::ZERO {
             return Ok(());

@@ -1,5 +1,7 @@
 //! Pieces of what is stored: as they are read from one deployment, and written to or compared with another.
 
+use std::collections::BTreeMap;
+
 use redis::{Pipeline, RedisResult, Value, from_redis_value};
 
 /// A part of one key.
@@ -18,8 +20,10 @@ pub(super) struct Piece {
 pub(super) enum Elements {
     /// A string.
     Text(Vec<u8>),
-    /// Fields and values of a hash.
+    /// Fields and values of a hash that has no others.
     Fields(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Some of the fields and values of a hash, each in one piece.
+    SomeFields(Vec<(Vec<u8>, Vec<u8>)>),
     /// Scores and members of a sorted set.
     Scores(Vec<(Vec<u8>, Vec<u8>)>),
     /// Members of a set.
@@ -34,7 +38,12 @@ impl Piece {
         let key = &self.key;
         match &self.content {
             Elements::Text(text) => pipeline.cmd("SET").arg(key).arg(text).ignore(),
-            Elements::Fields(fields) => pipeline.cmd("HSET").arg(key).arg(fields).ignore(),
+            Elements::Fields(fields) => {
+                // What an earlier run wrote may have gone from the source since.
+                pipeline.cmd("DEL").arg(key).ignore();
+                pipeline.cmd("HSET").arg(key).arg(fields).ignore()
+            }
+            Elements::SomeFields(fields) => pipeline.cmd("HSET").arg(key).arg(fields).ignore(),
             // Of what several partitions share, the highest score.
             Elements::Scores(scores) => pipeline.cmd("ZADD").arg(key).arg("GT").arg(scores).ignore(),
             Elements::Members(members) => pipeline.cmd("SADD").arg(key).arg(members).ignore(),
@@ -56,7 +65,8 @@ impl Piece {
             |pairs: &[(Vec<u8>, Vec<u8>)]| pairs.iter().map(|(_, member)| member.clone()).collect::<Vec<_>>();
         match &self.content {
             Elements::Text(_) => pipeline.cmd("GET").arg(key),
-            Elements::Fields(fields) => {
+            Elements::Fields(_) => pipeline.cmd("HGETALL").arg(key),
+            Elements::SomeFields(fields) => {
                 pipeline.cmd("HMGET").arg(key).arg(fields.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>())
             }
             Elements::Scores(scores) => pipeline.cmd("ZMSCORE").arg(key).arg(members_of(scores)),
@@ -72,6 +82,10 @@ impl Piece {
         let is_same = match &self.content {
             Elements::Text(text) => from_redis_value::<Option<Vec<u8>>>(content)?.as_ref() == Some(text),
             Elements::Fields(pairs) => {
+                let found: BTreeMap<Vec<u8>, Vec<u8>> = from_redis_value(content)?;
+                found == pairs.iter().cloned().collect()
+            }
+            Elements::SomeFields(pairs) => {
                 let found: Vec<Option<Vec<u8>>> = from_redis_value(content)?;
                 found.into_iter().eq(pairs.iter().map(|(_, value)| Some(value.clone())))
             }
@@ -91,7 +105,7 @@ impl Piece {
     pub(super) fn len(&self) -> u64 {
         let elements = match &self.content {
             Elements::Text(_) => 1,
-            Elements::Fields(pairs) | Elements::Scores(pairs) => pairs.len(),
+            Elements::Fields(pairs) | Elements::SomeFields(pairs) | Elements::Scores(pairs) => pairs.len(),
             Elements::Members(values) | Elements::List(values) => values.len(),
         };
         elements as u64

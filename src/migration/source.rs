@@ -1,5 +1,7 @@
 //! Reads what a partition has stored, as pieces for the partitions that are to have it.
 
+use std::collections::{BTreeMap, HashSet};
+
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use crate::types::{Destination, KeyFamily, Keys, PartitionNumber};
@@ -128,9 +130,11 @@ impl<'a> Source<'a> {
     async fn give_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         let mut scan = Scan::hash(stored.key);
+        // A scan may name a field twice.
+        let mut given = HashSet::new();
         while let Some(fields) = scan.next::<Field>(&self.from.client).await.map_err(&read)? {
             let mut parts = vec![Vec::new(); self.to.iter().len()];
-            for (field, value) in fields {
+            for (field, value) in fields.into_iter().filter(|(field, _)| given.insert(field.clone())) {
                 let subject = match stored.division {
                     Division::FieldEndsWithSubject => field.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default(),
                     _ => &field,
@@ -139,7 +143,7 @@ impl<'a> Source<'a> {
             }
             for (number, fields) in (0..).zip(parts) {
                 if !fields.is_empty() {
-                    target.take(number, stored.piece(self.keys_of(number), Elements::Fields(fields))).await?;
+                    target.take(number, stored.piece(self.keys_of(number), Elements::SomeFields(fields))).await?;
                 }
             }
         }
@@ -268,6 +272,32 @@ pub(super) async fn give_subjects(
         }
     }
     target.flush().await
+}
+
+/// Fails where the target has a subject that the source does not have, or has otherwise: its settings would be mixed
+/// with those of the source.
+pub(super) async fn no_other_subjects(from: &Partition, to: &Partition) -> Result<(), MigrationError> {
+    let redis = MigrationError::redis("look which subjects are at the target");
+    for server in to.client.primaries().await.map_err(&redis)? {
+        let mut scan = Scan::keys(to.keys.subject_pattern());
+        while let Some(found) = scan.next::<Vec<u8>>(&server).await.map_err(&redis)? {
+            if found.is_empty() {
+                continue;
+            }
+            let there: Vec<RedisResult<Value>> = server.pipe(&hashes_of(&found)).await.map_err(&redis)?;
+            let here: Vec<RedisResult<Value>> = from.client.pipe(&hashes_of(&found)).await.map_err(&redis)?;
+            for (key, (there, here)) in found.iter().zip(there.into_iter().zip(here)) {
+                let fields = |hash: RedisResult<Value>| -> RedisResult<BTreeMap<Vec<u8>, Vec<u8>>> {
+                    Ok(FromRedisValue::from_redis_value(hash?)?)
+                };
+                let is_same = fields(there).is_ok_and(|there| fields(here).is_ok_and(|here| here == there));
+                if !is_same {
+                    return Err(MigrationError::OtherSettings(String::from_utf8_lossy(key).into_owned()));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn hashes_of(keys: &[Vec<u8>]) -> Pipeline {

@@ -1,11 +1,13 @@
 //! Where pieces go: written to the target, or compared with what it has.
 
+use std::collections::HashMap;
+
 use redis::Value;
 
 use crate::wire::Partitions;
 
 use super::error::MigrationError;
-use super::piece::Piece;
+use super::piece::{Elements, Piece};
 
 /// Elements that are written or compared in one write.
 const ELEMENTS_AT_ONCE: u64 = 2_000;
@@ -35,18 +37,24 @@ pub(super) struct Target<'a> {
     pub(super) differing: Vec<String>,
     /// ... and how many there are.
     pub(super) differences: u64,
+    /// How many fields each hash has that comes in several pieces, by its partition and key.
+    sizes: HashMap<(u32, String), u64>,
 }
 
 impl<'a> Target<'a> {
     pub(super) fn new(partitions: &'a Partitions, purpose: Purpose) -> Self {
         let pending = vec![Vec::new(); partitions.iter().len()];
-        Self { partitions, purpose, pending, elements_pending: 0, elements: 0, differing: Vec::new(), differences: 0 }
+        let (differing, sizes) = (Vec::new(), HashMap::new());
+        Self { partitions, purpose, pending, elements_pending: 0, elements: 0, differing, differences: 0, sizes }
     }
 
     /// Takes a piece for a partition; one without elements is of a key that has expired meanwhile.
     pub(super) async fn take(&mut self, partition: u32, piece: Piece) -> Result<(), MigrationError> {
         self.elements += piece.len();
         self.elements_pending += piece.len();
+        if let (Purpose::Compare, Elements::SomeFields(fields)) = (self.purpose, &piece.content) {
+            *self.sizes.entry((partition, piece.key.clone())).or_default() += fields.len() as u64;
+        }
         if piece.len() > 0 {
             self.pending[partition as usize].push(piece);
         }
@@ -56,8 +64,9 @@ impl<'a> Target<'a> {
     /// Writes or compares what was taken.
     pub(super) async fn flush(&mut self) -> Result<(), MigrationError> {
         self.elements_pending = 0;
-        for (partition, pieces) in self.partitions.iter().zip(&mut self.pending) {
-            let pieces = std::mem::take(pieces);
+        let partitions = self.partitions;
+        let pending = std::mem::replace(&mut self.pending, vec![Vec::new(); partitions.iter().len()]);
+        for (partition, pieces) in partitions.iter().zip(pending) {
             if pieces.is_empty() {
                 continue;
             }
@@ -75,13 +84,39 @@ impl<'a> Target<'a> {
                 // A key without an end lives longer than any.
                 let expires_at_ms = if expires_at_ms == -1 { i64::MAX } else { expires_at_ms };
                 if !piece.is_as_read(found[0].clone(), expires_at_ms).unwrap_or(false) {
-                    self.differences += 1;
-                    if self.differing.len() < NAMED_MAX {
-                        self.differing.push(piece.key.clone());
+                    self.differs(&piece.key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the hashes that came in several pieces have other fields beside; after everything was compared.
+    pub(super) async fn compare_sizes(&mut self) -> Result<(), MigrationError> {
+        let sizes: Vec<_> = std::mem::take(&mut self.sizes).into_iter().collect();
+        for (number, partition) in (0..).zip(self.partitions.iter()) {
+            let own: Vec<_> = sizes.iter().filter(|((of, _), _)| *of == number).collect();
+            for hashes in own.chunks(ELEMENTS_AT_ONCE as usize) {
+                let mut pipeline = redis::pipe();
+                hashes.iter().for_each(|((_, key), _)| {
+                    pipeline.cmd("HLEN").arg(key);
+                });
+                let redis = MigrationError::redis(format!("compare how many fields {} and others have", hashes[0].0.1));
+                let found: Vec<u64> = partition.client.pipe(&pipeline).await.map_err(redis)?;
+                for (((_, key), size), found) in hashes.iter().zip(found) {
+                    if found > *size {
+                        self.differs(key);
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    fn differs(&mut self, key: &str) {
+        self.differences += 1;
+        if self.differing.len() < NAMED_MAX {
+            self.differing.push(key.to_owned());
+        }
     }
 }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::io;
 
 use crate::app::EndedEarly;
-use crate::app::startup::{NO_DATABASE_HINT, StartupError};
+use crate::app::startup::{CLUSTER_NODE_HINT, NO_DATABASE_HINT, StartupError};
 use crate::config::ConfigError;
+use crate::wire::endpoint::Deployment;
 use crate::wire::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
 
 /// How the program ends.
@@ -141,17 +142,28 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
             return (Exit::Configuration, "docs/configuration.md lists the forms of redis.url".into());
         }
         if let Some(redis) = cause.downcast_ref::<redis::RedisError>() {
-            if let Some(error) = DeploymentError::of(redis) {
-                return (Exit::Failed, error.hint().to_owned());
-            }
-            return (Exit::Failed, of_error_kind(error_kind(redis)).to_owned());
+            return (Exit::Failed, of_redis(redis).to_owned());
         }
     }
     (Exit::Failed, "`quotabell --help` lists the verbs, `quotabell check-config` checks the configuration".to_owned())
 }
 
 /// What to do about a failed call to Redis.
-pub const fn of_error_kind(kind: ErrorKind) -> &'static str {
+pub fn of_redis(error: &redis::RedisError) -> &'static str {
+    DeploymentError::of(error).map_or_else(|| of_error_kind(error_kind(error)), DeploymentError::hint)
+}
+
+/// What to do about a call to the server at this URL, which failed.
+pub fn of_call(error: &redis::RedisError, deployment: Deployment) -> &'static str {
+    match (error_kind(error), deployment) {
+        // Whoever knows that it is a cluster follows to the other node.
+        (ErrorKind::Moved, Deployment::Standalone | Deployment::Sentinel) => CLUSTER_NODE_HINT,
+        _ => of_redis(error),
+    }
+}
+
+/// What to do about a failed call to Redis, by its kind.
+const fn of_error_kind(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Unreachable => {
             "is Redis running there? redis.url in the configuration says where (QUOTABELL__REDIS__URL overrides it); a \

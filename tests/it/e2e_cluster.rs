@@ -211,6 +211,13 @@ async fn every_verb_works_in_a_cluster() {
     let checked = quotabell(["check", "s-3"]).redis(&url).run();
     assert_eq!(checked.code, 0, "{}", checked.stderr);
 
+    // Somebody who names a node as if it were a server alone.
+    let node = |at: usize| format!("redis://127.0.0.1:{}", cluster.nodes[at].port());
+    let told =
+        (0..2).map(|at| quotabell(["subject", "show", "s-3"]).redis(&node(at)).run()).find(|told| told.code != 0);
+    let told = told.expect("one of them does not serve the key").stderr;
+    assert!(told.contains("hint: this is a node of a cluster") && told.contains("redis+cluster://"), "{told}");
+
     let user = cluster.url(&format!("quotabell:{PASSWORD}@"));
     let told = quotabell(["check-config"]).redis(&user).run().stderr;
     assert!(told.contains("ok: Redis answers (redis+cluster://") && told.contains(", primary 127.0.0.1:"), "{told}");

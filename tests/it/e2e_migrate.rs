@@ -7,7 +7,7 @@ use quotabell::ledger::past_days;
 use quotabell::outbox::{pause, read_pause, resume, totals};
 use quotabell::types::keys::bucket;
 use quotabell::types::{AlertKey, Day, Metric, Percent, Subject};
-use quotabell::wire::Partition;
+use quotabell::wire::{Partition, RedisClient};
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
@@ -172,6 +172,10 @@ async fn what_can_not_be_moved_is_refused() {
     daemon.drain().await;
 
     let other = Outbox::on(new);
+    let single = format!("redis+cluster://127.0.0.1:{}", other.server.port());
+    let no_cluster = migrate(&old.url(), &single, "2");
+    refused(&no_cluster, 1, &["hint: a server without cluster mode"]);
+    assert_eq!(no_cluster.stderr.matches("is no node of a cluster").count(), 1, "{}", no_cluster.stderr);
     let _: u64 = other.run("HSET", &["quota_usage:{usage:1}:requests:2026-11-21:00", "alice", "7"]).await;
     let taken = migrate(&old.url(), &other.server.url(), "2");
     refused(&taken, 1, &["the target is not empty", "quota_usage:{usage:1}:requests:2026-11-21:00"]);
@@ -184,6 +188,87 @@ async fn what_can_not_be_moved_is_refused() {
     let () = source.partitions.first().client.query(&odd).await.expect("set");
     let _: u64 = other.run("DEL", &["quota_usage:{usage:1}:requests:2026-11-21:00"]).await;
     refused(&migrate(&old.url(), &other.server.url(), "2"), 1, &["quota_odd:{usage}", "does not know"]);
+}
+
+/// Two deployments that begin with the same state send the same alerts, and receivers drop those of one of them.
+#[tokio::test]
+async fn a_source_is_moved_to_one_target_alone() {
+    let [old, new, other] = [(); 3].map(|()| RedisServer::start());
+    let source = counted(&old, 1, SUBJECTS).await;
+    migrate(&old.url(), &new.url(), "1").expect_done();
+    let checkpoint = source.partitions.first().keys.checkpoint();
+    let elsewhere = [format!("was moved to {}", source_name(&new)), format!("HDEL {checkpoint} moved_to")];
+    for (target, partitions) in [(&other, "1"), (&new, "2")] {
+        let twice = migrate(&old.url(), &target.url(), partitions);
+        refused(&twice, 1, &elsewhere.each_ref().map(String::as_str));
+    }
+    let written: u64 = other.client().query(&redis::cmd("DBSIZE")).await.expect("a number");
+    assert_eq!(written, 0);
+    migrate(&old.url(), &new.url(), "1").expect_done();
+    let given_up = redis::cmd("HDEL").arg(&checkpoint).arg("moved_to").to_owned();
+    let () = source.partitions.first().client.query(&given_up).await.expect("removed");
+    migrate(&old.url(), &other.url(), "1").expect_done();
+}
+
+/// The URL of a server as it is shown.
+fn source_name(server: &RedisServer) -> String {
+    format!("redis://127.0.0.1:{}", server.port())
+}
+
+/// A subject that was muted at the target by somebody would be muted for good, with a limit that nobody at the source
+/// knows.
+#[tokio::test]
+async fn settings_at_the_target_are_not_mixed_with_those_of_the_source() {
+    let (old, new) = (RedisServer::start(), Outbox::start());
+    let source = counted(&old, 1, SUBJECTS).await;
+    let set = async |client: &RedisClient, subject: &str, fields: &[&str]| {
+        let mut set = redis::cmd("HSET");
+        let () = client.query(set.arg(format!("quota_subject:{subject}")).arg(fields)).await.expect("set");
+    };
+    let here = &source.partitions.first().client;
+    set(here, "s:1", &["plan", "free"]).await;
+    for (subject, fields) in [
+        ("s:1", &["muted", "true", "limit:requests", "7"][..]),
+        ("s:1", &["plan", "free", "thresholds", "3"]),
+        ("s:2", &["plan", "free"]),
+    ] {
+        set(&new.client, subject, fields).await;
+        let mixed = migrate(&old.url(), &new.server.url(), "1");
+        refused(&mixed, 1, &["other settings of a subject than the source", &format!("quota_subject:{subject}")]);
+        let _: u64 = new.run("DEL", &[format!("quota_subject:{subject}").as_str()]).await;
+    }
+    let written: u64 = new.run("DBSIZE", &[] as &[&str]).await;
+    assert_eq!(written, 0);
+    // As where another stream of the same server, which shares the settings, was moved before.
+    set(&new.client, "s:1", &["plan", "free"]).await;
+    migrate(&old.url(), &new.server.url(), "1").expect_done();
+}
+
+/// What the target has beyond the source is a difference: a count of somebody who has none, or a setting.
+#[tokio::test]
+async fn fields_that_only_the_target_has_are_found() {
+    let (old, new) = (RedisServer::start(), Outbox::start());
+    let source = counted(&old, 1, SUBJECTS).await;
+    let set = redis::cmd("HSET").arg("quota_subject:s:1").arg(&["plan", "free"]).to_owned();
+    let () = source.partitions.first().client.query(&set).await.expect("set");
+    migrate(&old.url(), &new.server.url(), "1").expect_done();
+    let is_copying = async || {
+        let done: String = new.run("HGET", &["quota_checkpoint:{usage}", "migration"]).await;
+        let instance = done.split(' ').next_back().expect("the instance");
+        let unfinished = format!("copying {instance}");
+        let _: u64 = new.run("HSET", &["quota_checkpoint:{usage}", "migration", unfinished.as_str()]).await;
+    };
+    // A run that was interrupted: what it wrote, and has gone from the source, goes.
+    is_copying().await;
+    let _: u64 = new.run("HSET", &["quota_subject:s:1", "muted", "true"]).await;
+    migrate(&old.url(), &new.server.url(), "1").expect_done();
+    let left: Vec<String> = new.run("HKEYS", &["quota_subject:s:1"]).await;
+    assert_eq!(left, ["plan"]);
+    is_copying().await;
+    let counters: Vec<String> = new.run("KEYS", &["quota_usage:*"]).await;
+    let _: u64 = new.run("HSET", &[counters[0].as_str(), "nobody", "5"]).await;
+    let differs = migrate(&old.url(), &new.server.url(), "1");
+    refused(&differs, 1, &["differs from the source in 1 places", counters[0].as_str()]);
 }
 
 /// What was used last month must be known after the move too, also where the last day of a metric differs between
