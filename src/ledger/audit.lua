@@ -93,6 +93,9 @@ if missing == 0 then return {'even'} end
 -- audit before leaves one: XDEL the newest id that it removed, and trimming goes from the oldest on, so it has taken
 -- read entries along.
 local removed = stored[5] and (is_before(stored[5], of['max-deleted-entry-id']) or of['length'] < known_left)
-if missing > 0 and of['last-generated-id'] == stored[1] and not removed then return {'even'} end
+-- Where the newest id is not one that was read, that is known only while read entries are left: from an empty stream
+-- trimming takes unread ones alone.
+local leaves_a_trace = of['last-generated-id'] == stored[1] or stored[5] and known_left and known_left > 0
+if missing > 0 and leaves_a_trace and not removed then return {'even'} end
 if missing > 0 then return {'gap', missing} end
 return {'rewound', -missing}

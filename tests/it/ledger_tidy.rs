@@ -377,6 +377,24 @@ async fn a_count_that_was_set_is_no_loss() {
             tidied(&ledger, &[]).await;
         }
     }
+    // With an id at which nothing was ever added, too.
+    let above = StreamId { ms: at.ms + 1_000_000, seq: 0 };
+    for added in ["20000", "30000"] {
+        set(above, added).await;
+        for _ in 0..2 {
+            assert_eq!(audited(&ledger, at).await, AuditFinding::Even, "{added}");
+            tidied(&ledger, &[]).await;
+        }
+    }
+    // What is removed afterwards is a loss all the same, by name or by trimming.
+    let unread = ledger.add("unread").await.to_string();
+    ledger.run::<u64>(&["XDEL", "usage", &unread]).await;
+    assert_eq!(audited(&ledger, at).await, AuditFinding::Gap(1));
+    for _ in 0..2 {
+        ledger.add("unread").await;
+        ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
+        assert_eq!(audited(&ledger, at).await, AuditFinding::Gap(1));
+    }
 }
 
 /// Redis may bring entries back below the checkpoint, where nobody reads them. Counts that are too low must not be
