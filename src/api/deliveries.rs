@@ -59,6 +59,7 @@ async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>
     let filter = DeliveryFilter {
         state: path::parameter("state", query.state.as_deref())?,
         subject,
+        kind: None,
         channel: path::parameter("channel", query.channel.as_deref())?,
         destination: query.destination.as_deref().map(Destination::from_stored),
         error: query.error,

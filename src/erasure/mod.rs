@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
+use crate::outbox::forget_in_digests::forget_in_digests;
 use crate::subjects::Plans;
-use crate::types::{DeliveryId, Subject, UnixMs};
+use crate::types::{DeliveryId, NotificationKind, Subject};
 use crate::verification::{ForgottenRequests, forget_requests};
 use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{alerts, subject as subjects};
@@ -67,10 +68,16 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
     removed.undelivered_alerts = forget_alerts(partition, subject).await?;
     // Those that were made while the others were looked for come in the second pass.
     for since in [None, Some(begun)] {
-        let ForgottenDeliveries { removed: gone, pending } = deliveries_since(partition, subject, since).await?;
+        let filter = DeliveryFilter { subject: Some(subject.clone()), since, ..DeliveryFilter::default() };
+        let found = ids_of(partition, &filter).await?;
+        let ForgottenDeliveries { removed: gone, pending } = forget_deliveries(partition, subject, &found).await?;
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
+    // Digests name subjects of all partitions, and lie in the first.
+    let digests = DeliveryFilter { kind: Some(NotificationKind::Digest), ..DeliveryFilter::default() };
+    let digests = ids_of(partitions.first(), &digests).await?;
+    forget_in_digests(partitions.first(), subject, &digests).await?;
     // Nothing is left by which a message could be sent.
     let ForgottenRequests { codes, links } = forget_requests(partitions, subject).await?;
     (removed.verification_codes, removed.verification_links) = (codes, links);
@@ -83,13 +90,7 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
     Ok(ErasedSubject { subject: subject.clone(), removed })
 }
 
-async fn deliveries_since(
-    partition: &Partition,
-    subject: &Subject,
-    since: Option<UnixMs>,
-) -> RedisResult<ForgottenDeliveries> {
-    let filter = DeliveryFilter { subject: Some(subject.clone()), since, ..DeliveryFilter::default() };
-    let found = deliveries::list_all(partition, &filter, usize::MAX).await?;
-    let ids: Vec<DeliveryId> = found.into_iter().map(|delivery| delivery.id).collect();
-    forget_deliveries(partition, subject, &ids).await
+async fn ids_of(partition: &Partition, filter: &DeliveryFilter) -> RedisResult<Vec<DeliveryId>> {
+    let found = deliveries::list_all(partition, filter, usize::MAX).await?;
+    Ok(found.into_iter().map(|delivery| delivery.id).collect())
 }

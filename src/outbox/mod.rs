@@ -36,6 +36,7 @@ mod fan_out_log;
 pub mod fan_out_loop;
 mod fan_out_queue;
 pub mod forget;
+pub mod forget_in_digests;
 pub mod lease;
 mod lease_clock;
 mod leased_recipients;

@@ -8,11 +8,14 @@ use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::recorded_usage::RecordedUsage;
 use crate::support::redis_cluster::RedisCluster;
+use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
-use quotabell::outbox::totals;
+use quotabell::outbox::{EnqueueAnswer, NewDelivery, enqueue, totals};
 use quotabell::types::keys::bucket;
-use quotabell::types::{Day, PartitionNumber};
+use quotabell::types::{
+    Channel, DailyDigest, Day, DeadDelivery, DeliveryId, Notification, PartitionNumber, Subject, UnixMs,
+};
 use quotabell::wire::RedisClient;
 use redis::Value as Reply;
 use serde_json::{Value, json};
@@ -176,6 +179,41 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     emit(&usage, &["subject", GONE, "units", "8", "id", "2"]).await;
     eventually("the alert is raised again", || async { (total("raised").await == 3).then_some(()) }).await;
     daemon.drain().await;
+}
+
+/// The operator's digest names subjects of others beside: it is kept without the one that is erased.
+#[tokio::test]
+async fn an_erased_subject_is_taken_out_of_the_digests() {
+    let usage = RecordedUsage::start();
+    let dead = |subject: &str| DeadDelivery {
+        id: DeliveryId::from_stored(&format!("delivery_of_{}", subject.len())),
+        subject: subject.to_owned(),
+        channel: Channel::Email,
+        error: "mailbox full".to_owned(),
+        at_ms: UnixMs(2),
+    };
+    let named: Vec<Subject> = ["gone", "stays"].map(|name| name.parse().expect("legal")).into();
+    for (id, waiting_first) in [("digest_1", named.clone()), ("digest_2", named[1..].to_vec())] {
+        let (from_ms, until_ms, dead_first) = (UnixMs(1), UnixMs(3), vec![dead("gone"), dead("stays")]);
+        let digest =
+            DailyDigest { id: id.to_owned(), from_ms, until_ms, dead: 7, dead_first, waiting: 9, waiting_first };
+        let new = NewDelivery { notification: &Notification::Digest(digest), contact: &Contact::email("ops@b.test") };
+        assert_eq!(enqueue(&usage.client, &usage.keys, new).await.expect("redis answers"), EnqueueAnswer::Made);
+    }
+    let erased = quotabell(["subject", "remove", "--everything", "gone"]).redis(&usage.server.url()).run();
+    assert_eq!(erased.code, 0, "{}", erased.stderr);
+    let after = stored(&usage.client).await;
+    assert!(!after.contains("gone"), "{after}");
+    let ids: Vec<String> =
+        usage.client.query(redis::cmd("ZRANGE").arg(usage.keys.deliveries()).arg(0).arg(-1)).await.expect("two");
+    assert_eq!(ids.len(), 2, "the digests are kept");
+    for id in ids {
+        let key = usage.keys.delivery(&DeliveryId::from_stored(&id));
+        let json: String = usage.client.query(redis::cmd("HGET").arg(key).arg("digest")).await.expect("a digest");
+        let digest: DailyDigest = serde_json::from_str(&json).expect("it is readable");
+        assert_eq!((digest.dead, digest.dead_first, digest.waiting), (7, vec![dead("stays")], 9));
+        assert_eq!(digest.waiting_first, named[1..]);
+    }
 }
 
 /// Who loses the connection half way repeats it: what was not reached the first time must still be found.

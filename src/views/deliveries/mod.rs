@@ -171,6 +171,7 @@ pub struct DeliveryFilter {
     /// Only those in this state. Dead ones that were discarded are listed only without this.
     pub state: Option<DeliveryState>,
     pub subject: Option<Subject>,
+    pub kind: Option<NotificationKind>,
     pub channel: Option<Channel>,
     pub destination: Option<Destination>,
     /// Only those whose last error holds this text.
@@ -185,6 +186,7 @@ impl DeliveryFilter {
     fn takes(&self, view: &DeliveryView) -> bool {
         self.state.is_none_or(|state| state == view.state)
             && self.subject.as_ref().is_none_or(|subject| subject.as_str() == view.subject)
+            && self.kind.is_none_or(|kind| kind == view.r#type)
             && self.channel.is_none_or(|channel| channel == view.channel)
             && self.destination.as_ref().is_none_or(|destination| *destination == view.destination)
             && self.error.as_ref().is_none_or(|error| view.last_error.as_ref().is_some_and(|last| last.contains(error)))

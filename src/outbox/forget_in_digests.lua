@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- forget_in_digests: replace the digest that a delivery carries, if it is still the one that was read.
+--
+-- KEYS[1] the delivery's hash
+--
+-- ARGV[1] the digest as it was read, JSON   ARGV[2] the same without a subject
+--
+-- Returns 'replaced'
+--         'changed'   another erasure has replaced it, or the delivery is gone: nothing written
+--         an error    a key of another type, or a command that the user may not run: nothing written
+--
+-- Runs when memory is full too: it frees some. Safe to run twice: the second call answers 'changed'.
+
+local failed = wrong_type(1, 'hash') or denied(KEYS[1], 'HSET')
+if failed then return failed end
+if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 'changed' end
+redis.call('HSET', KEYS[1], 'digest', ARGV[2])
+return 'replaced'
