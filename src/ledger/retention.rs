@@ -39,7 +39,7 @@ pub struct Retention {
     late_max: Duration,
     /// Periods that may have counters and were not closed yet.
     open: BTreeSet<Period>,
-    /// Whether the days of an earlier process are among them.
+    /// Whether the periods of an earlier process are among them.
     looked_back: bool,
     /// Archives days; `None` where no history is kept.
     archiver: Option<HistoryArchiver>,
@@ -108,9 +108,9 @@ impl Retention {
         // An explicit entry id may lie in the future; the server's clock bounds what "the checkpoint's time" can mean.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
         if !self.looked_back {
-            for day in recent_days(reached) {
-                self.open.insert(day.into());
-                if let Some(archiver) = &mut self.archiver {
+            for period in recent_periods(reached) {
+                self.open.insert(period);
+                if let (Some(archiver), Some(day)) = (&mut self.archiver, period.day()) {
                     archiver.may_have_counters(day);
                 }
             }
@@ -161,10 +161,10 @@ impl Retention {
     }
 }
 
-/// The days up to now that a process before this one may have written to.
-fn recent_days(reached: UnixMs) -> BTreeSet<Day> {
-    let today = Day::in_utc(reached);
-    (0..=KEPT_DAYS_MAX).filter_map(|back| today?.before(back)).collect()
+/// The periods up to now that a process before this one may have written to.
+fn recent_periods(reached: UnixMs) -> Vec<Period> {
+    let Some(today) = Day::in_utc(reached) else { return Vec::new() };
+    today.before(KEPT_DAYS_MAX).map_or_else(Vec::new, |first| Period::touching(first, today))
 }
 
 /// The first of the open periods that were over everywhere, lateness included, when it was `reached`: those that ended
