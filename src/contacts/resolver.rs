@@ -11,11 +11,12 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
+use super::unreadable_log;
 use crate::contacts::{Contact, OperatorContact};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
 use crate::subjects::record::{LOCALE, parse_locale};
-use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs, meters};
+use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs};
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// Reads contacts of subjects; holds the fallback contacts.
@@ -159,9 +160,7 @@ impl ContactResolver {
         };
         let muted = mute_fields(alert).into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
-        for error in &unreadable {
-            tracing::warn!(subject = %alert.subject, %error, "a mute can't be read and mutes nothing");
-        }
+        unreadable.iter().for_each(|error| unreadable_log::mute(&alert.subject, error));
         Ok((self.resolve(&alert.subject, stored)?, mutes))
     }
 
@@ -205,9 +204,7 @@ impl ContactResolver {
             Err(source) => return Err(ResolveContactsError { subject: subject.clone(), source }),
         };
         for UnreadableContact { id, why } in &contacts.unreadable {
-            metrics::counter!(meters::UNREADABLE).increment(1);
-            let contact = id.as_ref().map_or("unknown", ContactId::as_str);
-            tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
+            unreadable_log::contact(subject, id.as_ref(), why);
         }
         Ok(contacts)
     }
@@ -255,12 +252,7 @@ pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -
 
 /// A locale that can't be read must not cost anybody an alert: it is told in the default one.
 fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
-    let read = parse_locale(&stored?);
-    read.inspect_err(|why| {
-        metrics::counter!(meters::UNREADABLE).increment(1);
-        tracing::warn!(%subject, why, "locale is unreadable, the default one is used");
-    })
-    .ok()
+    parse_locale(&stored?).inspect_err(|why| unreadable_log::locale(subject, why)).ok()
 }
 
 impl ResolvedContacts {

@@ -35,6 +35,7 @@ pub struct WorkerReport {
     raised_log: LogLimiter,
     /// One line for each reason, so that a frequent one does not hide another.
     refused_log: LogLimiter<RefusalReason>,
+    unreadable_log: LogLimiter,
 }
 
 impl WorkerReport {
@@ -52,6 +53,7 @@ impl WorkerReport {
             forgot_log: LogLimiter::new(LOG_INTERVAL),
             raised_log: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES),
             refused_log: LogLimiter::new(LOG_INTERVAL),
+            unreadable_log: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES),
         }
     }
 
@@ -67,6 +69,7 @@ impl WorkerReport {
     /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
     pub fn serving(&mut self) {
         log_more_raised(self.raised_log.overdue(&(), Instant::now()).unwrap_or(0));
+        log_more_unreadable(self.unreadable_log.overdue(&(), Instant::now()).unwrap_or(0));
         if self.failing.take().is_some() {
             self.gauge(meters::STOPPED).set(0.0);
             tracing::info!(partition = %self.partition, "counting goes on");
@@ -240,6 +243,8 @@ impl WorkerReport {
     pub fn unreadable(&self, unreadable: &[(Subject, FieldError)]) {
         for (subject, bad) in unreadable {
             counter!(meters::UNREADABLE).increment(1);
+            let Some(unsaid) = self.unreadable_log.admit((), Instant::now()) else { continue };
+            log_more_unreadable(unsaid);
             tracing::warn!(
                 %subject, field = bad.field, why = bad.why,
                 "a subject's setting can't be read: its last good value stays, without one the subject is counted and not judged"
@@ -325,6 +330,12 @@ fn log_raised(alert: &Alert, unsaid: u64) {
 fn log_more_raised(alerts: u64) {
     if alerts > 0 {
         tracing::info!(alerts, "more alerts were raised than have a line each");
+    }
+}
+
+fn log_more_unreadable(fields: u64) {
+    if fields > 0 {
+        tracing::warn!(fields, "more settings of subjects can't be read than have a line each");
     }
 }
 

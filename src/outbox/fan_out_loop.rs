@@ -18,6 +18,7 @@ use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
 use crate::contacts::resolver::ContactResolver;
+use crate::contacts::unreadable_log;
 use crate::types::{Alert, Keys, Subject};
 use crate::wire::RedisClient;
 
@@ -89,6 +90,7 @@ impl FanOutLoop {
                 Ok(()) => {
                     outage.worked();
                     self.log.say_rest();
+                    unreadable_log::say_rest();
                     IDLE
                 }
                 Err(error) if error.is_fatal() => return Err(error),

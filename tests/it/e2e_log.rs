@@ -122,3 +122,34 @@ async fn each_reason_of_refused_events_is_told_once_a_minute() {
         .collect();
     assert_eq!(reasons, ["bad_units", "bad_metric"]);
 }
+
+/// A platform that writes one wrong field for each of its subjects would fill the disk with every alert, three times.
+#[tokio::test]
+async fn settings_that_can_not_be_read_fill_no_disk() {
+    let subjects = u64::from(LOG_LINES) + 100;
+    let outbox = Outbox::on(RedisServer::start());
+    let mut catcher = HttpCatcher::start([]).await.expect("a receiver");
+    let contacts = serde_json::json!([
+        {"id": "c", "channel": "webhook", "url": catcher.url("/"), "secret": secret(1)},
+        {"id": "bad", "channel": "pigeon", "address": "a@b.test"},
+    ]);
+    let (mut storm, json) = (redis::pipe(), contacts.to_string());
+    for number in 0..subjects {
+        let subject = support::outbox::subject(&format!("s-{number}"));
+        let wrong = [("contacts", json.as_str()), ("locale", "v_i"), ("muted", "perhaps")];
+        storm.cmd("HSET").arg(outbox.keys.subject(&subject)).arg(&wrong).ignore();
+        storm.cmd("XADD").arg("usage").arg("*").arg("subject").arg(subject.as_str()).arg("units").arg(4000).ignore();
+    }
+    let () = outbox.server.client().pipe(&storm).await.expect("Redis answers");
+    let daemon = DaemonSetup::on(&outbox.server.url()).start().await;
+    for _ in 0..subjects {
+        catcher.next().await;
+    }
+    until("all are delivered", || async { outbox.totals().await.delivered == subjects }).await;
+    daemon.signal(Signal::SIGTERM);
+    let log = daemon.ended().await.log;
+    for line in ["contact is unreadable", "locale is unreadable", "a mute can't be read"] {
+        let lines = log.lines().filter(|logged| logged.contains(line)).count();
+        assert_eq!(lines, LOG_LINES as usize, "{line}");
+    }
+}
