@@ -20,6 +20,7 @@ use super::state::{ApiState, ReadState};
 use super::subject_body::SubjectBody;
 use crate::contacts::store::{EditContactsError, replace_settings};
 use crate::erasure;
+use crate::subjects::record::limit_warnings;
 use crate::types::UnixMs;
 use crate::views::history::{self, DayRange, HistoryRequest};
 use crate::views::usage::{self, UsageRequest};
@@ -77,6 +78,9 @@ pub(super) async fn replace(
     };
     let (fields, now) = within(CALL_TIMEOUT, replaced).await?;
     tracing::info!(%subject, "settings are replaced");
+    for warning in limit_warnings(&record.limits) {
+        tracing::warn!(%subject, "{warning}");
+    }
     Ok(answer(&SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
 }
 

@@ -67,6 +67,7 @@ impl PlanReloader {
 
     fn take_over(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
         let plans = config.plans().map_err(|error| refused(&error.into()))?;
+        config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let mut last = lock(&self.config);
         let settings = last.changed_beside_plans(&config).join(", ");
         if !settings.is_empty() {

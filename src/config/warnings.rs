@@ -1,4 +1,5 @@
-//! What is allowed in the configuration and is probably a mistake. Told by `check-config` and at start.
+//! What is allowed in the configuration and is probably a mistake. Told by `check-config`, at start and
+//! when plans are read again.
 
 use std::collections::BTreeSet;
 

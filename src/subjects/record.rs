@@ -64,6 +64,15 @@ pub struct ParsedRecord {
     pub errors: Vec<FieldError>,
 }
 
+/// What an operator should know about limits that are legal: a sentence for each that can't be reached, because that of
+/// a longer window is lower.
+pub fn limit_warnings<'a>(limits: impl IntoIterator<Item = (&'a Metric, &'a Limits)>) -> Vec<String> {
+    let of_metric = |(metric, limits): (&Metric, &Limits)| {
+        limits.contradictions().map(|pair| format!("the limits of {metric}: {pair}")).collect::<Vec<_>>()
+    };
+    limits.into_iter().flat_map(of_metric).collect()
+}
+
 impl FieldError {
     /// A plan that the configuration does not have.
     pub fn no_such_plan(name: &str) -> Self {

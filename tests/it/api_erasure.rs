@@ -249,7 +249,7 @@ async fn settings_are_replaced_and_contacts_stay() {
     let contacts = r#"[{"channel":"email","address":"a@b.test"}]"#;
     let before = [("limit:tokens", "5"), ("timezone", "UTC"), ("contacts", contacts), ("note", "the platform's own")];
     usage.set("a/b", &before).await;
-    let (daemon, api) = with_token(DaemonSetup::on(&usage.server.url())).await;
+    let (mut daemon, api) = with_token(DaemonSetup::on(&usage.server.url())).await;
     let path = "/v1/subjects/a%2Fb";
     let settings = json!({
         "plan": "free", "timezone": null, "billing_day": 15, "limits": {"requests": ["600/hour", "5000/day"], "images": 7},
@@ -265,6 +265,9 @@ async fn settings_are_replaced_and_contacts_stay() {
     assert_eq!(shown["contacts"][0]["address"], "a@b.test");
     let note = usage.client.query::<String>(redis::cmd("HGET").arg("quota_subject:a/b").arg("note")).await;
     assert_eq!(note.as_deref(), Ok("the platform's own"));
+    let odd = put(&api, "/v1/subjects/unreachable", &json!({"limits": {"requests": ["600/hour", "500/day"]}})).await;
+    assert_eq!(odd.status, 200, "{}", odd.text);
+    daemon.says("the limits of requests: 600/hour is above 500/day: the limit of the day is reached first").await;
     let nulls = json!({"plan": null, "billing_day": null, "limits": null, "thresholds": null, "locale": null});
     for nothing in [json!({}), nulls] {
         let nothing = put(&api, "/v1/subjects/new", &nothing).await;

@@ -51,6 +51,22 @@ fn bad_lines_are_reported_and_the_others_imported() {
     assert_eq!(subjects(&server), 2);
 }
 
+/// A limit that can't be reached is probably a mistake, and is imported all the same.
+#[test]
+fn limits_that_contradict_each_other_are_warned_of() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "subject,limit:requests\nalice,600/hour 5000/day\nbob,600/hour 500/day\n";
+    let warning =
+        "line 3: warning: the limits of requests: 600/hour is above 500/day: the limit of the day is reached first";
+    for options in [&["--dry-run"][..], &[]] {
+        let finished = import(&server, folder.path(), text, options).run();
+        assert_eq!((finished.code, finished.stderr.matches("reached first").count()), (0, 1), "{}", finished.told());
+        assert!(finished.stderr.contains(warning), "{}", finished.told());
+    }
+    assert_eq!(field(&server, "bob", "limit:requests").as_deref(), Some("600/hour 500/day"));
+}
+
 /// Checking first must write nothing, and find the same lines.
 #[test]
 fn a_dry_run_writes_nothing_and_needs_no_redis() {

@@ -87,6 +87,11 @@ async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     daemon.use_units("1", 2, 1).await;
     assert!(daemon.metric("quotabell_reloads_total{outcome=\"applied\"} 1").await);
 
+    write(&daemon.file, "[\"700/hour\", \"600/day\"]");
+    daemon.daemon.signal(Signal::SIGHUP);
+    let said = daemon.daemon.says("the limit of the day is reached first").await;
+    assert!(said.contains("plans.free.limits.requests: 700/hour is above 600/day"), "{said}");
+
     write(&daemon.file, "\"600/fortnight\"");
     daemon.daemon.signal(Signal::SIGHUP);
     let said = daemon.daemon.says("plans were not read again").await;

@@ -11,7 +11,7 @@ use crate::contacts::array::{CONTACTS, ContactArrayError};
 use crate::contacts::merge::{MergeReport, NamedContact, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
-use crate::subjects::record;
+use crate::subjects::record::{self, limit_warnings};
 use crate::types::limits::LimitsError;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Secret, Subject};
 
@@ -153,13 +153,11 @@ impl SubjectChange {
 
     /// What an operator should know about limits that are legal.
     pub fn limit_warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for (metric, limits) in &self.limits {
-            if let FieldUpdate::Set(limits) = limits {
-                warnings.extend(limits.contradictions().map(|pair| format!("the limits of {metric}: {pair}")));
-            }
-        }
-        warnings
+        let set = self.limits.iter().filter_map(|(metric, limits)| match limits {
+            FieldUpdate::Set(limits) => Some((metric, limits)),
+            FieldUpdate::Keep | FieldUpdate::Clear => None,
+        });
+        limit_warnings(set)
     }
 
     /// The names of the fields that change, in words for people.

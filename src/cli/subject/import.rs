@@ -162,6 +162,9 @@ impl Import<'_> {
             };
             match fault.map_or(checked, |fault| Err(fault.to_string())) {
                 Ok(change) => {
+                    for warning in change.limit_warnings() {
+                        self.bar.suspend(|| say(format_args!("line {number}: warning: {warning}")));
+                    }
                     // One that another client delays is written after its neighbours: never after a later line of its
                     // own subject.
                     if self.waiting.iter().any(|checked| checked.change.subject == change.subject) {
