@@ -34,6 +34,10 @@ const AFTER_DEADLINE_ONE_IN: u64 = 100;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Delays differ by up to a fifth, and are stored in whole milliseconds.
 const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
+/// How much longer receivers that are well may wait beside misbehaving ones, ...
+const DELAYED_FACTOR_MAX: f64 = 2.0;
+/// ... where that is more than what a machine adds that does much else.
+const DELAYED_MS_MAX: f64 = 2_000.0;
 /// After the last kill every lease runs out, and every retry comes.
 const ALL_WITHIN: Duration = Duration::from_secs(180);
 
@@ -57,10 +61,24 @@ pub async fn run(trial: Trial) -> Told {
         shown(&killed.repeats),
     );
     let mut findings = well.findings;
+    if is_delayed(well.p99_ms, beside_misbehaving.p99_ms) {
+        findings.other.push(format!(
+            "receivers that are well are delayed by misbehaving ones: p99 {:.0} ms in place of {:.0} ms",
+            beside_misbehaving.p99_ms, well.p99_ms
+        ));
+    }
     findings.extend(beside_misbehaving.findings);
     findings.extend(killed.findings);
     Told { tried, entries: 3 * alerts, absent: 0, alerts: 3 * alerts, findings }
 }
+
+/// Whether misbehaving receivers have delayed the others by more than a slow machine does.
+const fn is_delayed(alone_ms: f64, beside_ms: f64) -> bool {
+    beside_ms > DELAYED_FACTOR_MAX * alone_ms && beside_ms - alone_ms > DELAYED_MS_MAX
+}
+
+const _: () = assert!(is_delayed(1_500.0, 3_600.0), "a delay is found");
+const _: () = assert!(!is_delayed(200.0, 2_100.0) && !is_delayed(10_000.0, 19_000.0), "noise is none");
 
 /// Daemons, and their numbers: the bodies that one sends bear its number.
 struct Fleet {
