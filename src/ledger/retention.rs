@@ -14,13 +14,16 @@ use crate::types::{Day, Keys, Metric, Period, StreamId, UnixMs, Window};
 use crate::wire::RedisClient;
 
 use super::history::{HistoryArchiver, HistoryConfig};
+use super::query::metrics_of;
 use super::totals::{CLOSED_TTL_S, COUNTER_TTL_S, SPREAD_S};
 
 /// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a
 /// second.
 pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
-/// So many periods are closed at once, since counting waits for it.
-const AT_ONCE: usize = 4;
+/// So many periods that have counters are closed at once, since counting waits for it.
+const CLOSED_AT_ONCE: usize = 4;
+/// So many are looked at for counters. After a start there are some hundred hours, most of which have none.
+const LOOKED_AT_ONCE: usize = 128;
 
 /// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have
 /// expired, and no longer means that nothing was used.
@@ -119,11 +122,21 @@ impl Retention {
         let is_archived =
             |period: &Period| !period.day().zip(self.archiver.as_ref()).is_some_and(|(day, of)| of.is_pending(day));
         let closable = closable(self.open.iter().copied().filter(is_archived), reached, self.late_max);
-        for period in &closable {
-            self.close(client, *period).await?;
-            self.open.remove(period);
+        let counted = metrics_of(client, &self.keys, &closable).await?;
+        let (mut closed, mut with_counters) = (Vec::new(), 0);
+        for period in closable {
+            let metrics: Vec<&Metric> = counted.iter().filter(|of| of.period == period).map(|of| &of.metric).collect();
+            if !metrics.is_empty() {
+                if with_counters == CLOSED_AT_ONCE {
+                    break;
+                }
+                with_counters += 1;
+                self.close(client, period, &metrics).await?;
+            }
+            self.open.remove(&period);
+            closed.push(period);
         }
-        Ok(closable)
+        Ok(closed)
     }
 
     /// Whether a day is left to archive, given that all that arrived until `reached` is counted.
@@ -144,13 +157,12 @@ impl Retention {
         }
     }
 
-    async fn close(&self, client: &RedisClient, period: Period) -> RedisResult<()> {
-        let metrics: Vec<String> = client.query(redis::cmd("SMEMBERS").arg(self.keys.metrics(period))).await?;
-        for metric in metrics.iter().filter_map(|metric| Metric::parse(metric.as_bytes()).ok()) {
+    async fn close(&self, client: &RedisClient, period: Period, metrics: &[&Metric]) -> RedisResult<()> {
+        for metric in metrics {
             let mut pipeline = redis::pipe();
             for bucket in 0..=u8::MAX {
                 let ttl_s = CLOSED_TTL_S + SPREAD_S * u64::from(bucket);
-                for key in [self.keys.usage(&metric, period, bucket), self.keys.raised(&metric, period, bucket)] {
+                for key in [self.keys.usage(metric, period, bucket), self.keys.raised(metric, period, bucket)] {
                     pipeline.cmd("EXPIRE").arg(key).arg(ttl_s).arg("LT").ignore();
                 }
             }
@@ -172,7 +184,7 @@ fn recent_periods(reached: UnixMs) -> Vec<Period> {
 fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Duration) -> Vec<Period> {
     let mut over: Vec<Period> = open.filter(|period| is_over(*period, reached, late_max)).collect();
     over.sort_by_key(|period| (period.ends_everywhere(), *period));
-    over.truncate(AT_ONCE);
+    over.truncate(LOOKED_AT_ONCE);
     over
 }
 
@@ -224,13 +236,13 @@ mod tests {
         );
     }
 
-    /// A hundred days of an old stream closed in one go would let a batch that waits meanwhile grow too old.
+    /// A thousand days of an old stream looked at in one go would let a batch that waits meanwhile grow too old.
     #[test]
-    fn days_are_closed_a_few_at_a_time_and_the_oldest_first() {
+    fn some_days_are_looked_at_at_once_and_the_oldest_first() {
         let today = Day::parse("2026-11-21").expect("a date");
-        let open: BTreeSet<Period> = (10..100).filter_map(|back| today.before(back)).map(Period::from).collect();
+        let open: BTreeSet<Period> = (10..1000).filter_map(|back| today.before(back)).map(Period::from).collect();
         let now = today.ends_everywhere();
-        let first: Vec<Period> = (96..100).rev().filter_map(|back| today.before(back)).map(Period::from).collect();
+        let first: Vec<Period> = (872..1000).rev().filter_map(|back| today.before(back)).map(Period::from).collect();
         assert_eq!(closable(open.iter().copied(), now, Duration::ZERO), first);
     }
 }
