@@ -191,7 +191,8 @@ impl WorkerReport {
                 continue;
             }
             raised += 1;
-            counter!(meters::RAISED, "threshold" => alert.threshold_percent.to_string()).increment(1);
+            let (threshold, window) = (alert.threshold_percent.to_string(), alert.window.as_str());
+            counter!(meters::RAISED, "threshold" => threshold, "window" => window).increment(1);
             if let Some(unsaid) = self.raised_log.admit((), Instant::now()) {
                 log_raised(alert, unsaid);
             }

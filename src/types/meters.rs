@@ -62,7 +62,7 @@ meters! {
     PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect, 0 for those before a reload";
     RELOADS = Counter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
-    RAISED = Counter "quotabell_alerts_raised_total" "Alerts raised, by threshold percent";
+    RAISED = Counter "quotabell_alerts_raised_total" "Alerts raised, by threshold percent and window";
     MADE = Counter "quotabell_deliveries_made_total" "Deliveries made by fan-out, by channel; channel none means that no contact was known";
     ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
     ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";

@@ -174,8 +174,8 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
         get(&format!("{}_count", meters::COMMIT_SECONDS)),
         get(&format!("{}{{answer=\"committed\"}}", meters::COMMITS))
     );
-    assert_eq!(get(&format!("{}{{threshold=\"80\"}}", meters::RAISED)), 3);
-    assert_eq!(get(&format!("{}{{threshold=\"100\"}}", meters::RAISED)), 1);
+    assert_eq!(get(&format!("{}{{threshold=\"80\",window=\"day\"}}", meters::RAISED)), 3);
+    assert_eq!(get(&format!("{}{{threshold=\"100\",window=\"day\"}}", meters::RAISED)), 1);
     assert_eq!(get(&format!("{}{{channel=\"webhook\"}}", meters::MADE)), 2);
     assert_eq!(get(&format!("{}{{channel=\"none\"}}", meters::MADE)), 2);
     assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"delivered\"}}", meters::ENDED)), 1);

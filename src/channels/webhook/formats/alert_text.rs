@@ -77,7 +77,10 @@ impl AlertText {
                 ("Plan", plan),
                 ("Resets", format!("{resets_at} ({zone})")),
             ],
-            note: format!("{what_follows} Measured {raised_at} ({zone}). Each threshold is reported once {a_window}."),
+            note: format!(
+                "{what_follows} Measured {raised_at} ({zone}). Each threshold is reported once {a_window}, and again under a higher \
+                 limit."
+            ),
         }
     }
 
