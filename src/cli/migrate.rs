@@ -110,8 +110,8 @@ fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
     let advice = match error {
         MigrationError::MovedElsewhere { checkpoint, .. } => {
             return format!(
-                "both would send the same alerts: go on to that target, written the same way. If that move was given up, delete what was \
-                 copied there, and HDEL {checkpoint} moved_to at the source, of each partition"
+                "both would send the same alerts: go on to that target, written the same way. If that move was given up before its end, \
+                 delete what was copied there, and HDEL {checkpoint} moved_to at the source, of each partition"
             );
         }
         MigrationError::Redis { source, .. } => hint::of_call(source, deployment),

@@ -68,8 +68,12 @@ impl WorkerReport {
 
     /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
     pub fn serving(&mut self) {
-        log_more_raised(self.raised_log.overdue(&(), Instant::now()).unwrap_or(0));
-        log_more_unreadable(self.unreadable_log.overdue(&(), Instant::now()).unwrap_or(0));
+        let now = Instant::now();
+        log_more_raised(self.raised_log.overdue(&(), now).unwrap_or(0));
+        log_more_unreadable(self.unreadable_log.overdue(&(), now).unwrap_or(0));
+        for reason in RefusalReason::ALL {
+            log_more_refused(reason, self.refused_log.overdue(&reason, now).unwrap_or(0));
+        }
         if self.failing.take().is_some() {
             self.gauge(meters::STOPPED).set(0.0);
             tracing::info!(partition = %self.partition, "counting goes on");
@@ -176,9 +180,10 @@ impl WorkerReport {
         for refused in &batch.refused {
             counter!(meters::REFUSED, "reason" => refused.reason.as_str()).increment(1);
             tracing::debug!(entry = %refused.entry, reason = %refused.reason, "event refused");
-            if let Some(suppressed) = self.refused_log.admit(refused.reason, Instant::now()) {
+            if let Some(unsaid) = self.refused_log.admit(refused.reason, Instant::now()) {
+                log_more_refused(refused.reason, unsaid);
                 tracing::warn!(
-                    partition = %self.partition, entry = %refused.entry, reason = %refused.reason, suppressed,
+                    partition = %self.partition, entry = %refused.entry, reason = %refused.reason,
                     "an event can't be counted; quotabell refused list shows what is wrong with it"
                 );
             }
@@ -316,6 +321,14 @@ impl WorkerReport {
 impl Drop for WorkerReport {
     fn drop(&mut self) {
         log_more_raised(self.raised_log.rest(&()));
+        log_more_unreadable(self.unreadable_log.rest(&()));
+        RefusalReason::ALL.iter().for_each(|reason| log_more_refused(*reason, self.refused_log.rest(reason)));
+    }
+}
+
+fn log_more_refused(reason: RefusalReason, events: u64) {
+    if events > 0 {
+        tracing::warn!(%reason, events, "more events can't be counted than have a line each");
     }
 }
 

@@ -157,13 +157,15 @@ for i, delivery in ipairs(due) do
     local token, lease_end = ARGV[8] .. ':' .. i, ends[fields[4]]
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
     local first = string.match(fields[8] or '', '^%d+$') or whole(now)
+    -- Whoever gives the lease back puts it there again.
+    local place = redis.call('ZSCORE', d.due, id) or whole(now)
     collect('ZADD', d.due, lease_end, id)
     collect('ZADD', d.leased, lease_end, id)
     if fields[4] == 'none' then
-      redis.call('HSET', ARGV[4] .. id, 'lease_token', token)
+      redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'due_ms', place)
     else
       attempts = attempts + 1
-      redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
+      redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'due_ms', place, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
     end
     leased[size + 1], leased[size + 2], leased[size + 3], leased[size + 4] = id, fields[9], fields[2], fields[3]
     leased[size + 5], leased[size + 6], leased[size + 7], leased[size + 8] = fields[4], fields[5], whole(attempts), before

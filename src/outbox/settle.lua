@@ -11,7 +11,7 @@
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
---     without one it has the place among those that are due that its age gives it, not one behind newer ones,
+--     without one it keeps the place that it had when it was leased,
 --   wait, ms, 0 and up,
 --   the attempt as JSON without its opening brace and time, '' when none took place: the lease's count is taken back,
 --   what went wrong, '' for nothing,
@@ -49,7 +49,7 @@ for at = 13, #ARGV, 8 do
     if failed then return failed end
   end
   local held = redis.pcall('HMGET', lease.key, 'state', 'lease_token', 'settled_token', 'attempts', 'replayed_after', 'channel',
-    'subject', 'destination', 'contact_id')
+    'subject', 'destination', 'contact_id', 'due_ms')
   local answer
   if held.err and was_refused(held) then
     return held
@@ -72,7 +72,7 @@ for at = 13, #ARGV, 8 do
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
     lease.due = now + lease.wait
     if lease.outcome == 'released' and lease.wait == 0 then
-      lease.due = math.min(now, tonumber(redis.call('HGET', lease.key, 'created_at_ms') or '') or now)
+      lease.due = math.min(now, tonumber(held[10] or '') or now)
     end
     leases[#leases + 1] = lease
   end

@@ -13,8 +13,8 @@ use crate::wire::{Partition, Partitions};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
-/// Among so many of the newest of a partition those of one subject are counted.
-const COUNTED_MAX: u64 = 500;
+/// Among so many of the newest those of one subject are counted, in all partitions together.
+const LOOKED_AT_MAX: u64 = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedEventView {
@@ -121,10 +121,11 @@ async fn start_of_newest(Partition { client, keys }: &Partition, count: u64) -> 
     Ok(oldest)
 }
 
-/// How many of the newest refused events of each partition are of a subject. An event in the wrong partition lies
+/// How many of the newest refused events are of a subject. An event in the wrong partition lies
 /// where it was appended.
 pub async fn count_newest_of(partitions: &Partitions, subject: &Subject) -> RedisResult<u64> {
-    let mut newest = MergedRefusedEvents::newest(partitions, COUNTED_MAX).await?;
+    let of_each = (LOOKED_AT_MAX / u64::from(partitions.count())).max(1);
+    let mut newest = MergedRefusedEvents::newest(partitions, of_each).await?;
     let mut count = 0;
     while let Some(event) = newest.next().await? {
         count += u64::from(event.is_of(subject));

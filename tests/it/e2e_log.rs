@@ -121,6 +121,8 @@ async fn each_reason_of_refused_events_is_told_once_a_minute() {
         .filter_map(|line| line.split("reason=").nth(1)?.split(' ').next())
         .collect();
     assert_eq!(reasons, ["bad_units", "bad_metric"]);
+    let rest = "more events can't be counted than have a line each reason=bad_units events=1";
+    assert!(log.contains(rest), "{log}");
 }
 
 /// A platform that writes one wrong field for each of its subjects would fill the disk with every alert, three times.

@@ -1,10 +1,10 @@
 //! What of a backlog at one destination leaves first.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use quotabell::outbox::{LeaseRequest, LeasedDelivery, SettleAnswer, Settlement, lease};
-use quotabell::types::Outcome;
+use quotabell::types::{DeliveryId, Outcome};
 
 use crate::support::outbox::{LONG, Outbox, alert, all_due, delivery, settle, subject, webhook};
 
@@ -46,6 +46,14 @@ async fn the_newest_is_attempted_soon_at_a_receiver_that_takes_its_time() {
     // Every place is taken, and one at a time is free again.
     let mut running: VecDeque<LeasedDelivery> = lease("all", 0).await.into();
     let newest = raise("newest").await;
+    // When each came due, which is not when it was made: it may have been replayed since.
+    let queue = outbox.queue(&newest).await;
+    let mut places = HashMap::new();
+    for id in outbox.run::<Vec<String>>("ZRANGE", &[queue.as_str(), "0", "-1"]).await {
+        let id = DeliveryId::from_stored(&id);
+        let () = outbox.run("HSET", &[outbox.keys.delivery(&id).as_str(), "created_at_ms", "1"]).await;
+        places.insert(id.clone(), outbox.due(&id).await.expect("it is due"));
+    }
     let end = async |leased: &LeasedDelivery, settlement| {
         let LeasedDelivery { id, token, .. } = leased;
         let answer = settle(&outbox.client, &outbox.keys, id, token, &settlement).await;
@@ -57,7 +65,10 @@ async fn the_newest_is_attempted_soon_at_a_receiver_that_takes_its_time() {
         let leased = lease(&attempt.to_string(), 100).await;
         for leased in leased {
             match leased.follows {
-                true => end(&leased, Settlement::Released(Duration::ZERO)).await,
+                true => {
+                    end(&leased, Settlement::Released(Duration::ZERO)).await;
+                    assert_eq!(outbox.due(&leased.id).await, places.get(&leased.id).copied(), "it keeps its place");
+                }
                 false if leased.id == newest => return,
                 false => running.push_back(leased),
             }

@@ -59,7 +59,7 @@ fn judge(address: &str) -> Result<Address, InvalidContact> {
 
 /// The URL of a chat, which is as good as a secret, may stand where somebody has taken the wrong channel.
 fn not_an_address(text: &str) -> String {
-    match text.contains("://") {
+    match text.contains("://") || !text.contains('@') && text.contains(['/', '\\']) {
         true => "a URL is not an e-mail address".to_owned(),
         false => format!("{text:?} is not an e-mail address"),
     }
@@ -111,7 +111,9 @@ mod tests {
         for malformed in ["\"b\tob\"@example.com", " bob@example.com", "bob@example.com ", "bob", "bob@⒈com", ""] {
             assert!(problem(malformed).contains("is not an e-mail address"), "{malformed}");
         }
-        assert_eq!(problem("https://hooks.slack.com/SECRET"), "a URL is not an e-mail address");
+        for url in ["https://hooks.slack.com/SECRET", "hooks.slack.com/SECRET"] {
+            assert_eq!(problem(url), "a URL is not an e-mail address");
+        }
         assert!(read(" bob@example.com ").is_some(), "an attempt leaves white space alone");
     }
 

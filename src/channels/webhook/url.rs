@@ -38,7 +38,7 @@ fn shown(text: &str) -> String {
         return MASK.to_owned();
     }
     let host_at = text.find("//").map_or(0, |slashes| slashes + 2);
-    match text[host_at..].find(['/', '?', '#']) {
+    match text[host_at..].find(['/', '\\', '?', '#']) {
         Some(length) => format!("{}{MASK}", &text[..=host_at + length]),
         None => text.to_owned(),
     }
@@ -95,6 +95,7 @@ mod tests {
             ("https:/hooks.slack.com/SECRET", r#""https:/***""#),
             ("https://[::1/SECRET", r#""https://[::1/***""#),
             ("ftp//SECRET@x.test", r#""***""#),
+            (r"https:\\hooks.slack.com\services\SECRET", r#""https:\\***""#),
             ("example.com", r#""example.com""#),
         ] {
             let problem = check(text).expect_err("no URL").problem;
