@@ -33,6 +33,11 @@ pub(super) const REFUSED: &str = "connect: connection refused";
 pub(super) const UNREACHABLE: &str = "connect: network unreachable";
 pub(super) const TIMED_OUT: &str = "connect: timed out";
 
+/// The causes for which each channel has a hint.
+#[cfg(test)]
+pub(super) const WITH_HINT: [&str; 9] =
+    [REFUSED, UNREACHABLE, TIMED_OUT, NO_SUCH_HOST, NO_NAME_SERVER, UNTRUSTED, EXPIRED, OTHER_NAME, NO_TLS];
+
 /// What to do about a name without an address, and about name servers that do not answer.
 pub(super) const CHECK_NAME: &str = "the name servers know no such host: is its name right?";
 pub(super) const CHECK_NAME_SERVERS: &str =
