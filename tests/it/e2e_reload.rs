@@ -116,6 +116,7 @@ async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
     let said = daemon.daemon.says("settings beside the plans have changed too").await;
     assert!(said.contains("email.smtp_url, webhook.timeout"), "{said}");
     assert!(!said.contains("hunter2") && !said.contains("29s"), "{said}");
+    daemon.daemon.says("plans were read again and are in effect").await;
     assert_eq!(daemon.checked_limit().await, 2000);
 }
 
