@@ -18,12 +18,12 @@ use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
-use crate::channels::{InvalidContact, REGISTRY, check_contact};
+use crate::channels::{InvalidContact, REGISTRY, ServerProbe, check_contact, definition};
 use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
 use crate::contacts::store::edit_contacts;
 use crate::contacts::{Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat};
-use crate::types::{ContactFilter, ContactId, Metric, Percent, Secret, Subject};
+use crate::types::{ContactFilter, ContactId, Metric, Outcome, Percent, Secret, Subject};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
 use crate::wire::Partition;
@@ -84,6 +84,11 @@ pub(super) async fn add(
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
     let (contact, generated) = body.judge()?;
+    // Whoever names such a receiver can mend it now, and would not hear of an attempt that fails.
+    if let Some(ServerProbe { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(&contact) {
+        let field = definition(contact.channel()).map_or("contact", |definition| definition.address_field);
+        return Err(Problem::bad_request(format!("{field}: {refused}")));
+    }
     let id = within(CALL_TIMEOUT, api.verification.add(subject, &contact)).await?;
     let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
     if let Some(secret) = generated {

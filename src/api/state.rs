@@ -9,6 +9,7 @@ use super::check_service::CheckService;
 use super::ready::Readiness;
 use super::token::Token;
 use super::top_cache::TopCache;
+use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
 use crate::subjects::Plans;
 use crate::verification::VerificationService;
@@ -30,6 +31,8 @@ pub struct ApiState {
     pub explainer: Explainer,
     /// Wakes the dispatchers when deliveries are due.
     pub new_deliveries: NewDeliveries,
+    /// What says of a contact whether it can ever be reached.
+    pub channels: Arc<Channels>,
     /// Contacts that a subject's own side adds, and their verification.
     pub verification: Arc<VerificationService>,
 }

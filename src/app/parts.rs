@@ -82,6 +82,7 @@ impl<'a> Parts<'a> {
             partitions: partitions.clone(),
             explainer: config.explainer(&partitions, Arc::clone(&channels), plans.clone()),
             new_deliveries: new_deliveries.clone(),
+            channels: Arc::clone(&channels),
             verification: Arc::clone(&verification),
         });
         Ok(Self {

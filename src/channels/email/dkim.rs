@@ -75,6 +75,19 @@ fn is_domain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
+/// What an operator should know about a signature in another domain's name than the sender's: DMARC does not count it.
+/// Names of one organization end in the same way, mostly in two labels; more would need the list of public suffixes.
+pub(super) fn unaligned_warning(settings: &DkimSettings, from: &str) -> Option<String> {
+    let organization = |domain: &str| domain.rsplit('.').take(2).map(str::to_ascii_lowercase).collect::<Vec<_>>();
+    let domain = &settings.domain;
+    (organization(domain) != organization(from)).then(|| {
+        format!(
+            "email.dkim.domain is {domain:?} and email.from has {from:?}: receivers that ask for DMARC do not count the \
+             signature, sign with the domain of email.from or one above it"
+        )
+    })
+}
+
 fn read_key(path: &Path) -> Result<DkimSigningKey, ChannelError> {
     let wrong = |problem: &str| ChannelError::of_setting("email.dkim.key_file", format_args!("{path:?} {problem}"));
     let read =
@@ -89,4 +102,26 @@ fn read_key(path: &Path) -> Result<DkimSigningKey, ChannelError> {
     }
     let text = key.to_pkcs1_pem(LineEnding::LF).map_err(|_| no_key())?;
     DkimSigningKey::new(&text, DkimSigningAlgorithm::Rsa).map_err(|_| no_key())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A provider's own domain, or a slip of the pen: every mail would be signed, and none would pass.
+    #[test]
+    fn a_signature_for_another_domain_than_the_senders_is_warned_of() {
+        let warning = |domain: &str, from: &str| {
+            let domain = domain.to_owned();
+            unaligned_warning(&DkimSettings { domain, selector: "q1".to_owned(), key_file: "key.pem".into() }, from)
+        };
+        assert_eq!(warning("example.com", "example.com"), None);
+        assert_eq!(warning("Example.com", "alerts.example.com"), None);
+        assert_eq!(warning("mail.example.com", "example.com"), None);
+        let told = warning("provider.net", "example.com").expect("another organization");
+        assert!(
+            told.starts_with("email.dkim.domain is \"provider.net\" and email.from has \"example.com\": "),
+            "{told}"
+        );
+    }
 }

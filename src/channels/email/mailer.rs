@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::address;
 use super::config::EmailConfig;
-use super::dkim::DkimSigner;
+use super::dkim::{DkimSigner, unaligned_warning};
 use super::message::{Author, Mail};
 use super::smtp::{Envelope, SmtpClient};
 use super::smtp_url::SmtpServer;
@@ -47,12 +47,13 @@ impl Mailer {
         let (Some(server), Some(tls), Some(author), Some(signer)) = (server, tls, author, signer) else {
             return Err(errors);
         };
+        let unaligned = config.dkim.as_ref().and_then(|dkim| unaligned_warning(dkim, author.address().domain()));
         Ok(Self {
             author,
             signer,
             timeout: config.timeout,
             location: server.location(),
-            warnings: server.warning().into_iter().collect(),
+            warnings: server.warning().into_iter().chain(unaligned).collect(),
             client: SmtpClient::new(server, tls, Resolver::new(dns))?,
         })
     }
