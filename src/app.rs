@@ -41,14 +41,14 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// The daemon was told to end, and told again later.
 #[derive(Debug, thiserror::Error)]
 #[error("ended by a second signal before the drain was over")]
-pub struct EndedEarly;
+pub struct DrainInterrupted;
 
 /// Runs the daemon until a signal ends it. `read` reads the configuration again, for a reload of the plans.
 ///
 /// # Errors
 ///
 /// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
-/// [`EndedEarly`] after a second signal.
+/// [`DrainInterrupted`] after a second signal.
 pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     // Before anything is bound or connected, so that a mistake in a setting is reported as one.
@@ -119,7 +119,7 @@ impl Daemon {
         let Parts { config, endpoint, partitions, api, .. } = &parts;
         let settings = tokio::select! {
             ready = parts.wait_until_ready() => ready?,
-            lost = redis.keep() => return Err(lost.into()),
+            lost = redis.supervise() => return Err(lost.into()),
             () = signals.stop() => {
                 tracing::info!("stopped before Redis was ready");
                 return Ok(RunEnd::NotStarted);
@@ -141,7 +141,7 @@ impl Daemon {
         let failed = tokio::select! {
             () = signals.stop() => None,
             task = self.tasks.one_failed() => Some(anyhow::anyhow!("the task {task} ended unexpectedly")),
-            lost = redis.keep() => Some(lost.into()),
+            lost = redis.supervise() => Some(lost.into()),
         };
         self.drain(&parts, &stop, signals).await?;
         failed.map_or(Ok(RunEnd::Drained), Err)
@@ -153,7 +153,7 @@ impl Daemon {
         Parts { config, api, channels, .. }: &Parts<'_>,
         stop: &CancellationToken,
         signals: &mut Signals,
-    ) -> Result<(), EndedEarly> {
+    ) -> Result<(), DrainInterrupted> {
         api.readiness.set_draining();
         notify_supervisor(sd_notify::NotifyState::Stopping);
         tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal, {SAME_SIGNAL:?} later, ends at once");
@@ -162,7 +162,7 @@ impl Daemon {
             () = drain(&mut self.tasks, &self.serving, config.shutdown.drain) => {}
             () = signals.stop_again() => {
                 tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
-                return Err(EndedEarly);
+                return Err(DrainInterrupted);
             }
         }
         // A connected mail server gets a QUIT; one that hangs is not waited for.

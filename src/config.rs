@@ -17,8 +17,8 @@ mod place;
 mod read;
 mod settings;
 mod tree;
+mod value_error;
 mod warnings;
-mod words;
 
 pub(crate) use error::{ConfigError, nearest};
 pub use settings::Config;

@@ -45,7 +45,7 @@ impl Recorder for CountedEvents {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        if key.name() == meters::COUNTED { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
+        if key.name() == meters::EVENTS_COUNTED { Counter::from_arc(Arc::clone(&self.0)) } else { Counter::noop() }
     }
 
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {

@@ -127,11 +127,11 @@ impl CheckService {
         }
         let profile = self.lookup.profile(client, &request.subject).await.map_err(CheckError::Redis)?;
         if profile.has_known_limits() {
-            return Ok(script.judge(client, request, &profile).await?);
+            return Ok(script.run(client, request, &profile).await?);
         }
         let recorded = match self.config.on_error {
             // Such a subject is counted and not limited.
-            OnError::Allow => script.judge(client, request, &profile).await?.recorded,
+            OnError::Allow => script.run(client, request, &profile).await?.recorded,
             OnError::Deny => Recorded::No,
         };
         Err(CheckFailure::Unreadable(recorded))

@@ -18,7 +18,7 @@ use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
-use crate::channels::{InvalidContact, REGISTRY, ServerProbe, check_contact, definition};
+use crate::channels::{InvalidContact, ProbeResult, REGISTRY, check_contact, definition};
 use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
 use crate::contacts::store::edit_contacts;
@@ -83,9 +83,9 @@ pub(super) async fn add(
     SubjectPath(subject): SubjectPath,
     Json(body): Json<NewContactBody>,
 ) -> Result<Response, Problem> {
-    let (contact, generated) = body.judge()?;
+    let (contact, generated) = body.into_contact()?;
     // Whoever names such a receiver can mend it now, and would not hear of an attempt that fails.
-    if let Some(ServerProbe { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(&contact) {
+    if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(&contact) {
         let field = definition(contact.channel()).map_or("contact", |definition| definition.address_field);
         return Err(Problem::bad_request(format!("{field}: {refused}")));
     }
@@ -198,7 +198,7 @@ pub(super) async fn verify(
 
 impl NewContactBody {
     /// The contact, if its form is legal, and its secret where it was generated.
-    fn judge(self) -> Result<(Contact, Option<Secret>), Problem> {
+    fn into_contact(self) -> Result<(Contact, Option<Secret>), Problem> {
         let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
         let filter = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {

@@ -46,11 +46,11 @@ async fn read(partition: Partition) {
     if let Ok(totals) = totals(client, keys).await {
         let age_ms = totals.oldest_pending.map_or(0, |oldest| (totals.now.0 - oldest.0).max(0));
         set(meters::OLDEST_PENDING, age_ms as f64 / 1000.0);
-        set(meters::PENDING, totals.pending as f64);
-        set(meters::WAITING, totals.waiting as f64);
-        set(meters::DEAD, totals.dead_kept as f64);
-        set(meters::OUTBOX, totals.outbox as f64);
-        set(meters::PAUSED, if totals.is_paused { 1.0 } else { 0.0 });
+        set(meters::DELIVERIES_PENDING, totals.pending as f64);
+        set(meters::DELIVERIES_WITHOUT_CONTACT, totals.waiting as f64);
+        set(meters::DELIVERIES_DEAD, totals.dead_kept as f64);
+        set(meters::OUTBOX_ENTRIES, totals.outbox as f64);
+        set(meters::DELIVERIES_PAUSED, if totals.is_paused { 1.0 } else { 0.0 });
         let DestinationCounts { healthy, unhealthy, open } = totals.destinations;
         for (state, count) in [("healthy", healthy), ("unhealthy", unhealthy), ("open", open)] {
             let mut labels = meters::labels_of(partition.number());

@@ -53,7 +53,7 @@ pub(super) async fn mute_subject(
     Json(body): Json<MuteBody>,
 ) -> Result<Response, Problem> {
     let metric = query.metric()?;
-    let mute = body.judge(&api).await?;
+    let mute = body.into_mute(&api).await?;
     set(&api, &subject, metric.as_ref(), Some(&mute)).await?;
     Ok(answer(&json!({"subject": subject, "metric": metric, "mute": MuteView::from(mute)})))
 }
@@ -81,7 +81,7 @@ pub(super) async fn mute_contact(
     ContactPath(subject, contact): ContactPath,
     Json(body): Json<MuteBody>,
 ) -> Result<Response, Problem> {
-    let mute = body.judge(&api).await?;
+    let mute = body.into_mute(&api).await?;
     set_of_contact(&api, &subject, &contact, Some(&mute)).await?;
     Ok(answer(&json!({"subject": subject, "contact": contact, "mute": MuteView::from(mute)})))
 }
@@ -110,7 +110,7 @@ async fn set_of_contact(
 
 impl MuteBody {
     /// The mute by the server's clock.
-    async fn judge(self, api: &ApiState) -> Result<Mute, Problem> {
+    async fn into_mute(self, api: &ApiState) -> Result<Mute, Problem> {
         let Self { until, duration, reason } = self;
         let after = |text: String| {
             let time = duration::parse(&text).map(MuteEnd::After);

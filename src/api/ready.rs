@@ -85,6 +85,6 @@ impl Readiness {
 
 async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
     let info = inspect(server).await.map_err(|_| NotReady::Away)?;
-    info.judge()?;
+    info.check_supported()?;
     if info.role == ServerRole::Replica { Err(NotReady::Replica) } else { Ok(()) }
 }

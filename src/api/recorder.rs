@@ -4,8 +4,9 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::types::meters::{
-    CHECKS, CONFIGURED_REFUSED, CONTACTS_DISABLED, COUNTED, DRIFT, DUPLICATES, GAP, IDS_FORGOTTEN, REFUSED, RELOADS,
-    RETURNED, TEMPLATE_FAILURES, THROTTLED, UNREADABLE, VERIFICATIONS, WAITED_FOR_COUNTING,
+    CHECKS, CONFIGURED_REFUSED, CONTACTS_DISABLED, DELIVERIES_THROTTLED, DRIFT, ENTRIES_LOST, ENTRIES_RETURNED,
+    EVENTS_COUNTED, EVENTS_DUPLICATE, EVENTS_REFUSED, IDS_FORGOTTEN, RELOADS, SUBJECTS_UNREADABLE, TEMPLATE_FAILURES,
+    VERIFICATIONS, WAITED_FOR_COUNTING,
 };
 use crate::types::{Channel, DisableReason, RefusalReason, meters};
 use crate::verification::VerificationEvent;
@@ -41,19 +42,28 @@ fn describe() {
         }
     }
     // A rate over a counter that appears with its first event misses that event: start from zero.
-    let without_label = [COUNTED, DUPLICATES, GAP, RETURNED, IDS_FORGOTTEN, DRIFT, UNREADABLE, WAITED_FOR_COUNTING];
+    let without_label = [
+        EVENTS_COUNTED,
+        EVENTS_DUPLICATE,
+        ENTRIES_LOST,
+        ENTRIES_RETURNED,
+        IDS_FORGOTTEN,
+        DRIFT,
+        SUBJECTS_UNREADABLE,
+        WAITED_FOR_COUNTING,
+    ];
     without_label.into_iter().for_each(|name| counter!(name).absolute(0));
     let channels = Channel::SENDING.map(Channel::as_str);
     let reasons = DisableReason::ALL.map(DisableReason::as_str);
     let labelled: [(&str, &str, &[&'static str]); 8] = [
-        (THROTTLED, "channel", &channels),
+        (DELIVERIES_THROTTLED, "channel", &channels),
         (TEMPLATE_FAILURES, "channel", &channels),
         (CHECKS, "decision", &CheckOutcome::LABELS),
         (VERIFICATIONS, "outcome", &VerificationEvent::ALL.map(VerificationEvent::as_str)),
         (CONTACTS_DISABLED, "reason", &reasons),
         (CONFIGURED_REFUSED, "reason", &reasons),
         (RELOADS, "outcome", &["applied", "refused"]),
-        (REFUSED, "reason", &RefusalReason::ALL.map(RefusalReason::as_str)),
+        (EVENTS_REFUSED, "reason", &RefusalReason::ALL.map(RefusalReason::as_str)),
     ];
     for (name, label, values) in labelled {
         values.iter().for_each(|value| counter!(name, label => *value).absolute(0));

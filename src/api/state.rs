@@ -24,7 +24,7 @@ pub struct ApiState {
     pub token: Option<Token>,
     pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
-    pub reads: ReadState,
+    pub reads: QueryState,
     /// Redis, for the other routes.
     pub partitions: Partitions,
     /// What says why a delivery stands as it does.
@@ -38,7 +38,7 @@ pub struct ApiState {
 }
 
 #[derive(Debug)]
-pub struct ReadState {
+pub struct QueryState {
     /// Redis, on connections for these reads alone: a long list never delays a delivery.
     pub partitions: Partitions,
     pub plans: Plans,

@@ -26,7 +26,7 @@ pub(super) struct SubjectBody {
 }
 
 impl SubjectBody {
-    pub(super) fn judge(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
+    pub(super) fn into_record(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
         let Self { plan, timezone, billing_day, limits, thresholds, locale } = self;
         if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
             let problem = format!("plan: there is no plan {plan:?}, only {}", plans.names().join(", "));

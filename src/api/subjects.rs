@@ -16,7 +16,7 @@ use super::body::Json;
 use super::list_query::ListRequest;
 use super::path::{self, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
-use super::state::{ApiState, ReadState};
+use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
 use crate::contacts::store::{EditContactsError, replace_settings};
 use crate::erasure;
@@ -37,7 +37,7 @@ pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<SubjectCursor>,
 ) -> Result<Response, Problem> {
-    let ReadState { partitions, plans, .. } = &api.reads;
+    let QueryState { partitions, plans, .. } = &api.reads;
     let read = subject_list::read(partitions.first(), plans, after.unwrap_or_default(), limit);
     let SubjectSlice { subjects, next } = within(CALL_TIMEOUT, read).await?;
     Ok(answer(&json!({"subjects": subjects, "next": next.map(|next| next.to_string())})))
@@ -48,7 +48,7 @@ pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let ReadState { partitions, plans, .. } = &api.reads;
+    let QueryState { partitions, plans, .. } = &api.reads;
     let partition = partitions.of(&subject);
     let read = async {
         RedisResult::Ok((subject::read_fields(partition, &subject).await?, partition.client.server_time().await?))
@@ -69,7 +69,7 @@ pub(super) async fn replace(
     Json(body): Json<SubjectBody>,
 ) -> Result<Response, Problem> {
     let plans = &api.reads.plans;
-    let record = body.judge(plans)?;
+    let record = body.into_record(plans)?;
     let partition = api.partitions.of(&subject);
     let Partition { client, keys } = partition;
     let replaced = async {
@@ -118,7 +118,7 @@ pub(super) async fn usage(
     Query(UsageQuery { day }): Query<UsageQuery>,
 ) -> Result<Response, Problem> {
     let day = path::parameter("day", day.as_deref())?;
-    let ReadState { partitions, plans, late_max, .. } = &api.reads;
+    let QueryState { partitions, plans, late_max, .. } = &api.reads;
     let partition = partitions.of(&subject);
     let read = async {
         let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
@@ -146,7 +146,7 @@ pub(super) async fn history(
     let metric = path::parameter("metric", metric.as_deref())?;
     let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
-    let ReadState { partitions, plans, late_max, history_days, .. } = &api.reads;
+    let QueryState { partitions, plans, late_max, history_days, .. } = &api.reads;
     let partition = partitions.of(&subject);
     let read = async {
         let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);

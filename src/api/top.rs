@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::list_query::ListLimit;
 use super::path::{self, Query};
 use super::problem::{CALL_TIMEOUT, Problem, within};
-use super::state::{ApiState, ReadState};
+use super::state::{ApiState, QueryState};
 use super::subjects::answer;
 use crate::ledger::batch::MetricPeriod;
 use crate::types::{Metric, Period, Window};
@@ -40,7 +40,7 @@ pub(super) async fn top(
     let period: Option<Period> = path::parameter("period", period.as_deref())?;
     let by = path::parameter("by", by.as_deref())?.unwrap_or(RankingOrder::Used);
     let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
-    let ReadState { partitions, plans, top, .. } = &api.reads;
+    let QueryState { partitions, plans, top, .. } = &api.reads;
     let now = within(CALL_TIMEOUT, partitions.first().client.server_time()).await?;
     let period = top::period(window, period, now);
     let period = period.map_err(|error| Problem::bad_request(format!("period: {error}")))?;

@@ -24,7 +24,7 @@ impl<'a> EmbeddedSupervisor<'a> {
     }
 
     /// Starts the server again whenever it dies. Returns only when that is impossible. May be given up at any moment.
-    pub(super) async fn keep(&mut self) -> EmbeddedError {
+    pub(super) async fn supervise(&mut self) -> EmbeddedError {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
             let Some(server) = &mut self.server else { return std::future::pending().await };

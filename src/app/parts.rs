@@ -6,7 +6,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::OnceCell;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
-use crate::api::state::ReadState;
+use crate::api::state::QueryState;
 use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, Readiness, Token};
 use crate::channels::Channels;
@@ -57,7 +57,7 @@ impl<'a> Parts<'a> {
         });
         let check_changes = ChangeFeed::default();
         let reloader = Arc::new(PlanReloader::new(read, config, plans.clone()));
-        reloader.tell(check_changes.clone());
+        reloader.add_feed(check_changes.clone());
         let for_api = Arc::clone(&reloader);
         let checks = CheckService::new(
             config.check.clone(),
@@ -65,7 +65,7 @@ impl<'a> Parts<'a> {
             endpoint.deployment(),
             SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
         );
-        let reads = ReadState {
+        let reads = QueryState {
             partitions: connect()?,
             plans: plans.clone(),
             late_max: config.stream.late_max,

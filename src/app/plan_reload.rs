@@ -29,12 +29,12 @@ pub(super) struct PlanReloader {
 impl PlanReloader {
     /// For a daemon that was started with `config`, of which these are the plans.
     pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans) -> Self {
-        show(&plans.fingerprint(), 1.0);
+        set_gauge(&plans.fingerprint(), 1.0);
         Self { read, plans, config: Mutex::new(config.clone()), holders: Mutex::default() }
     }
 
     /// A reader of this feed is told of each reload.
-    pub(super) fn tell(&self, holder: ChangeFeed) {
+    pub(super) fn add_feed(&self, holder: ChangeFeed) {
         lock(&self.holders).push(holder);
     }
 
@@ -49,7 +49,7 @@ impl PlanReloader {
 
     /// Reads the plans again, and tells the log how that ended. Reads files, so it blocks.
     pub(super) fn reload(&self) -> Result<ReloadedPlans, ReloadError> {
-        let reloaded = (self.read)().map_err(|error| refused(&error)).and_then(|config| self.take_over(config));
+        let reloaded = (self.read)().map_err(|error| refused(&error)).and_then(|config| self.apply(config));
         // Counted first: whoever reads of it in the log finds it in the metrics.
         let outcome = if reloaded.is_ok() { "applied" } else { "refused" };
         counter!(meters::RELOADS, "outcome" => outcome).increment(1);
@@ -59,13 +59,13 @@ impl PlanReloader {
             }
             Err(ReloadError(reason)) => tracing::error!(
                 reason,
-                "plans were not read again: the configuration is refused, those before stay in effect"
+                "plans were not reloaded: the configuration is refused, the plans before stay in effect"
             ),
         }
         reloaded
     }
 
-    fn take_over(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
+    fn apply(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
         let plans = config.plans().map_err(|error| refused(&error.into()))?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let mut last = lock(&self.config);
@@ -79,8 +79,8 @@ impl PlanReloader {
         drop(last);
         lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
         if before != fingerprint {
-            show(&before, 0.0);
-            show(&fingerprint, 1.0);
+            set_gauge(&before, 0.0);
+            set_gauge(&fingerprint, 1.0);
         }
         Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
     }
@@ -91,7 +91,7 @@ fn refused(error: &anyhow::Error) -> ReloadError {
 }
 
 /// 1 for plans that are in effect, 0 for those before.
-fn show(fingerprint: &str, in_effect: f64) {
+fn set_gauge(fingerprint: &str, in_effect: f64) {
     gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(in_effect);
 }
 

@@ -5,9 +5,12 @@ use std::time::Instant;
 
 use super::parts::Parts;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
-use crate::ledger::probe::{self, OtherPartitions, ProbeError, StoredCheckpoint, StoredPartitions, WrongKeyType};
+use crate::ledger::dry_run::{DryRunError, dry_run};
+use crate::ledger::stored_partitions::{
+    OtherPartitions, StoredCheckpoint, StoredPartitions, WrongKeyType, stored_partitions,
+};
 use crate::migration;
-use crate::types::text::quantity;
+use crate::types::text::count_noun;
 use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::endpoint::Deployment;
@@ -72,9 +75,9 @@ impl Parts<'_> {
         let infos = self.examine_servers().await?;
         let first = &self.partitions.first().keys;
         let reading = || format!("read {}", first.checkpoint());
-        let stored = probe::stored_partitions(&self.partitions).await;
+        let stored = stored_partitions(&self.partitions).await;
         let stored = stored.map_err(|error| self.failure_of(&error, &reading()))?;
-        compare(&self.partitions, &stored).map_err(StartFailure::Permanent)?;
+        check_stored_layout(&self.partitions, &stored).map_err(StartFailure::Permanent)?;
         let differs = |stored: &StoredCheckpoint| {
             stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
         };
@@ -88,20 +91,20 @@ impl Parts<'_> {
         }
         let nonce = format!("{:016x}", rand::random::<u64>());
         for Partition { client, keys } in self.partitions.iter() {
-            probe::dry_run(client, keys, settings, &nonce).await.map_err(|error| self.dry_run_failed(&error))?;
+            dry_run(client, keys, settings, &nonce).await.map_err(|error| self.dry_run_failed(&error))?;
         }
         self.share_instance().await.map_err(|error| self.failure_of(&error, &"name the deployment"))?;
         Ok(infos)
     }
 
-    fn dry_run_failed(&self, error: &ProbeError) -> StartFailure {
+    fn dry_run_failed(&self, error: &DryRunError) -> StartFailure {
         match error {
-            ProbeError::Redis { source, .. } | ProbeError::Lease { source, .. } => self.failure_of(source, error),
-            ProbeError::Refused { .. } => permanent(
+            DryRunError::Redis { source, .. } | DryRunError::Lease { source, .. } => self.failure_of(source, error),
+            DryRunError::Refused { .. } => permanent(
                 error,
                 "grant the user this command (docs/operations.md lists them), or set stream.trim = \"never\"",
             ),
-            ProbeError::Answer { .. } => StartFailure::Transient(error.to_string()),
+            DryRunError::Answer { .. } => StartFailure::Transient(error.to_string()),
         }
     }
 
@@ -139,7 +142,7 @@ impl Parts<'_> {
                 InspectError::Redis(source) => self.failure_of(source, &error),
                 _ => permanent(&error, error.hint()),
             })?;
-            fit(&info, &self.endpoint).map_err(StartFailure::Permanent)?;
+            check_server(&info, &self.endpoint).map_err(StartFailure::Permanent)?;
             let reason = match info.readiness() {
                 ServerReadiness::Ready => {
                     infos.push(info);
@@ -179,8 +182,8 @@ impl Parts<'_> {
 }
 
 /// Whether this server will do at all, where the endpoint says so.
-pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
-    info.judge().map_err(|unfit| StartupError::new(&unfit, unfit.hint()))?;
+pub fn check_server(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
+    info.check_supported().map_err(|unfit| StartupError::new(&unfit, unfit.hint()))?;
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
         return Err(StartupError::new(
             format_args!("the server at {endpoint} is a node of a cluster"),
@@ -191,11 +194,11 @@ pub fn fit(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupErr
 }
 
 /// A daemon with another layout or another number of partitions must not touch what is stored.
-pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
+pub fn check_stored_layout(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
-        compare_one(&keys.checkpoint(), stored)?;
+        check_checkpoint(&keys.checkpoint(), stored)?;
     }
-    compare_count(partitions, stored)
+    check_partition_count(partitions, stored)
 }
 
 /// Whether what is stored counts as many partitions as the configuration names.
@@ -204,7 +207,7 @@ pub fn compare(partitions: &Partitions, stored: &StoredPartitions) -> Result<(),
 ///
 /// [`StartupError`] where it counts others: an event that is appended would be refused or read by nobody, and a count
 /// be looked for where it is not.
-pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
+pub fn check_partition_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     let count = partitions.count();
     let own = partitions.iter().zip(&stored.checkpoints);
     let differing = own.filter_map(|(Partition { keys, .. }, stored)| Some((keys.checkpoint(), stored.partitions?)));
@@ -214,7 +217,7 @@ pub fn compare_count(partitions: &Partitions, stored: &StoredPartitions) -> Resu
         Some((checkpoint, begun)) => Err(StartupError::new(
             format_args!(
                 "{checkpoint} counts {}, stream.partitions is {count}",
-                quantity(begun, "partition", "partitions")
+                count_noun(begun, "partition", "partitions")
             ),
             format_args!(
                 "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"
@@ -235,7 +238,7 @@ pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     })
 }
 
-fn compare_one(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), StartupError> {
+fn check_checkpoint(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), StartupError> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
         return Err(StartupError::new(
             format_args!("{key} is a {found}, it is to be a {wanted}"),

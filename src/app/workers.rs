@@ -40,7 +40,7 @@ impl Workers<'_> {
         let Self { parts, stop, serving, .. } = self;
         let partitions: Vec<&Partition> = parts.partitions.iter().collect();
         let feeds: Vec<ChangeFeed> = partitions.iter().map(|_| ChangeFeed::default()).collect();
-        feeds.iter().cloned().for_each(|holder| parts.reloader.tell(holder));
+        feeds.iter().cloned().for_each(|holder| parts.reloader.add_feed(holder));
         let waker_changes = ChangeFeed::default();
         let mut readers = feeds.clone();
         readers.extend([waker_changes.clone(), parts.check_changes.clone()]);

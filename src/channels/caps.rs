@@ -2,7 +2,7 @@
 //!
 //! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of [`crate::throttle`]
 //! keep their counts in Redis, so that a cap holds for all daemons together. Never sends and never waits. A cap is a
-//! promise: where Redis can't be asked, nothing leaves. Read next: [`super::retry_spacing`].
+//! promise: where Redis can't be asked, nothing leaves. Read next: [`super::cap_retry_pacer`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
+use super::cap_retry_pacer::{CapRetryPacer, ThrottledDelivery, jitter_max};
 use super::channel::NotificationChannel;
 use super::registry::{definition, destination};
-use super::retry_spacing::{RefusedByCap, RetrySpacing, jitter_max};
 use super::set::Channels;
 use crate::contacts::Contact;
 use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
@@ -26,7 +26,7 @@ use crate::wire::{ErrorKind, RedisClient, error_kind};
 pub struct Caps {
     client: Arc<RedisClient>,
     keys: Keys,
-    spacing: Mutex<RetrySpacing>,
+    spacing: Mutex<CapRetryPacer>,
     log_limiter: LogLimiter<LogSubject>,
 }
 
@@ -73,7 +73,8 @@ impl Caps {
         };
         let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
         // One unit is never more than the limit, so the limiter always knows when.
-        let refused = RefusedByCap { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
+        let refused =
+            ThrottledDelivery { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
         if self.log_limiter.admit(LogSubject::Exhausted(cap.channel), now.into_std()).is_some() {
             tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap is exhausted: deliveries wait");

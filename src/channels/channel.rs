@@ -64,7 +64,7 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
 
     /// The locale in which a subject of this one is told because there are no texts in its own; `None` where there are,
     /// and where a channel has one language.
-    fn instead_of(&self, _locale: &Locale) -> Option<Locale> {
+    fn substitute_locale(&self, _locale: &Locale) -> Option<Locale> {
         None
     }
 
@@ -75,13 +75,13 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
 
     /// Why every attempt for this contact would be refused with these settings, where that is known without a
     /// connection; `None` where only an attempt can tell.
-    fn refusal(&self, _contact: &Contact) -> Option<ServerProbe> {
+    fn refusal(&self, _contact: &Contact) -> Option<ProbeResult> {
         None
     }
 
     /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one
     /// contact, or for none in particular. `None` where there is nothing to try.
-    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>>;
+    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ProbeResult>>;
 
     /// Closes idle connections; for the end of the process. Later messages make new ones.
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -266,7 +266,7 @@ pub struct PreviewRequest<'a> {
 
 /// The result of [`NotificationChannel::probe`].
 #[derive(Debug, Clone)]
-pub struct ServerProbe {
+pub struct ProbeResult {
     /// What was asked, as `mail server`.
     pub server: &'static str,
     /// Where it is, without passwords.

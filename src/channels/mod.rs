@@ -5,7 +5,7 @@
 //! and a line in the registry, beside its name in `types/channel.rs`, its stored form in `contacts/contact.rs` and its
 //! section in `config/settings.rs`. Read next: [`channel`], the trait; [`registry`]; then [`webhook`] and [`email`].
 
-mod authorities;
+mod cap_retry_pacer;
 pub mod caps;
 pub mod channel;
 mod connection_error;
@@ -16,17 +16,17 @@ pub mod invalid_contact;
 mod notice_text;
 pub mod registry;
 pub mod resolver;
-mod retry_spacing;
 pub mod sample;
 mod set;
 mod templating;
+mod tls;
 pub mod webhook;
 
 pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     ConsentQuestion, Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart,
-    PreviewRequest, SecretDefinition, ServerProbe, SettingText, SharedServer,
+    PreviewRequest, ProbeResult, SecretDefinition, SettingText, SharedServer,
 };
 pub use error::{ChannelError, ChannelErrors};
 pub use filter_flags::{FilterFlag, FilterFlags};

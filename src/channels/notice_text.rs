@@ -8,7 +8,7 @@ use minijinja::{Environment, Value, context};
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
-use crate::types::text::quantity;
+use crate::types::text::count_noun;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
 /// A text with what it is about.
@@ -59,7 +59,7 @@ pub(super) fn disabled_variables(notice: &DisabledNotice) -> Value {
 /// A notice for each reason, made up: what templates are checked with.
 pub(super) fn disabled_samples() -> impl Iterator<Item = DisabledNotice> {
     DisableReason::ALL.into_iter().map(|reason| {
-        let subject = Sample::made_up().subject;
+        let subject = Sample::example().subject;
         let contact = Contact::email("bob@example.com");
         let state = DisabledState { reason, detail: "SMTP 550 5.1.1 to RCPT".to_owned(), at: SAMPLE_AT };
         DisabledNotice::new(&subject, &contact.id, (contact.channel(), contact.address().to_owned()), state)
@@ -76,13 +76,13 @@ pub(super) fn disabled_sample() -> DisabledNotice {
 pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
     let DailyDigest { from_ms, until_ms, dead, dead_first, waiting, waiting_first, .. } = digest;
     let mut text = format!("From {} to {}:\n\n", minute(*from_ms), minute(*until_ms));
-    let _ = writeln!(text, "{} given up.", quantity(*dead, "delivery was", "deliveries were"));
+    let _ = writeln!(text, "{} given up.", count_noun(*dead, "delivery was", "deliveries were"));
     for DeadDelivery { id, subject, channel, error, at_ms } in dead_first {
         let subject = if subject.is_empty() { "-" } else { subject };
         let _ = writeln!(text, "  {}  {subject}  {}: {error}  {id}", minute(*at_ms), channel.as_str());
     }
     let _ = write!(text, "{}", more(*dead, dead_first.len()));
-    let _ = writeln!(text, "\n{} without a contact.", quantity(*waiting, "alert waits", "alerts wait"));
+    let _ = writeln!(text, "\n{} without a contact.", count_noun(*waiting, "alert waits", "alerts wait"));
     for subject in waiting_first {
         let _ = writeln!(text, "  {subject}");
     }
@@ -91,8 +91,8 @@ pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
         "\n`quotabell deliveries list --state dead` lists the first, \
          `quotabell deliveries list --state pending --channel none` the others."
     );
-    let dead = quantity(*dead, "dead delivery", "dead deliveries");
-    let waiting = quantity(*waiting, "alert", "alerts");
+    let dead = count_noun(*dead, "dead delivery", "dead deliveries");
+    let waiting = count_noun(*waiting, "alert", "alerts");
     NoticeText { heading: format!("quotabell: {dead}, {waiting} without a contact"), text }
 }
 

@@ -33,7 +33,7 @@ pub struct Sample {
 
 impl Sample {
     /// A customer that does not exist.
-    pub fn made_up() -> Self {
+    pub fn example() -> Self {
         Self::of(Subject::parse(b"example-customer").expect("a legal subject"))
     }
 

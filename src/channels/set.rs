@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::channel::{
-    AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, PreviewRequest, ServerProbe,
+    AlertPurpose, ChannelSettings, Content, Message, NotificationChannel, PreviewPart, PreviewRequest, ProbeResult,
 };
 use super::error::{ChannelError, ChannelErrors};
 use super::invalid_contact::InvalidContact;
@@ -102,7 +102,7 @@ impl Channels {
 
     /// What an operator should know about a locale that no channel has texts in.
     pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
-        let used = self.built.iter().find_map(|(_, channel)| channel.instead_of(locale))?;
+        let used = self.built.iter().find_map(|(_, channel)| channel.substitute_locale(locale))?;
         Some(format!("locale {locale} has no templates: mails are written in {used}"))
     }
 
@@ -112,12 +112,12 @@ impl Channels {
     }
 
     /// Why no attempt for this contact can succeed. See [`NotificationChannel::refusal`].
-    pub fn refusal(&self, contact: &Contact) -> Option<ServerProbe> {
+    pub fn refusal(&self, contact: &Contact) -> Option<ProbeResult> {
         self.of(contact).refusal(contact)
     }
 
     /// Tries what an attempt on this channel needs, for one contact or for none in particular. Sends nothing.
-    pub async fn probe(&self, channel: Channel, contact: Option<&Contact>) -> Option<ServerProbe> {
+    pub async fn probe(&self, channel: Channel, contact: Option<&Contact>) -> Option<ProbeResult> {
         self.get(channel)?.probe(contact).await
     }
 

@@ -83,7 +83,7 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
 /// An alert of each kind that a template can tell apart: every window, below, at and above the limit, and each as a
 /// test.
 pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
-    let sample = Sample::made_up();
+    let sample = Sample::example();
     Window::ALL.into_iter().flat_map(move |window| {
         let sample = Sample { limit: WindowLimit { window, ..sample.limit }, ..sample.clone() };
         let alerts =

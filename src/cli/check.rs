@@ -59,14 +59,14 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
         // answer.
         return Err(failed(
             format_args!("nothing is judged: settings of subject {:?} can't be read", subject.as_str()),
-            "mend the field (subject set, or whoever writes it); the daemon follows its last good value, or check.on_error",
+            "fix the field (subject set, or the program that writes it); until then the daemon uses the last good value, or check.on_error",
         ));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
     let Partition { client, keys } = redis.partitions.of(&request.subject);
-    let judged = CheckScript::new(keys.clone()).judge(client, &request, &profile).await;
+    let judged = CheckScript::new(keys.clone()).run(client, &request, &profile).await;
     let decision = match judged {
         Err(CheckError::Redis(error)) => {
             redis.explained(format_args!("check {} of {}", request.metric, request.subject), Err(error))?

@@ -9,9 +9,9 @@ use clap::Args;
 use super::context::CliContext;
 use crate::terminal::output::{self, FormatArgs};
 
+mod channels;
 mod findings;
-mod reach;
-mod rights;
+mod permissions;
 mod server;
 
 use findings::Findings;
@@ -45,13 +45,13 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     config.warnings().iter().for_each(|warning| findings.warn(warning));
     channels.warnings().for_each(|warning| findings.warn(warning));
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
-    reach::warn_of_defaults(&config, &findings)?;
+    channels::warn_of_defaults(&config, &findings)?;
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
     if !args.offline {
         server::check(&config, &mut findings).await?;
-        reach::check(&channels, &config, &mut findings).await?;
+        channels::check(&channels, &config, &mut findings).await?;
     } else {
-        reach::check_offline(&channels, &config, &mut findings);
+        channels::check_offline(&channels, &config, &mut findings);
     }
-    findings.judge()
+    findings.into_result()
 }

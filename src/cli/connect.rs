@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult};
 use url::Url;
 
-use crate::app::startup::compare_count;
+use crate::app::startup::check_partition_count;
 use crate::config::Config;
-use crate::ledger::probe::stored_partitions;
+use crate::ledger::stored_partitions::stored_partitions;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
@@ -20,7 +20,7 @@ use crate::wire::{
 
 /// A connection for verbs. Connects when first used; starts no server.
 #[derive(Debug)]
-pub struct Redis {
+pub struct CliConnection {
     pub partitions: Partitions,
     /// The URL as it may be shown, with host and port.
     pub shown: String,
@@ -29,16 +29,16 @@ pub struct Redis {
     pub is_embedded: bool,
 }
 
-/// The connection that the configuration names, made as the daemon makes its own, to what is stored with as many
-/// partitions. Warns where its plans are not those that the daemon counts with. That Redis is away is said by the first
-/// call.
+/// Opens the connection that the configuration names, as the daemon does, and checks that as many partitions are
+/// stored as it names. Warns where its plans are not those that the daemon counts with. Where Redis can't be reached,
+/// the first call says so.
 ///
 /// # Errors
 ///
 /// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a malformed URL.
 /// [`StartupError`](crate::app::startup::StartupError): what is stored has another number of partitions.
 /// [`DeploymentError::NotRedis`]: a server that answers so often hangs up before it has read a longer call.
-pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
+pub async fn redis(config: &Config) -> anyhow::Result<CliConnection> {
     let (redis, stored) = open(config).await?;
     if let Err(error) = &stored
         && matches!(DeploymentError::of(error), Some(DeploymentError::NotRedis { .. }))
@@ -49,18 +49,18 @@ pub async fn redis(config: &Config) -> anyhow::Result<Redis> {
     if stored.is_ok_and(|stored| stored != Some(redis.partitions.count()))
         && let Ok(stored) = stored_partitions(&redis.partitions).await
     {
-        compare_count(&redis.partitions, &stored)?;
+        check_partition_count(&redis.partitions, &stored)?;
     }
     Ok(redis)
 }
 
-/// The same, whatever number of partitions what is stored has.
-pub async fn any_redis(config: &Config) -> anyhow::Result<Redis> {
+/// As [`redis`], with any number of partitions stored.
+pub async fn redis_with_any_partitions(config: &Config) -> anyhow::Result<CliConnection> {
     open(config).await.map(|(redis, _)| redis)
 }
 
 /// The connection, and the number of partitions that is stored.
-async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>>)> {
+async fn open(config: &Config) -> anyhow::Result<(CliConnection, RedisResult<Option<u32>>)> {
     let endpoint = config.endpoint()?;
     let keys = config.keys();
     let partitions = Partitions::new(&endpoint.client(keys.stream())?, &keys);
@@ -73,7 +73,7 @@ async fn open(config: &Config) -> anyhow::Result<(Redis, RedisResult<Option<u32>
         warn_of_other_plans(fingerprint.as_deref(), config);
         count
     });
-    Ok((Redis { partitions, shown: display_url(&endpoint, &config.redis), endpoint, is_embedded }, count))
+    Ok((CliConnection { partitions, shown: display_url(&endpoint, &config.redis), endpoint, is_embedded }, count))
 }
 
 /// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
@@ -126,7 +126,7 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
     error.to_string().contains("certificate")
 }
 
-impl Redis {
+impl CliConnection {
     /// Runs one command; `what` says in the error what was tried, as "read subject alice".
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
         self.explained(what, self.client().query(command).await)

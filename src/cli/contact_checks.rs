@@ -6,11 +6,11 @@ use std::cell::OnceCell;
 use crate::channels::{self, Channels, InvalidContact};
 use crate::config::{Config, ConfigError};
 use crate::contacts::Contact;
-use crate::contacts::merge::NamedContact;
+use crate::contacts::merge::ContactSpec;
 
 /// What an operator should know about contacts that are legal: those that no attempt will reach as things are
 /// configured, or that not every mail server takes.
-pub fn warnings(contacts: &[NamedContact], config: &Config) -> Vec<String> {
+pub fn warnings(contacts: &[ContactSpec], config: &Config) -> Vec<String> {
     let warning = |contact: &Contact| {
         let definition = channels::definition(contact.channel())?;
         (definition.warning)(contact, &config.channel_settings())
@@ -36,10 +36,10 @@ impl<'a> TemplateCheck<'a> {
     /// # Errors
     ///
     /// A template of the folder is wrong, or another file that the channels need.
-    pub fn fault(&self, contacts: &[NamedContact]) -> Result<Option<InvalidContact>, ConfigError> {
+    pub fn fault(&self, contacts: &[ContactSpec]) -> Result<Option<InvalidContact>, ConfigError> {
         let has_template =
-            |named: &&NamedContact| named.contact.options().is_some_and(|options| options.format.template().is_some());
-        for NamedContact { contact, .. } in contacts.iter().filter(has_template) {
+            |named: &&ContactSpec| named.contact.options().is_some_and(|options| options.format.template().is_some());
+        for ContactSpec { contact, .. } in contacts.iter().filter(has_template) {
             let channels = match self.channels.get() {
                 Some(channels) => channels,
                 None => {

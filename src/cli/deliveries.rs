@@ -4,7 +4,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::connect::{self, Redis};
+use super::connect::{self, CliConnection};
 use super::context::CliContext;
 use super::whole_number::from_one;
 use crate::outbox::DeliveryAction;
@@ -190,7 +190,7 @@ async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::
 }
 
 /// Says that nothing leaves, where that is so.
-async fn say_pause(redis: &Redis) -> anyhow::Result<()> {
+async fn say_pause(redis: &CliConnection) -> anyhow::Result<()> {
     if let Some(paused) = pause::read(redis).await? {
         say(format_args!("{}; `quotabell deliveries resume` ends that", pause::summary(&paused)));
     }

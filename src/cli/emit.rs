@@ -7,7 +7,7 @@ use redis::Pipeline;
 use serde::Serialize;
 use tokio::time::{Instant, interval};
 
-use super::connect::{self, Redis};
+use super::connect::{self, CliConnection};
 use super::context::CliContext;
 use super::whole_number::from_one;
 use crate::terminal::hint;
@@ -69,7 +69,7 @@ pub struct EmitArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Emitted {
+struct EmitSummary {
     stream: String,
     count: u64,
     first_id: String,
@@ -86,11 +86,11 @@ pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     output::print(&args.format, &emitted, |output| output.line(&emitted.last_id))
 }
 
-async fn append_all(args: &EmitArgs, redis: &Redis, stream: String) -> anyhow::Result<Emitted> {
+async fn append_all(args: &EmitArgs, redis: &CliConnection, stream: String) -> anyhow::Result<EmitSummary> {
     let long = args.rate.map_or(args.count >= BAR_EVENTS_MIN, |rate| args.count / u64::from(rate) >= BAR_SECONDS_MIN);
     let bar = long.then(|| progress::bar(args.count, ProgressUnit::Items));
     let mut pace = args.rate.map(Pace::new);
-    let mut emitted = Emitted { stream, count: 0, first_id: String::new(), last_id: String::new() };
+    let mut emitted = EmitSummary { stream, count: 0, first_id: String::new(), last_id: String::new() };
     while emitted.count < args.count {
         let due = match &mut pace {
             Some(pace) => pace.due().await.min(args.count),
@@ -174,7 +174,7 @@ fn check_id(args: &EmitArgs) -> anyhow::Result<()> {
     }
     let message =
         format!("--id has {} bytes, 1 to {ID_BYTES_MAX} are allowed", if id.is_empty() { 0 } else { longest.len() });
-    Err(hint::usage(message, "the suffix that --count adds to the id counts too"))
+    Err(hint::usage(message, "the length includes the suffix that --count adds"))
 }
 
 /// Checks a time as the daemon will.

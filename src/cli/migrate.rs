@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::context::CliContext;
 use crate::config::Config;
-use crate::migration::{Migrated, Migration, MigrationError};
+use crate::migration::{Migration, MigrationError, MigrationSummary};
 use crate::terminal::hint::{self, usage, with_hint};
-use crate::terminal::output::{self, FormatArgs, quantity, say};
+use crate::terminal::output::{self, FormatArgs, count_noun, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
 use crate::wire::endpoint::Deployment;
 use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint};
@@ -67,7 +67,7 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
         Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys))
     };
     let (from, to) = (opened(&source, count)?, opened(&target, partitions)?);
-    let of_source = quantity(count, "partition", "partitions");
+    let of_source = count_noun(count, "partition", "partitions");
     say(format_args!("from {source} with {of_source} to {target} with {partitions}"));
     let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
     let migrated = migration.run(|step| say(step)).await;
@@ -75,11 +75,11 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
     let deployments = [source.deployment(), target.deployment()];
     let deployment = deployments.into_iter().find(|of| *of != Deployment::Cluster).unwrap_or(Deployment::Cluster);
     let advice = migrated.as_ref().err().map_or_else(String::new, |error| advice_on(error, deployment));
-    let Migrated { elements, entries } = with_hint(migrated, advice)?;
+    let MigrationSummary { elements, entries } = with_hint(migrated, advice)?;
     output::print(&format, &json!({"elements": elements, "entries": entries}), |output| {
         output.pairs(&[
             ("compared", format!("{elements} fields and members")),
-            ("appended", quantity(entries, "entry of streams", "entries of streams")),
+            ("appended", count_noun(entries, "entry of streams", "entries of streams")),
             ("next", format!("set redis.url and stream.partitions = {partitions}, and start the daemons")),
         ])
     })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::connect::Redis;
+use super::connect::CliConnection;
 use crate::terminal::hint;
 use crate::types::mute::MuteError;
 use crate::types::{Mute, MuteEnd, duration};
@@ -25,7 +25,7 @@ pub struct MuteArgs {
 
 impl MuteArgs {
     /// The mute by the server's clock.
-    pub async fn into_mute(self, redis: &Redis) -> anyhow::Result<Mute> {
+    pub async fn into_mute(self, redis: &CliConnection) -> anyhow::Result<Mute> {
         let Self { duration, until, reason } = self;
         let end = duration.map(MuteEnd::After).or(until).unwrap_or(MuteEnd::Never);
         let now = redis.server_time().await?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
-use super::connect::{self, Redis};
+use super::connect::{self, CliConnection};
+use super::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret};
 use super::context::CliContext;
-use super::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
 use super::subject_settings;
 use crate::channels::{self, ChannelDefinition, REGISTRY, Sample};
 use crate::config::Config;
@@ -27,7 +27,7 @@ const COOLDOWN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("to").required(true).arg("subject").args(NamedAddresses::flags()),
+    group = ArgGroup::new("to").required(true).arg("subject").args(AddressArgs::flags()),
     after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10 s; caps neither hold it back nor count it.
 A secret that is not named is made for this message, and printed.
 
@@ -43,10 +43,10 @@ pub struct SendTestArgs {
     #[arg(long)]
     pub subject: Option<Subject>,
     /// The subject's contact: its id, the beginning of its id, or its address
-    #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = NamedAddresses::flags())]
+    #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = AddressArgs::flags())]
     pub contact: Option<String>,
     #[command(flatten)]
-    pub named: NamedAddresses,
+    pub named: AddressArgs,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -92,7 +92,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     channels.close().await;
     let shown = TestMessageView::of(&contact, &outcome, secret.as_ref());
     output::print(&args.format, &shown, |output| output.pairs(&shown.pairs(&contact)))?;
-    judge(&outcome, &contact)
+    outcome_to_result(&outcome, &contact)
 }
 
 /// Who gets the message.
@@ -103,12 +103,12 @@ struct Addressee {
     sample: Sample,
     now: UnixMs,
     /// Where its cooldown is kept; `None` for an address that is named, for which no Redis is needed.
-    redis: Option<Redis>,
+    redis: Option<CliConnection>,
 }
 
-fn of_address(named: NamedContacts) -> anyhow::Result<Addressee> {
+fn of_address(named: ContactSpecs) -> anyhow::Result<Addressee> {
     let (contact, secret) = named.into_one().map_err(|fault| hint::usage(fault, "one message goes to one contact"))?;
-    Ok(Addressee { contact: contact.contact, secret, sample: Sample::made_up(), now: own_time(), redis: None })
+    Ok(Addressee { contact: contact.contact, secret, sample: Sample::example(), now: own_time(), redis: None })
 }
 
 /// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
@@ -157,7 +157,7 @@ async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> 
 
 /// Lets one message to a contact through in [`COOLDOWN`], however many runs ask at once. The contact is known by its
 /// address: two subjects may share one mailbox, or the ids of two.
-async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
+async fn cool_down(redis: &CliConnection, keys: &Keys, contact: &Contact) -> anyhow::Result<()> {
     let key = keys.send_test_cooldown(&contact.derived_id());
     let passage = Cooldown::new(COOLDOWN).try_start(redis.client(), &key).await;
     match redis.explained(format_args!("ask when contact {} got its last test message", contact.id), passage)? {
@@ -177,7 +177,7 @@ async fn cool_down(redis: &Redis, keys: &Keys, contact: &Contact) -> anyhow::Res
 
 /// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first
 /// metric, that of the day where it has one. One without any limit gets no alerts; its message shows a made-up one.
-async fn sample_of(subject: &Subject, redis: &Redis, config: &Config) -> anyhow::Result<Sample> {
+async fn sample_of(subject: &Subject, redis: &CliConnection, config: &Config) -> anyhow::Result<Sample> {
     let fields = subject_settings::read_fields(redis, subject).await?;
     let plans = config.plans()?;
     let SubjectSettings { plan, zone, billing_day, limits, unreadable } = SubjectSettings::read(&fields, &plans);
@@ -259,7 +259,7 @@ fn not_found(subject: &Subject, text: &str, contacts: &ResolvedContacts) -> anyh
 
 /// What to do about a subject without contacts.
 fn set_one(subject: &Subject) -> String {
-    let flags = NamedAddresses::flags().map(|flag| format!("--{flag}"));
+    let flags = AddressArgs::flags().map(|flag| format!("--{flag}"));
     let ChannelDefinition { placeholder, .. } = REGISTRY[0];
     let line = format!("quotabell subject set {subject} {} {placeholder}", flags[0]);
     format!("`{line}` sets one, or name {} here", flags.join(" or "))
@@ -267,7 +267,7 @@ fn set_one(subject: &Subject) -> String {
 
 /// What to do about a contact that nobody has confirmed.
 fn unconfirmed() -> String {
-    let flags = NamedAddresses::flags().map(|flag| format!("--{flag}")).join(" and ");
+    let flags = AddressArgs::flags().map(|flag| format!("--{flag}")).join(" and ");
     let ways = "it is confirmed over HTTP (docs/http-api.md), or named with `quotabell subject set`";
     format!("it gets nothing until {ways}; {flags} send to any address")
 }
@@ -341,7 +341,7 @@ impl<'a> TestMessageView<'a> {
 }
 
 /// Says what to do about a message that did not arrive.
-fn judge(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
+fn outcome_to_result(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
     let definition = channels::definition(contact.channel()).expect("every contact has a channel of the registry");
     if outcome.class == OutcomeClass::Delivered {
         return Ok(());

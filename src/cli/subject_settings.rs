@@ -1,6 +1,6 @@
 //! A subject's settings, for the verbs that show what it used.
 
-use super::connect::Redis;
+use super::connect::CliConnection;
 use crate::subjects::record::{BILLING_DAY, SubjectField, TIMEZONE};
 use crate::subjects::{FieldError, Plans};
 use crate::terminal::output::say;
@@ -8,7 +8,7 @@ use crate::types::Subject;
 use crate::views::{SubjectSettings, subject};
 
 /// Reads them, and says what can't be read and what is shown instead.
-pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
+pub async fn read(redis: &CliConnection, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
     let settings = SubjectSettings::read(&read_fields(redis, subject).await?, plans);
     warn(subject, &settings.unreadable);
     warn_of_substitutes(&settings.unreadable);
@@ -16,7 +16,7 @@ pub async fn read(redis: &Redis, subject: &Subject, plans: &Plans) -> anyhow::Re
 }
 
 /// Reads the fields that are set for the subject.
-pub async fn read_fields(redis: &Redis, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
+pub async fn read_fields(redis: &CliConnection, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
     let fields = subject::read_fields(redis.partitions.first(), subject).await;
     redis.explained(format_args!("read subject {subject}"), fields)
 }

@@ -71,7 +71,7 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     }
     // The limits of a period that is over are known only where an alert has recorded them.
     if windows().any(|(_, window)| window.limit_from == Some(LimitSource::Settings)) {
-        say("note: where no alert of a period that is over has recorded its limit, today's is shown");
+        say("note: the limit of a past period is known only from its alerts; without one, today's limit is shown");
     }
     Ok(())
 }

@@ -79,12 +79,12 @@ impl Violation {
 
 impl Violations {
     /// Notes the problem where the rule does not hold, once for each key.
-    fn unless(&mut self, holds: bool, path: &[&str], problem: impl fmt::Display) {
-        self.unless_beside(holds, path, None, problem);
+    fn require(&mut self, holds: bool, path: &[&str], problem: impl fmt::Display) {
+        self.require_of_two(holds, path, None, problem);
     }
 
-    /// As [`Self::unless`], for a rule about two keys.
-    fn unless_beside(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
+    /// As [`Self::require`], for a rule about two keys.
+    fn require_of_two(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
         let path = owned(path);
         if !holds && self.0.iter().all(|found| found.path != path) {
             self.0.push(Violation { path, other: other.map(owned), problem: problem.to_string() });
@@ -107,26 +107,26 @@ fn redis(config: &Config, violations: &mut Violations) {
     let known = config.redis.url_file.is_some()
         || config.redis.is_embedded()
         || scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()));
-    violations.unless(known, &["redis", "url"], problem);
-    violations.unless(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0");
+    violations.require(known, &["redis", "url"], problem);
+    violations.require(config.redis.embedded_port != 0, &["redis", "embedded_port"], "is 0");
 }
 
 fn stream(config: &Config, violations: &mut Violations) {
     let stream = &config.stream;
-    violations.unless(!stream.key.is_empty(), &["stream", "key"], "is empty");
+    violations.require(!stream.key.is_empty(), &["stream", "key"], "is empty");
     let braces = stream.key.contains(['{', '}']);
-    violations.unless(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key));
+    violations.require(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key));
     let long = format!("has {} bytes", stream.key.len());
-    violations.unless(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
+    violations.require(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
     let partitions = format!("{} is not between 1 and {PARTITIONS_MAX}", stream.partitions);
-    violations.unless((1..=PARTITIONS_MAX).contains(&stream.partitions), &["stream", "partitions"], partitions);
+    violations.require((1..=PARTITIONS_MAX).contains(&stream.partitions), &["stream", "partitions"], partitions);
     let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
-    violations.unless(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
+    violations.require(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
-    violations.unless((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
+    violations.require((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
     let (least, most) = (EVENT_IDS_RANGE.start(), EVENT_IDS_RANGE.end());
     let ids = format!("{} is not between {least} and {most}", stream.event_ids_max);
-    violations.unless(EVENT_IDS_RANGE.contains(&stream.event_ids_max), &["stream", "event_ids_max"], ids);
+    violations.require(EVENT_IDS_RANGE.contains(&stream.event_ids_max), &["stream", "event_ids_max"], ids);
 }
 
 /// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no
@@ -135,35 +135,35 @@ fn subjects(config: &Config, violations: &mut Violations) {
     let prefix = config.subjects.prefix.as_str();
     let path = ["subjects", "prefix"];
     let long = format!("has {} bytes", prefix.len());
-    violations.unless((1..=SUBJECT_PREFIX_BYTES_MAX).contains(&prefix.len()), &path, long);
+    violations.require((1..=SUBJECT_PREFIX_BYTES_MAX).contains(&prefix.len()), &path, long);
     let forbidden = prefix.chars().find(|char| !char.is_ascii_graphic() || "{}*?[]\\".contains(*char));
     if let Some(forbidden) = forbidden {
-        violations.unless(false, &path, format!("{prefix:?} holds {forbidden:?}"));
+        violations.require(false, &path, format!("{prefix:?} holds {forbidden:?}"));
     }
-    violations.unless(prefix.ends_with(':'), &path, format!("{prefix:?} does not end with a colon"));
+    violations.require(prefix.ends_with(':'), &path, format!("{prefix:?} does not end with a colon"));
     let own = prefix.starts_with(keys::FAMILY_PREFIX) && !prefix.starts_with(keys::SUBJECT_PREFIX_DEFAULT);
-    violations.unless(!own, &path, format!("{prefix:?} may begin other keys of quotabell"));
+    violations.require(!own, &path, format!("{prefix:?} may begin other keys of quotabell"));
     let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
-    violations.unless_beside(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
-    violations.unless(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
+    violations.require_of_two(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
+    violations.require(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
 }
 
 fn plans(config: &Config, violations: &mut Violations) {
     for (name, plan) in &config.plans {
-        violations.unless(!name.is_empty(), &["plans", name], "a plan needs a name");
+        violations.require(!name.is_empty(), &["plans", name], "a plan needs a name");
         let path = ["plans", name, "thresholds"];
         let problem = ThresholdsError::TooMany(plan.thresholds.len());
-        violations.unless(plan.thresholds.len() <= THRESHOLDS_MAX, &path, problem);
+        violations.require(plan.thresholds.len() <= THRESHOLDS_MAX, &path, problem);
         let mut seen = BTreeSet::new();
         for (index, percent) in plan.thresholds.iter().enumerate() {
             let path = ["plans", name, "thresholds", &format!("[{index}]")];
-            violations.unless(seen.insert(*percent), &path, format!("{percent} stands there twice"));
+            violations.require(seen.insert(*percent), &path, format!("{percent} is listed twice"));
         }
         if let Err(unlimitable) = plan.rate.limiters() {
-            violations.unless(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);
+            violations.require(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);
         }
     }
-    violations.unless_beside(
+    violations.require_of_two(
         config.plans.contains_key(&config.default_plan),
         &["default_plan"],
         Some(&["plans", &config.default_plan]),
@@ -186,12 +186,12 @@ fn operator(config: &Config, violations: &mut Violations) {
     for (index, OperatorContact { plans, .. }) in operator.contacts.iter().enumerate() {
         for plan in plans.iter().filter(|plan| !config.plans.contains_key(*plan)) {
             let path = ["operator", "contacts", &format!("[{index}]")];
-            violations.unless(false, &path, no_such_plan(config, plan));
+            violations.require(false, &path, no_such_plan(config, plan));
         }
     }
     let zone = &operator.timezone;
     let problem = format!("there is no time zone {zone:?}");
-    violations.unless(parse_timezone(zone).is_ok(), &["operator", "timezone"], problem);
+    violations.require(parse_timezone(zone).is_ok(), &["operator", "timezone"], problem);
 }
 
 fn configured_contacts<'a>(section: &str, contacts: impl Iterator<Item = &'a Contact>, violations: &mut Violations) {
@@ -199,34 +199,34 @@ fn configured_contacts<'a>(section: &str, contacts: impl Iterator<Item = &'a Con
     for (index, contact) in contacts.enumerate() {
         let path = [section, "contacts", &format!("[{index}]")];
         if let Err(error) = channels::check_contact(contact) {
-            violations.unless(false, &path, error);
+            violations.require(false, &path, error);
         }
         // Nobody could ever confirm it: that is for contacts of subjects.
-        violations.unless(contact.verified, &path, "verified = false has no meaning here");
-        violations.unless(contact.disabled.is_none(), &path, "disabled has no meaning here, leave the contact out");
-        violations.unless(ids.insert(&contact.id), &path, format!("contact {} stands there twice", contact.id));
+        violations.require(contact.verified, &path, "verified = false has no meaning here");
+        violations.require(contact.disabled.is_none(), &path, "disabled has no meaning here, leave the contact out");
+        violations.require(ids.insert(&contact.id), &path, format!("contact {} is listed twice", contact.id));
     }
 }
 
 fn retry(config: &Config, violations: &mut Violations) {
     let retry = &config.retry;
-    violations.unless(!retry.first.is_zero(), &["retry", "first"], "is 0");
+    violations.require(!retry.first.is_zero(), &["retry", "first"], "is 0");
     let order = format!(
         "retry.first = {} is above retry.max_interval = {}",
         HumanDuration(retry.first),
         HumanDuration(retry.max_interval)
     );
     let ordered = retry.first <= retry.max_interval;
-    violations.unless_beside(ordered, &["retry", "max_interval"], Some(&["retry", "first"]), order);
+    violations.require_of_two(ordered, &["retry", "max_interval"], Some(&["retry", "first"]), order);
     let factor = format!("{} is not a number of 1 or more", retry.factor);
-    violations.unless(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor);
-    violations.unless(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0");
+    violations.require(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor);
+    violations.require(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0");
 }
 
 fn channel_sections(config: &Config, violations: &mut Violations) {
     for definition in REGISTRY {
         if let Err(InvalidSetting { key, problem }) = (definition.check_settings)(&config.channel_settings()) {
-            violations.unless(false, &[definition.channel.as_str(), key], problem);
+            violations.require(false, &[definition.channel.as_str(), key], problem);
         }
     }
 }
@@ -234,7 +234,7 @@ fn channel_sections(config: &Config, violations: &mut Violations) {
 fn verification(config: &Config, violations: &mut Violations) {
     let requests = config.verification.requests;
     let many = format!("{} requests are more than {MEMBERS_MAX}", requests.limit());
-    violations.unless(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many);
+    violations.require(requests.limit().get() <= MEMBERS_MAX, &["verification", "requests"], many);
     let lifetime = config.verification.lifetime;
     let range = format!(
         "{} is not between {} and {}",
@@ -242,9 +242,9 @@ fn verification(config: &Config, violations: &mut Violations) {
         HumanDuration(LIFETIME_MIN),
         HumanDuration(LIFETIME_MAX)
     );
-    violations.unless((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range);
+    violations.require((LIFETIME_MIN..=LIFETIME_MAX).contains(&lifetime), &["verification", "lifetime"], range);
     let legal = config.http.public_url.is_none() || config.http.confirm_links_below().is_some();
-    violations.unless(
+    violations.require(
         legal,
         &["http", "public_url"],
         "is not an http or https URL of a host, without user, query and fragment",
@@ -253,19 +253,19 @@ fn verification(config: &Config, violations: &mut Violations) {
 
 fn rest(config: &Config, violations: &mut Violations) {
     let many = format!("{} days are more than {HISTORY_DAYS_MAX}", config.history.days);
-    violations.unless(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
-    violations.unless(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
-    violations.unless(config.delivery.per_destination_max >= 1, &["delivery", "per_destination_max"], "is 0");
+    violations.require(config.history.days <= HISTORY_DAYS_MAX, &["history", "days"], many);
+    violations.require(config.delivery.concurrency >= 1, &["delivery", "concurrency"], "is 0");
+    violations.require(config.delivery.per_destination_max >= 1, &["delivery", "per_destination_max"], "is 0");
     let (first, max) = (config.delivery.probe_first, config.delivery.probe_max);
-    violations.unless(!first.is_zero(), &["delivery", "probe_first"], "is 0");
+    violations.require(!first.is_zero(), &["delivery", "probe_first"], "is 0");
     let problem = format!("{} is longer than delivery.probe_max, {}", HumanDuration(first), HumanDuration(max));
-    violations.unless(first <= max, &["delivery", "probe_first"], problem);
+    violations.require(first <= max, &["delivery", "probe_first"], problem);
     let path = ["check", "timeout"];
-    violations.unless(!config.check.timeout.is_zero(), &path, "is 0");
+    violations.require(!config.check.timeout.is_zero(), &path, "is 0");
     let timeout =
         format!("{} is longer than {}", HumanDuration(config.check.timeout), HumanDuration(CHECK_TIMEOUT_MAX));
-    violations.unless(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout);
+    violations.require(config.check.timeout <= CHECK_TIMEOUT_MAX, &path, timeout);
     let listen = config.http.listen.as_str();
     let problem = format!("{listen:?} is not an address and a port");
-    violations.unless(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);
+    violations.require(listen.parse::<SocketAddr>().is_ok(), &["http", "listen"], problem);
 }

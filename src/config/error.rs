@@ -96,7 +96,9 @@ pub(super) enum Mistake {
         allowed: &'static [&'static str],
     },
     /// A value and the key that names a file with it, both set in one layer.
-    #[error("{section}.{value} ({value_place}) and {section}.{file} ({file_place}) are both set, and neither is later")]
+    #[error(
+        "{section}.{value} ({value_place}) and {section}.{file} ({file_place}) are both set in the same layer: set only one"
+    )]
     Both { section: &'static str, value: &'static str, value_place: Place, file: &'static str, file_place: Place },
     /// The value has the wrong type, or breaks a rule.
     #[error("{}: {problem} ({place})", key(path))]
@@ -106,12 +108,12 @@ pub(super) enum Mistake {
     UnquotedMetric { path: Vec<String>, place: Place, metric: String },
     /// A part has refused a setting that it judges itself: what a file holds, say.
     #[error(transparent)]
-    Part(PartRefusal),
+    Component(ComponentError),
 }
 
 /// A setting that a part refused.
 #[derive(Debug)]
-pub(super) struct PartRefusal {
+pub(super) struct ComponentError {
     /// The key, as `email.templates`; `None` where the machine is at fault and no key is.
     pub(super) setting: Option<&'static str>,
     /// Where that was written.
@@ -122,7 +124,7 @@ pub(super) struct PartRefusal {
     pub(super) hint: Option<&'static str>,
 }
 
-impl fmt::Display for PartRefusal {
+impl fmt::Display for ComponentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.error.to_string();
         match (self.setting, &self.place) {
@@ -133,7 +135,7 @@ impl fmt::Display for PartRefusal {
     }
 }
 
-impl Error for PartRefusal {
+impl Error for ComponentError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         // The display above is the error's own and more, so the chain goes on below it.
         self.error.source()
@@ -175,7 +177,7 @@ impl Mistake {
             Self::UnquotedMetric { metric, .. } => {
                 format!("quote a metric with a dot: \"{metric}\" = ...; TOML takes a dot outside quotes for a table")
             }
-            Self::Part(PartRefusal { setting, hint, .. }) => {
+            Self::Component(ComponentError { setting, hint, .. }) => {
                 let path = || setting.map(|setting| setting.split('.').map(str::to_owned).collect::<Vec<_>>());
                 let takes = || path().and_then(|path| Some(format!("{} takes {}", key(&path), allowed::of(&path)?)));
                 hint.map(str::to_owned).or_else(takes).unwrap_or_else(|| IN_EFFECT.to_owned())
@@ -193,7 +195,7 @@ impl Mistake {
 
     /// The setting that a part refused; `None` where no part did, or none is at fault.
     pub(super) const fn setting(&self) -> Option<&'static str> {
-        if let Self::Part(refusal) = self { refusal.setting } else { None }
+        if let Self::Component(refusal) = self { refusal.setting } else { None }
     }
 
     fn place(&self) -> Option<&Place> {
@@ -206,7 +208,7 @@ impl Mistake {
             | Self::Value { place, .. }
             | Self::UnquotedMetric { place, .. }
             | Self::Both { value_place: place, .. } => Some(place),
-            Self::Part(refusal) => refusal.place.as_ref(),
+            Self::Component(refusal) => refusal.place.as_ref(),
         }
     }
 }

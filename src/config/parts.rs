@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use super::error::{ConfigError, Mistake, PartRefusal};
+use super::error::{ComponentError, ConfigError, Mistake};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
@@ -126,6 +126,6 @@ impl Config {
         let place = setting
             .and_then(|setting| self.places.of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()))
             .cloned();
-        Mistake::Part(PartRefusal { setting, place, error: Box::new(error), hint })
+        Mistake::Component(ComponentError { setting, place, error: Box::new(error), hint })
     }
 }

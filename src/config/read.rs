@@ -10,7 +10,7 @@ use serde_path_to_error::Segment;
 
 use super::error::Mistake;
 use super::tree::{Node, Value};
-use super::words::ValueError;
+use super::value_error::ValueError;
 
 /// A bound on the mistakes of one configuration; each of them takes something out of the tree, so it ends before that.
 const MISTAKES_MAX: usize = 100;

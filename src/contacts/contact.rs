@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(contact.disabled.as_ref().map(|state| state.at.0), Some(1_795_250_220_123));
         assert_eq!(serde_json::to_string(&contact).expect("JSON"), stored);
         for (field, told) in [
-            (r#""thresholds":[]"#, "thresholds names none"),
+            (r#""thresholds":[]"#, "thresholds is an empty list"),
             (r#""metrics":["a","a"]"#, "metrics names a twice"),
             (r#""thresholds":[0]"#, "1 to 1000"),
         ] {

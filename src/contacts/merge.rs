@@ -9,18 +9,18 @@ use super::{Contact, ContactOptions};
 
 /// A contact that the operator names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedContact {
+pub struct ContactSpec {
     /// The contact. Its id, mute, consent and what was not named apply only where its address is new.
     pub contact: Contact,
     /// What was named beside the address.
-    pub named: NamedOptions,
+    pub named: OptionsSpec,
     /// Which alerts it is to hear. A new contact bears this already.
     pub filter: FilterChange,
 }
 
 /// Which options of a contact the operator named. A stored contact keeps the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NamedOptions {
+pub struct OptionsSpec {
     /// The secret. Where none was named, one may have been generated: a stored one that fits is kept.
     pub secret: bool,
     /// The format.
@@ -59,7 +59,7 @@ impl ContactArray {
     /// `is_sound` says whether a contact can be sent to with the secret that it has.
     pub fn merge(
         &mut self,
-        named: &[NamedContact],
+        named: &[ContactSpec],
         unnamed: UnnamedContacts,
         is_sound: impl Fn(&Contact) -> bool,
     ) -> MergeReport {
@@ -67,7 +67,7 @@ impl ContactArray {
         let mut report = MergeReport::default();
         let mut named_positions = Vec::new();
         let mut added = Vec::new();
-        for NamedContact { contact, named, filter } in named {
+        for ContactSpec { contact, named, filter } in named {
             let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
             // Among several of one address, the one that signs alerts today.
             let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !is_sound(&other.contact)))
@@ -76,13 +76,13 @@ impl ContactArray {
                 continue;
             };
             named_positions.push(found.position);
-            let kept_secret = with_named(&found.contact, contact, NamedOptions { secret: false, ..*named });
+            let kept_secret = with_named(&found.contact, contact, OptionsSpec { secret: false, ..*named });
             let merged = match !named.secret && is_sound(&kept_secret) {
                 true => {
                     report.kept_secrets.extend(contact.secret().map(|_| kept_secret.clone()));
                     kept_secret
                 }
-                false => with_named(&found.contact, contact, NamedOptions { secret: true, ..*named }),
+                false => with_named(&found.contact, contact, OptionsSpec { secret: true, ..*named }),
             };
             self.set_options(found, &merged);
             if !found.contact.verified {
@@ -106,7 +106,7 @@ impl ContactArray {
 }
 
 /// The stored contact with those options of `other` that are named.
-fn with_named(stored: &Contact, other: &Contact, named: NamedOptions) -> Contact {
+fn with_named(stored: &Contact, other: &Contact, named: OptionsSpec) -> Contact {
     let (Some(before), Some(after)) = (stored.options(), other.options()) else { return stored.clone() };
     stored.clone().with_options(ContactOptions {
         secret: if named.secret { after } else { before }.secret.clone(),
@@ -148,7 +148,7 @@ mod tests {
         serde_json::from_str(stored).expect("contacts")
     }
 
-    fn merged(stored: &str, named: &[NamedContact], unnamed: UnnamedContacts) -> String {
+    fn merged(stored: &str, named: &[ContactSpec], unnamed: UnnamedContacts) -> String {
         let mut array = array(stored);
         array.merge(named, unnamed, |contact| contact.address() != "https://broken.test/");
         array.to_stored()
@@ -159,17 +159,17 @@ mod tests {
     }
 
     /// A contact whose secret, if it has one, was named.
-    fn named(contact: Contact) -> NamedContact {
-        NamedContact {
+    fn named(contact: Contact) -> ContactSpec {
+        ContactSpec {
             contact,
-            named: NamedOptions { secret: true, ..NamedOptions::default() },
+            named: OptionsSpec { secret: true, ..OptionsSpec::default() },
             filter: FilterChange::default(),
         }
     }
 
     /// A contact whose secret was generated.
-    fn generated(contact: Contact) -> NamedContact {
-        NamedContact { contact, named: NamedOptions::default(), filter: FilterChange::default() }
+    fn generated(contact: Contact) -> ContactSpec {
+        ContactSpec { contact, named: OptionsSpec::default(), filter: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.

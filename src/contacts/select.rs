@@ -1,4 +1,4 @@
-//! Which contacts of a subject somebody means who names an id, the beginning of one, or an address. Pure.
+//! Selects contacts of a subject by an id, the beginning of one, or an address. Pure.
 
 use super::{Contact, ContactOptions};
 use crate::types::ContactId;

@@ -16,7 +16,7 @@ const MUTE: &str = "mute";
 
 /// A contact, of which the id may be known.
 pub(super) fn contact(subject: &Subject, id: Option<&ContactId>, why: &str) {
-    metrics::counter!(meters::UNREADABLE).increment(1);
+    metrics::counter!(meters::SUBJECTS_UNREADABLE).increment(1);
     if has_a_line(CONTACT) {
         let contact = id.map_or("unknown", ContactId::as_str);
         tracing::warn!(%subject, contact, why, "contact is unreadable and gets nothing until it is mended");
@@ -25,7 +25,7 @@ pub(super) fn contact(subject: &Subject, id: Option<&ContactId>, why: &str) {
 
 /// A locale.
 pub(super) fn locale(subject: &Subject, why: &str) {
-    metrics::counter!(meters::UNREADABLE).increment(1);
+    metrics::counter!(meters::SUBJECTS_UNREADABLE).increment(1);
     if has_a_line(LOCALE) {
         tracing::warn!(%subject, why, "locale is unreadable, the default one is used");
     }
@@ -54,6 +54,6 @@ fn has_a_line(setting: &'static str) -> bool {
 
 fn say_more(setting: &str, readings: u64) {
     if readings > 0 {
-        tracing::warn!(setting, readings, "more settings were unreadable than have a line each");
+        tracing::warn!(setting, readings, "more unreadable settings, not logged one by one");
     }
 }

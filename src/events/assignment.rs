@@ -40,7 +40,7 @@ fn len(daemons: &[&DaemonName]) -> u32 {
     u32::try_from(daemons.len()).unwrap_or(u32::MAX)
 }
 
-/// By where a daemon listens, so that one that is started again there reads the same partitions.
+/// Ranks a daemon by host and address, so that one that is started again there reads the same partitions.
 fn rank(daemon: &DaemonName, partition: u32) -> [u8; 32] {
     Sha256::new().chain_update(daemon.address_prefix()).chain_update(partition.to_be_bytes()).finalize().into()
 }

@@ -11,15 +11,15 @@ use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, Refused
 use crate::ledger::event_ids::{EventIdDigest, NewEventIds, window_of};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
-use crate::wire::{CutEntry, raw::ENTRY_BYTES_MAX};
+use crate::wire::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 
 use super::batch_changes::{BatchChanges, Evidence};
-use super::found_entry::{FoundEntry, LOOKED_UP_AT_ONCE, look_up};
 use super::held_state::{HeldState, Missing, MissingRecords};
+use super::looked_up_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, look_up};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
 
-pub use super::found_entry::ReadEntry;
+pub use super::looked_up_entry::StreamEntry;
 
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
 const SPAN_MAX_MS: i64 = 1_000;
@@ -172,7 +172,7 @@ impl BatchBuilder {
     }
 
     /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
-    pub const fn live(&self) -> u32 {
+    pub const fn oldest_batch_in_use(&self) -> u32 {
         self.number - 1
     }
 
@@ -214,7 +214,7 @@ impl BatchBuilder {
     pub fn add<'a, F>(
         &mut self,
         held: &mut HeldState,
-        mut entries: impl Iterator<Item = ReadEntry<F>>,
+        mut entries: impl Iterator<Item = StreamEntry<F>>,
         server: UnixMs,
     ) -> (usize, AddResult)
     where
@@ -222,7 +222,7 @@ impl BatchBuilder {
     {
         let (mut added, mut some) = (0, Vec::with_capacity(LOOKED_UP_AT_ONCE));
         loop {
-            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(FoundEntry::of));
+            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(LookedUpEntry::of));
             if some.is_empty() {
                 return (added, AddResult::Added);
             }
@@ -237,7 +237,7 @@ impl BatchBuilder {
         }
     }
 
-    fn add_one<'a, F>(&mut self, held: &mut HeldState, found: &FoundEntry<'a, F>, server: UnixMs) -> AddResult
+    fn add_one<'a, F>(&mut self, held: &mut HeldState, found: &LookedUpEntry<'a, F>, server: UnixMs) -> AddResult
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
@@ -254,10 +254,10 @@ impl BatchBuilder {
     }
 
     /// Adds an entry that was not read to its end at `server`, because it is too long, as refused.
-    pub fn add_cut(&mut self, entry: &CutEntry, server: UnixMs) {
+    pub fn add_truncated(&mut self, entry: &TruncatedEntry, server: UnixMs) {
         let detail = format!("an entry must have at most {ENTRY_BYTES_MAX} bytes, with all its fields");
         let broken = InvalidEvent::new(RefusalReason::TooLarge, detail);
-        self.refuse(&ReadEntry { id: entry.id, fields: entry.fields() }, broken);
+        self.refuse(&StreamEntry { id: entry.id, fields: entry.fields() }, broken);
         self.added(entry.id, server);
     }
 
@@ -276,31 +276,31 @@ impl BatchBuilder {
     fn add_event<F>(
         &mut self,
         held: &mut HeldState,
-        FoundEntry { entry, raw, slot }: &FoundEntry<'_, F>,
+        LookedUpEntry { entry, raw, subject_index }: &LookedUpEntry<'_, F>,
         server: UnixMs,
     ) -> Result<AddResult, InvalidEvent> {
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
-        let Some(slot) = *slot else {
+        let Some(subject_index) = *subject_index else {
             // What is held was judged when it was added.
             check_subject(&self.keys, bytes)?;
             return Ok(AddResult::Missing);
         };
         let arrival = arrival_of(entry.id, server);
-        let event = raw.event(arrival)?;
-        held.cache.slot_mut(slot).used = self.number;
-        if self.rows.find(held, slot, &event, arrival, None)? == RowsFound::NotAll {
+        let event = raw.parse(arrival)?;
+        held.cache.subject_mut(subject_index).used = self.number;
+        if self.rows.find(held, subject_index, &event, arrival, None)? == RowsFound::NotAll {
             return Ok(AddResult::Missing);
         }
         let id = event.id.map(|id| {
-            let metric = held.totals.metric(held.cache.slot(slot).extra.metric);
-            EventIdDigest::of(&held.cache.slot(slot).subject, metric, id)
+            let metric = held.totals.metric(held.cache.subject(subject_index).extra.metric);
+            EventIdDigest::of(&held.cache.subject(subject_index).subject, metric, id)
         });
         let window = window_of(arrival);
         if id.is_some_and(|id| held.event_ids.contains(window, id)) {
             self.batch.duplicates += 1;
             return Ok(AddResult::Added);
         }
-        self.changes.count(held, slot, event.amount)?;
+        self.changes.count(held, subject_index, event.amount)?;
         if let Some(id) = id {
             held.event_ids.insert(id);
             self.remember(held.event_ids.window(), id);
@@ -325,7 +325,7 @@ impl BatchBuilder {
     pub fn needs<'a, F>(
         &mut self,
         held: &mut HeldState,
-        entry: &ReadEntry<F>,
+        entry: &StreamEntry<F>,
         server: UnixMs,
         missing: &mut Missing,
     ) -> bool
@@ -334,21 +334,21 @@ impl BatchBuilder {
     {
         let raw = RawEvent::of(entry.fields.clone());
         let Some(bytes) = raw.subject else { return false };
-        let slot = match held.cache.find(bytes) {
-            Some(slot) => slot,
+        let subject_index = match held.cache.find(bytes) {
+            Some(subject_index) => subject_index,
             None => match Subject::parse(bytes) {
                 Ok(subject) if check_subject(&self.keys, bytes).is_ok() => held.cache.add(subject),
                 _ => return false,
             },
         };
-        held.cache.slot_mut(slot).used = self.number;
+        held.cache.subject_mut(subject_index).used = self.number;
         let arrival = arrival_of(entry.id, server);
-        let Ok(event) = raw.event(arrival) else { return false };
+        let Ok(event) = raw.parse(arrival) else { return false };
         // What is broken is said when the entry is added.
-        self.rows.find(held, slot, &event, arrival, Some(missing)) == Ok(RowsFound::NotAll)
+        self.rows.find(held, subject_index, &event, arrival, Some(missing)) == Ok(RowsFound::NotAll)
     }
 
-    fn refuse<'a, F>(&mut self, entry: &ReadEntry<F>, broken: InvalidEvent)
+    fn refuse<'a, F>(&mut self, entry: &StreamEntry<F>, broken: InvalidEvent)
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
@@ -410,14 +410,14 @@ mod tests {
         let begin = |builder: &mut BatchBuilder| {
             let before = builder.number;
             builder.begin(Instance::from_stored("x"), StreamId::ZERO, bounds);
-            assert!(builder.number > before && builder.live() == before);
+            assert!(builder.number > before && builder.oldest_batch_in_use() == before);
         };
         // The reading that takes the last numbers is still committed, an entry a batch.
         (0..=NUMBERS_LEFT).for_each(|_| begin(&mut builder));
         assert!(builder.has_used_numbers_up());
         builder.restart_numbers();
         begin(&mut builder);
-        assert!(!builder.has_used_numbers_up() && builder.live() == NUMBER_FIRST);
+        assert!(!builder.has_used_numbers_up() && builder.oldest_batch_in_use() == NUMBER_FIRST);
     }
 
     /// A batch of 45,000 ids holds the server for milliseconds more, however few counters it writes.
@@ -428,15 +428,15 @@ mod tests {
         let bounds = BatchBounds { entries: 100, cost: 100 };
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
         builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
-        let slot = held.cache.add("alice".parse().expect("legal"));
-        held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
+        let subject_index = held.cache.add("alice".parse().expect("legal"));
+        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         for ms in 1..=8 {
             let number = ms.to_string();
             let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"id", number.as_bytes())];
-            let entry = ReadEntry { id: StreamId { ms, seq: 0 }, fields: fields.into_iter() };
+            let entry = StreamEntry { id: StreamId { ms, seq: 0 }, fields: fields.into_iter() };
             let mut missing = Missing::default();
             if builder.needs(&mut held, &entry, UnixMs(1), &mut missing) {
-                held.take_totals(&missing, &[0], builder.live());
+                held.take_totals(&missing, &[0], builder.oldest_batch_in_use());
             }
             assert_eq!(builder.add(&mut held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
         }
@@ -456,15 +456,15 @@ mod tests {
         let bounds = BatchBounds { entries: 100, cost: 200 };
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
         builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
-        let slot = held.cache.add("alice".parse().expect("legal"));
-        held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
+        let subject_index = held.cache.add("alice".parse().expect("legal"));
+        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         let add = |builder: &mut BatchBuilder, held: &mut HeldState, ms: u64, units: &str| {
             let id = StreamId { ms, seq: 0 };
             let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"units", units.as_bytes())];
-            let entry = ReadEntry { id, fields: fields.into_iter() };
+            let entry = StreamEntry { id, fields: fields.into_iter() };
             let mut missing = Missing::default();
             if builder.needs(held, &entry, UnixMs(1), &mut missing) {
-                held.take_totals(&missing, &[0], builder.live());
+                held.take_totals(&missing, &[0], builder.oldest_batch_in_use());
             }
             assert_eq!(builder.add(held, [entry].into_iter(), UnixMs(1)), (1, AddResult::Added));
         };
@@ -480,7 +480,7 @@ mod tests {
         let records: RaisedRecords = raised.into_iter().map(|alert| (alert.percent(), alert.record)).collect();
         assert_eq!(records.len(), 2);
         // Other settings: what they say of the thresholds has to be compared with what was raised.
-        held.cache.keep(slot, Arc::new(Profile::of_unknown(&plans)));
+        held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         builder.begin(Instance::from_stored("x"), StreamId { ms: 1, seq: 0 }, bounds);
         add(&mut builder, &mut held, 2, "1");
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");

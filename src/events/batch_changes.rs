@@ -7,9 +7,9 @@ use foldhash::fast::RandomState;
 use crate::ledger::HeldTotals;
 use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
-use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Reach, Threshold, next_threshold};
+use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Threshold, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
-use crate::types::text::quantity;
+use crate::types::text::count_noun;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
 
@@ -31,7 +31,7 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// Those of them that reached a threshold.
     reached: Vec<u32>,
-    /// What was raised of the first `records.len()` of them.
+    /// The alerts raised before of the first of them; read in the order of `reached`.
     records: Vec<RaisedRecords>,
     /// The hashes in which they lie, as [`RowKey::hash_id`].
     hashes: HashSet<u32, RandomState>,
@@ -68,7 +68,7 @@ struct BatchPosition {
     row: usize,
 }
 
-/// Of which entries the changes come.
+/// The entries that the changes come from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
     /// The first entry.
@@ -101,23 +101,28 @@ impl BatchChanges {
     /// # Errors
     ///
     /// A counter would pass 2^53 - 1.
-    pub(super) fn count(&mut self, held: &mut HeldState, slot: u32, amount: Amount) -> Result<(), InvalidEvent> {
+    pub(super) fn count(
+        &mut self,
+        held: &mut HeldState,
+        subject_index: u32,
+        amount: Amount,
+    ) -> Result<(), InvalidEvent> {
         match amount {
-            Amount::Used(units) => self.add(held, slot, units),
+            Amount::Used(units) => self.add(held, subject_index, units),
             Amount::Credit(units) => {
-                self.give_back(held, slot, units);
+                self.give_back(held, subject_index, units);
                 Ok(())
             }
         }
     }
 
-    fn add(&mut self, held: &mut HeldState, slot: u32, units: Units) -> Result<(), InvalidEvent> {
+    fn add(&mut self, held: &mut HeldState, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
         let HeldState { cache, totals, .. } = held;
-        let subject = cache.slot(slot);
+        let subject = cache.subject(subject_index);
         let rows = subject.extra.rows();
         if let Some(row) = rows.iter().find(|row| totals.row(**row).total > UNITS_MAX - units.get()) {
             let left = UNITS_MAX - totals.row(*row).total;
-            let left = quantity(left, "unit fits", "units fit");
+            let left = count_noun(left, "unit fits", "units fit");
             let detail = format!("the counter would pass {UNITS_MAX}, {left}");
             return Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail));
         }
@@ -126,20 +131,20 @@ impl BatchChanges {
             self.change(totals, *at);
             let row = totals.row_mut(*at);
             row.total += units.get();
-            is_due |= row.total >= row.next;
+            is_due |= row.total >= row.next_threshold_units;
         }
         if is_due {
-            self.note_reached(held, slot, units);
+            self.note_reached(held, subject_index, units);
         }
         Ok(())
     }
 
     /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
-    fn note_reached(&mut self, held: &mut HeldState, slot: u32, units: Units) {
-        for at in held.cache.slot(slot).extra.rows().to_vec() {
+    fn note_reached(&mut self, held: &mut HeldState, subject_index: u32, units: Units) {
+        for at in held.cache.subject(subject_index).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
-            if row.total < row.next {
+            if row.total < row.next_threshold_units {
                 continue;
             }
             let (total, index) = (row.total, row.changed_index);
@@ -157,13 +162,13 @@ impl BatchChanges {
             if is_first {
                 self.reached.push(index);
             }
-            row.next =
+            row.next_threshold_units =
                 thresholds.iter().map(|threshold| threshold.units).find(|ahead| *ahead > total).unwrap_or(NO_THRESHOLD);
         }
     }
 
-    fn give_back(&mut self, held: &mut HeldState, slot: u32, units: Units) {
-        let rows: Vec<u32> = held.cache.slot(slot).extra.rows().to_vec();
+    fn give_back(&mut self, held: &mut HeldState, subject_index: u32, units: Units) {
+        let rows: Vec<u32> = held.cache.subject(subject_index).extra.rows().to_vec();
         for at in rows {
             let thresholds = held.thresholds(held.totals.key_of(at));
             self.change(&mut held.totals, at);
@@ -171,15 +176,16 @@ impl BatchChanges {
             row.total = row.total.saturating_sub(units.get());
             // A threshold that lies ahead again may be crossed again; what was raised of it is looked at then.
             let ahead = thresholds.iter().map(|threshold| threshold.units).find(|units| *units > row.total);
-            row.next = ahead.map_or(row.next, |ahead| ahead.min(row.next));
+            row.next_threshold_units =
+                ahead.map_or(row.next_threshold_units, |ahead| ahead.min(row.next_threshold_units));
         }
     }
 
     /// Takes the row, as it stands, among those that the batch changes.
     fn change(&mut self, totals: &mut HeldTotals, at: u32) {
         let row = totals.row_mut(at);
-        if row.batch != self.number {
-            row.batch = self.number;
+        if row.changed_in_batch != self.number {
+            row.changed_in_batch = self.number;
             row.changed_index = u32::try_from(self.rows.len()).expect("a batch has fewer rows than u32 counts");
             self.cost += if row.total == 0 { NEW_ROW_COST } else { 1 };
             self.rows.push(ChangedRow { row: at, alerts: 0, before: row.total, highest: 0 });
@@ -219,7 +225,7 @@ impl BatchChanges {
         let positions = self.arrange(held, batch, evidence.now);
         let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));
         for (index, records) in reached.into_iter().zip(records) {
-            self.judge(held, batch, (index, positions[index as usize]), evidence, records);
+            self.raise_reached(held, batch, (index, positions[index as usize]), evidence, records);
         }
     }
 
@@ -239,10 +245,10 @@ impl BatchChanges {
         thresholds.iter().filter(move |threshold| {
             let units = threshold.units;
             let reach = match units {
-                _ if changed.before < units && units <= total => Reach::Crossed,
-                _ if self.crossings.contains(&Crossing { index, units }) => Reach::Crossed,
-                _ if units <= used => Reach::Above,
-                _ => Reach::Below,
+                _ if changed.before < units && units <= total => ThresholdTransition::Crossed,
+                _ if self.crossings.contains(&Crossing { index, units }) => ThresholdTransition::Crossed,
+                _ if units <= used => ThresholdTransition::ReachedBefore,
+                _ => ThresholdTransition::NotReached,
             };
             threshold.is_raised_by(reach, period, records.get(&threshold.percent))
         })
@@ -267,8 +273,9 @@ impl BatchChanges {
             let row = |(row, (_, index)): (usize, &(u32, u32))| {
                 positions[*index as usize] = BatchPosition { group, row };
                 let changed = &self.rows[*index as usize];
-                let RowKey { slot, .. } = held.totals.key_of(changed.row);
-                let (subject, total) = (held.cache.slot(slot).subject.clone(), held.totals.row(changed.row).total);
+                let RowKey { subject_index, .. } = held.totals.key_of(changed.row);
+                let (subject, total) =
+                    (held.cache.subject(subject_index).subject.clone(), held.totals.row(changed.row).total);
                 Row { subject, before: changed.before, total }
             };
             let rows = rows.iter().enumerate().map(row).collect();
@@ -278,7 +285,7 @@ impl BatchChanges {
     }
 
     /// Raises what a counter has reached, and says when it is to be judged next.
-    fn judge(
+    fn raise_reached(
         &self,
         held: &mut HeldState,
         batch: &mut Batch,
@@ -303,7 +310,8 @@ impl BatchChanges {
         }
         let row = held.totals.row_mut(changed.row);
         // What was due is raised, or its flag is there: from now on only what lies ahead is.
-        row.next = next_threshold(&thresholds, row.total, PeriodState::Over, |percent| records.get(&percent));
+        row.next_threshold_units =
+            next_threshold(&thresholds, row.total, PeriodState::Over, |percent| records.get(&percent));
     }
 }
 
@@ -324,8 +332,8 @@ fn alert_of(
     evidence: Evidence,
 ) -> Option<Alert> {
     let Threshold { units, percent } = threshold;
-    let RowKey { slot, hash_id } = held.totals.key_of(row);
-    let subject = held.cache.slot(slot);
+    let RowKey { subject_index, hash_id } = held.totals.key_of(row);
+    let subject = held.cache.subject(subject_index);
     let profile = subject.extra.profile.as_ref()?;
     let of = held.totals.metric_period(hash_id);
     let window = of.period.window();

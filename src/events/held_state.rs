@@ -116,15 +116,15 @@ impl HeldState {
     }
 
     /// Lets subjects go that were not used lately, with their rows.
-    pub fn shrink(&mut self, live: u32) {
-        for slot in self.cache.shrink(live) {
-            self.totals.let_subject_go(slot);
+    pub fn shrink(&mut self, oldest_batch_in_use: u32) {
+        for subject_index in self.cache.shrink(oldest_batch_in_use) {
+            self.totals.drop_subject(subject_index);
         }
     }
 
     /// The thresholds of a row, by the settings that its subject has now.
     pub fn thresholds(&self, key: RowKey) -> Vec<Threshold> {
-        let Some(profile) = &self.cache.slot(key.slot).extra.profile else { return Vec::new() };
+        let Some(profile) = &self.cache.subject(key.subject_index).extra.profile else { return Vec::new() };
         if !profile.has_known_limits() {
             return Vec::new();
         }
@@ -142,34 +142,36 @@ impl HeldState {
     /// Leaves out what is held by now; puts counters of one hash beside one another, and each once.
     pub fn sort_and_dedup(&self, missing: &mut Missing) {
         let Missing { settings, counters, .. } = missing;
-        settings.retain(|slot| self.cache.slot(*slot).profile().is_none());
+        settings.retain(|subject_index| self.cache.subject(*subject_index).profile().is_none());
         settings.sort_unstable();
         settings.dedup();
         counters.retain(|counter| self.totals.find(counter.key).is_none());
-        counters.sort_unstable_by_key(|counter| (counter.key.hash_id, counter.key.slot));
+        counters.sort_unstable_by_key(|counter| (counter.key.hash_id, counter.key.subject_index));
         counters.dedup_by_key(|counter| counter.key);
     }
 
     /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
     pub fn touch(&mut self, missing: &Missing, number: u32) {
         let Missing { settings, counters, records } = missing;
-        let slots =
-            counters.iter().map(|counter| counter.key.slot).chain(records.iter().map(|records| records.key.slot));
-        for slot in settings.iter().copied().chain(slots) {
-            self.cache.slot_mut(slot).used = number;
+        let subjects = counters
+            .iter()
+            .map(|counter| counter.key.subject_index)
+            .chain(records.iter().map(|records| records.key.subject_index));
+        for subject_index in settings.iter().copied().chain(subjects) {
+            self.cache.subject_mut(subject_index).used = number;
         }
     }
 
-    /// Takes what counters hold, in the order of [`Self::counter_queries`]; `live` is the oldest batch in use.
-    pub fn take_totals(&mut self, missing: &Missing, totals: &[u64], live: u32) {
+    /// Takes what counters hold, in the order of [`Self::counter_queries`].
+    pub fn take_totals(&mut self, missing: &Missing, totals: &[u64], oldest_batch_in_use: u32) {
         for (counter, total) in missing.counters.iter().zip(totals) {
-            self.totals.insert(counter.key, *total, counter.end, live);
+            self.totals.insert(counter.key, *total, counter.end, oldest_batch_in_use);
         }
     }
 
     /// The records of a row, of the percentages that its subject has now.
     pub fn missing_records(&self, key: RowKey) -> MissingRecords {
-        let profile = self.cache.slot(key.slot).extra.profile.as_ref();
+        let profile = self.cache.subject(key.subject_index).extra.profile.as_ref();
         MissingRecords { key, percents: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
     }
 
@@ -190,7 +192,7 @@ impl HeldState {
         CounterQuery {
             of: self.totals.metric_period(key.hash_id),
             bucket: HeldTotals::bucket(key.hash_id),
-            subject: &self.cache.slot(key.slot).subject,
+            subject: &self.cache.subject(key.subject_index).subject,
         }
     }
 }
@@ -214,7 +216,7 @@ mod tests {
     fn a_subject_of_which_something_is_read_is_not_let_go() {
         let mut held = held(2);
         let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| add(&mut held, name));
-        held.cache.slot_mut(carol).used = 4;
+        held.cache.subject_mut(carol).used = 4;
         held.touch(&Missing { settings: vec![alice], ..Missing::default() }, 5);
         held.shrink(4);
         let is_held = [b"alice".as_slice(), b"bob", b"carol"].map(|name| held.cache.find(name).is_some());
@@ -225,14 +227,14 @@ mod tests {
     #[test]
     fn what_is_held_by_now_is_not_read_again() {
         let mut held = held(2);
-        let slot = add(&mut held, "alice");
+        let subject_index = add(&mut held, "alice");
         let metric = held.totals.metric_id("requests");
         let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
-        let key = RowKey { slot, hash_id };
+        let key = RowKey { subject_index, hash_id };
         let missing = MissingCounter { key, end: UnixMs(0) };
-        let mut twice = Missing { settings: vec![slot; 2], counters: vec![missing; 2], ..Missing::default() };
+        let mut twice = Missing { settings: vec![subject_index; 2], counters: vec![missing; 2], ..Missing::default() };
         held.sort_and_dedup(&mut twice);
-        assert_eq!((twice.settings, twice.counters), (vec![slot], vec![missing]));
+        assert_eq!((twice.settings, twice.counters), (vec![subject_index], vec![missing]));
         held.totals.insert(key, 5, UnixMs(0), 1);
         let mut read = Missing { counters: vec![missing], ..Missing::default() };
         held.sort_and_dedup(&mut read);
@@ -243,11 +245,11 @@ mod tests {
     #[test]
     fn records_are_of_the_percentages_that_were_asked_for() {
         let mut held = held(2);
-        let slot = add(&mut held, "alice");
+        let subject_index = add(&mut held, "alice");
         let metric = held.totals.metric_id("requests");
         let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
         let percents = vec![Percent::new(80).expect("in range")];
-        let records = vec![MissingRecords { key: RowKey { slot, hash_id }, percents: percents.clone() }];
+        let records = vec![MissingRecords { key: RowKey { subject_index, hash_id }, percents: percents.clone() }];
         let missing = Missing { records, ..Missing::default() };
         let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.percents.to_vec()).collect();
         assert_eq!(asked, [percents], "a subject whose settings are not held any more");

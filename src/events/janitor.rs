@@ -28,7 +28,7 @@ const ARCHIVE_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// How often periods that are over are looked for.
 const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
-/// When what is done.
+/// What is done beside the commits, each at its time.
 #[derive(Debug)]
 pub(super) struct Janitor {
     tidier: Tidier,
@@ -67,7 +67,7 @@ impl Janitor {
 
     /// A session begins with this window of event ids: lists of those before it may have been left by a worker that was
     /// killed.
-    pub(super) fn found_ids(&mut self, newest: u64) {
+    pub(super) fn begin_session(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
         self.retention.begin_session();
     }
@@ -75,7 +75,7 @@ impl Janitor {
     /// A batch is about to be committed.
     pub(super) async fn will_commit(&mut self, client: &RedisClient, batch: &Batch) -> RedisResult<()> {
         let periods = batch.groups.iter().map(|group| group.of.period);
-        self.retention.will_be_written(client, periods, batch.read_at).await
+        self.retention.before_commit(client, periods, batch.read_at).await
     }
 
     /// A batch was committed.
@@ -83,7 +83,7 @@ impl Janitor {
         self.untidied += batch.entries;
         self.windows.extend(batch.event_ids.iter().map(|ids| ids.window));
         (self.committed, self.now) = (batch.to, batch.read_at);
-        self.retention.written(batch.groups.iter().map(|group| group.of.period));
+        self.retention.after_commit(batch.groups.iter().map(|group| group.of.period));
         self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));
     }
 

@@ -4,7 +4,7 @@
 //! The loop that meets them is in [`super::session`].
 
 use crate::types::{Instance, StreamId};
-use crate::wire::CutEntry;
+use crate::wire::TruncatedEntry;
 use crate::wire::xread::StreamReader;
 
 use super::in_flight_commit::InFlightCommit;
@@ -49,16 +49,16 @@ impl EventWorker {
     }
 
     /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
-    pub(super) async fn refuse_cut(
+    pub(super) async fn refuse_truncated(
         &mut self,
         instance: Instance,
-        entry: &CutEntry,
+        entry: &TruncatedEntry,
         in_flight: &mut InFlightCommit,
     ) -> Result<(), SessionError> {
         let now = self.client.server_time().await;
         let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
         self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
-        self.builder.add_cut(entry, now);
+        self.builder.add_truncated(entry, now);
         *in_flight = self.commit().await?;
         self.finish_commit(in_flight).await
     }

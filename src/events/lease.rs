@@ -26,7 +26,7 @@ pub const PARTITION_LEASE_TTL: Duration = Duration::from_secs(5);
 const RENEW_EVERY: Duration = Duration::from_millis(1500);
 /// How often a daemon that stands by asks, so that a lease that was let go is noticed at once.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Letting go is a favour to the next; a server that hangs must not hold the drain up for it.
+/// To release the lease early only spares the next reader a wait: a server that hangs must not hold up the drain.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 
 const _: () = assert!(3 * RENEW_EVERY.as_millis() < PARTITION_LEASE_TTL.as_millis());
@@ -89,7 +89,7 @@ impl PartitionLease {
             }
             let expires_in = match self.ask(client).await.map_err(|source| self.failed(source))? {
                 LeaseDecision::Acquired => {
-                    report.reads();
+                    report.holds_lease();
                     return Ok(LeaseStatus::Held);
                 }
                 LeaseDecision::HeldByOther { expires_in } => expires_in,

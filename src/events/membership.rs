@@ -61,7 +61,7 @@ impl Membership {
         self.assigned[partition.get() as usize].subscribe()
     }
 
-    /// Says until stopped that the daemon lives, and shares the partitions with the others; then leaves, so that they
+    /// Sends heartbeats until stopped, and shares the partitions with the others; then leaves, so that they
     /// need not wait.
     pub async fn run(mut self, stop: CancellationToken) {
         let logs = LogLimiter::new(LOG_INTERVAL);
@@ -135,7 +135,7 @@ impl Membership {
     }
 }
 
-/// Whether that was news.
+/// Stores the value, and says whether it has changed.
 fn set(assigned: &watch::Sender<bool>, value: bool) -> bool {
     assigned.send_if_modified(|known| std::mem::replace(known, value) != value)
 }

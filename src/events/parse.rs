@@ -97,7 +97,7 @@ impl<'a> RawEvent<'a> {
     /// # Errors
     ///
     /// The first broken rule.
-    pub fn event(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
+    pub fn parse(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
         let amount = self.amount()?;
         let metric = match self.metric {
             None => None,
@@ -186,7 +186,7 @@ mod tests {
     fn judge(fields: &[(&str, &str)]) -> Result<(u64, Option<String>, i64), RefusalReason> {
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         let raw = RawEvent::of(pairs);
-        raw.event(ARRIVAL)
+        raw.parse(ARRIVAL)
             .map(|event| (units_of(event.amount), event.metric.map(str::to_owned), event.at.0))
             .map_err(|broken| broken.reason)
     }
@@ -217,7 +217,7 @@ mod tests {
     fn an_event_gives_back_or_uses() {
         let amount = |fields: &[(&str, &str)]| {
             let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-            RawEvent::of(pairs).event(ARRIVAL).map(|event| event.amount).map_err(|broken| broken.reason)
+            RawEvent::of(pairs).parse(ARRIVAL).map(|event| event.amount).map_err(|broken| broken.reason)
         };
         assert_eq!(amount(&[("credit", "5")]), Ok(Amount::Credit(Units::new(5).expect("in range"))));
         for bad in ["", "0", "-1", "1e3", "9007199254740992"] {
@@ -288,7 +288,7 @@ mod tests {
         fn any_bytes_are_judged(values in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 4)) {
             let names: [&[u8]; 4] = [b"units", b"metric", b"ts", b"id"];
             let raw = RawEvent::of(names.into_iter().zip(values.iter().map(Vec::as_slice)));
-            let _ = raw.event(ARRIVAL);
+            let _ = raw.parse(ARRIVAL);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use crate::types::{StreamId, UnixMs};
 use crate::wire::XreadReply;
 
-use super::batch_builder::{AddResult, BatchBuilder, ReadEntry};
+use super::batch_builder::{AddResult, BatchBuilder, StreamEntry};
 use super::held_state::{HeldState, Missing};
 
 /// So many readings wait at most. Then the server waits until one of them is added.
@@ -127,8 +127,11 @@ impl WaitingReading {
     }
 
     /// The entries from the one at `at` on.
-    fn entries_from(&self, at: usize) -> impl Iterator<Item = ReadEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
-        self.reply.entries().skip(at).map(|entry| ReadEntry {
+    fn entries_from(
+        &self,
+        at: usize,
+    ) -> impl Iterator<Item = StreamEntry<impl Iterator<Item = (&[u8], &[u8])> + Clone>> {
+        self.reply.entries().skip(at).map(|entry| StreamEntry {
             id: StreamId::parse(entry.id).unwrap_or(StreamId::ZERO),
             fields: entry.fields.map(|field| (field.name, field.value)),
         })

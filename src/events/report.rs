@@ -66,8 +66,8 @@ impl WorkerReport {
         self.commits
     }
 
-    /// There was something to commit and it was, or there was nothing: whatever was wrong is over.
-    pub fn serving(&mut self) {
+    /// After a commit, or where there is nothing to commit: whatever was wrong is over.
+    pub fn recovered(&mut self) {
         let now = Instant::now();
         log_more_raised(self.raised_log.overdue(&(), now).unwrap_or(0));
         log_more_unreadable(self.unreadable_log.overdue(&(), now).unwrap_or(0));
@@ -75,13 +75,13 @@ impl WorkerReport {
             log_more_refused(reason, self.refused_log.overdue(&reason, now).unwrap_or(0));
         }
         if self.failing.take().is_some() {
-            self.gauge(meters::STOPPED).set(0.0);
+            self.gauge(meters::COUNTING_STOPPED).set(0.0);
             tracing::info!(partition = %self.partition, "counting goes on");
         }
     }
 
     /// This daemon reads from now on.
-    pub fn reads(&mut self) {
+    pub fn holds_lease(&mut self) {
         self.gauge(meters::READING).set(1.0);
         if std::mem::take(&mut self.standing_by) {
             tracing::info!(partition = %self.partition, "taking over: this daemon reads from now on");
@@ -104,7 +104,7 @@ impl WorkerReport {
     fn stopped_reading(&mut self) {
         self.gauge(meters::READING).set(0.0);
         if self.failing.take().is_some() {
-            self.gauge(meters::STOPPED).set(0.0);
+            self.gauge(meters::COUNTING_STOPPED).set(0.0);
         }
         self.trim_held_by(None);
     }
@@ -121,7 +121,7 @@ impl WorkerReport {
             return;
         }
         let source = std::error::Error::source(error).map(ToString::to_string);
-        self.gauge(meters::STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
+        self.gauge(meters::COUNTING_STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
         if kind.is_transient() {
             tracing::warn!(partition = %self.partition, %error, source, "counting waits for Redis");
         } else {
@@ -130,7 +130,7 @@ impl WorkerReport {
     }
 
     /// Why the server does not bound what it holds for the reader, where it does not.
-    pub fn unbounded(&mut self, why: Option<&ReadError>) {
+    pub fn memory_unbounded(&mut self, why: Option<&ReadError>) {
         if let Some(error) = why
             && !std::mem::replace(&mut self.said_unbounded, true)
         {
@@ -138,7 +138,7 @@ impl WorkerReport {
             tracing::warn!(
                 channels,
                 %error,
-                "the reader may not subscribe, so Redis holds as much for a reading as entries have that follow small ones"
+                "the Redis user may not subscribe, so nothing bounds the memory that Redis uses for one reading"
             );
         }
     }
@@ -172,13 +172,13 @@ impl WorkerReport {
     }
 
     fn committed(&mut self, batch: &Batch, not_raised: &[usize], took: Duration) {
-        self.serving();
+        self.recovered();
         self.commits += 1;
         histogram!(meters::COMMIT_SECONDS).record(took.as_secs_f64());
-        counter!(meters::COUNTED).increment(batch.counted);
-        counter!(meters::DUPLICATES).increment(batch.duplicates);
+        counter!(meters::EVENTS_COUNTED).increment(batch.counted);
+        counter!(meters::EVENTS_DUPLICATE).increment(batch.duplicates);
         for refused in &batch.refused {
-            counter!(meters::REFUSED, "reason" => refused.reason.as_str()).increment(1);
+            counter!(meters::EVENTS_REFUSED, "reason" => refused.reason.as_str()).increment(1);
             tracing::debug!(entry = %refused.entry, reason = %refused.reason, "event refused");
             if let Some(unsaid) = self.refused_log.admit(refused.reason, Instant::now()) {
                 log_more_refused(refused.reason, unsaid);
@@ -197,7 +197,7 @@ impl WorkerReport {
             }
             raised += 1;
             let (threshold, window) = (alert.threshold_percent.to_string(), alert.window.as_str());
-            counter!(meters::RAISED, "threshold" => threshold, "window" => window).increment(1);
+            counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(1);
             if let Some(unsaid) = self.raised_log.admit((), Instant::now()) {
                 log_raised(alert, unsaid);
             }
@@ -248,12 +248,12 @@ impl WorkerReport {
     /// Settings of subjects could not be read.
     pub fn unreadable(&self, unreadable: &[(Subject, FieldError)]) {
         for (subject, bad) in unreadable {
-            counter!(meters::UNREADABLE).increment(1);
+            counter!(meters::SUBJECTS_UNREADABLE).increment(1);
             let Some(unsaid) = self.unreadable_log.admit((), Instant::now()) else { continue };
             log_more_unreadable(unsaid);
             tracing::warn!(
                 %subject, field = bad.field, why = bad.why,
-                "a subject's setting can't be read: its last good value stays, without one the subject is counted and not judged"
+                "a subject's setting can't be read: the last good value is used; without one the subject is counted, and no alert is raised"
             );
         }
     }
@@ -275,13 +275,13 @@ impl WorkerReport {
 
     /// How many subjects are held in memory.
     pub fn cached(&self, subjects: usize) {
-        self.gauge(meters::CACHED).set(subjects as f64);
+        self.gauge(meters::SUBJECTS_CACHED).set(subjects as f64);
     }
 
     /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.
     fn lost_race(ours: StreamId, stored: StreamId) {
         if stored == StreamId::ZERO && ours != StreamId::ZERO {
-            tracing::error!(checkpoint = %ours, "the checkpoint has gone (FLUSHALL?): where all else has, counting starts at the stream's beginning");
+            tracing::error!(checkpoint = %ours, "the checkpoint is missing (FLUSHALL?): if everything else is missing too, counting starts at the beginning of the stream");
         }
     }
 
@@ -289,11 +289,11 @@ impl WorkerReport {
     pub fn audited(&self, stream: &str, at: StreamId, finding: AuditFinding) {
         match finding {
             AuditFinding::Gap(entries) => {
-                counter!(meters::GAP).increment(entries);
+                counter!(meters::ENTRIES_LOST).increment(entries);
                 tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
             }
             AuditFinding::Returned(entries) => {
-                counter!(meters::RETURNED).increment(entries);
+                counter!(meters::ENTRIES_RETURNED).increment(entries);
                 tracing::error!(
                     stream,
                     entries,
@@ -328,7 +328,7 @@ impl Drop for WorkerReport {
 
 fn log_more_refused(reason: RefusalReason, events: u64) {
     if events > 0 {
-        tracing::warn!(%reason, events, "more events can't be counted than have a line each");
+        tracing::warn!(%reason, events, "more events that can't be counted, not logged one by one");
     }
 }
 
@@ -343,13 +343,13 @@ fn log_raised(alert: &Alert, unsaid: u64) {
 
 fn log_more_raised(alerts: u64) {
     if alerts > 0 {
-        tracing::info!(alerts, "more alerts were raised than have a line each");
+        tracing::info!(alerts, "more alerts raised, not logged one by one");
     }
 }
 
 fn log_more_unreadable(fields: u64) {
     if fields > 0 {
-        tracing::warn!(fields, "more settings of subjects can't be read than have a line each");
+        tracing::warn!(fields, "more settings of subjects that can't be read, not logged one by one");
     }
 }
 

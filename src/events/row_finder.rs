@@ -27,7 +27,7 @@ pub(super) struct RowFinder {
 /// Whether the rows of an event are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowsFound {
-    /// They are those of its subject's slot.
+    /// They are those that its subject keeps.
     All,
     /// Some have to be read first.
     NotAll,
@@ -52,8 +52,8 @@ impl RowFinder {
         self.spans.clear();
     }
 
-    /// Finds the rows that an event is to be counted in, and keeps them in its subject's slot; notes in `missing` what
-    /// is not held.
+    /// Finds the rows that an event is to be counted in, and keeps them with its subject; notes in `missing` what is
+    /// not held.
     ///
     /// # Errors
     ///
@@ -61,21 +61,21 @@ impl RowFinder {
     pub(super) fn find(
         &mut self,
         held: &mut HeldState,
-        slot: u32,
+        subject_index: u32,
         event: &UsageEvent<'_>,
         arrival: UnixMs,
         mut missing: Option<&mut Missing>,
     ) -> Result<RowsFound, InvalidEvent> {
-        if is_ready(held, slot, event) {
+        if is_ready(held, subject_index, event) {
             // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's
             // own.
-            self.judge_lateness(held.cache.slot(slot).extra.day_end, event.at, arrival)?;
+            self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event.at, arrival)?;
             return Ok(RowsFound::All);
         }
-        let subject = held.cache.slot_mut(slot);
+        let subject = held.cache.subject_mut(subject_index);
         let Some(profile) = subject.profile().map(Arc::clone) else {
             if let Some(missing) = missing {
-                missing.settings.push(slot);
+                missing.settings.push(subject_index);
             }
             return Ok(RowsFound::NotAll);
         };
@@ -83,7 +83,7 @@ impl RowFinder {
         // No calendar of four-digit years holds it; what lies ahead of the arrival was refused before.
         let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
         self.judge_lateness(day.end, event.at, arrival)?;
-        let subject = held.cache.slot_mut(slot);
+        let subject = held.cache.subject_mut(subject_index);
         let rows = &mut subject.extra;
         rows.clear();
         rows.epoch = held.totals.epoch();
@@ -98,9 +98,9 @@ impl RowFinder {
         let mut outcome = RowsFound::All;
         for window in windows_of(&profile, &metric) {
             let span = self.span(window, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
-            let key = RowKey { slot, hash_id: held.totals.hash_id(metric_id, span.period, bucket) };
+            let key = RowKey { subject_index, hash_id: held.totals.hash_id(metric_id, span.period, bucket) };
             let found = held.totals.find(key);
-            let rows = &mut held.cache.slot_mut(slot).extra;
+            let rows = &mut held.cache.subject_mut(subject_index).extra;
             (rows.start, rows.end) = (rows.start.max(span.start), rows.end.min(span.end));
             let Some(found) = found else {
                 if let Some(missing) = missing.as_deref_mut() {
@@ -110,17 +110,17 @@ impl RowFinder {
                 continue;
             };
             rows.push(found);
-            if held.totals.row(found).settings != settings {
+            if held.totals.row(found).settings_version != settings {
                 let next = held.lowest_threshold(key);
                 let row = held.totals.row_mut(found);
-                (row.settings, row.next) = (settings, next);
+                (row.settings_version, row.next_threshold_units) = (settings, next);
             }
             let row = held.totals.row_mut(found);
             // A period of one name ends elsewhere in another zone.
-            (row.needed, row.end) = (number, span.end);
+            (row.needed_by_batch, row.end) = (number, span.end);
         }
         if outcome == RowsFound::NotAll {
-            held.cache.slot_mut(slot).extra.clear();
+            held.cache.subject_mut(subject_index).extra.clear();
         }
         Ok(outcome)
     }
@@ -148,8 +148,8 @@ impl RowFinder {
 }
 
 /// Whether the rows that the subject's last event was counted in are those of this one.
-fn is_ready(held: &HeldState, slot: u32, event: &UsageEvent<'_>) -> bool {
-    let subject = held.cache.slot(slot);
+fn is_ready(held: &HeldState, subject_index: u32, event: &UsageEvent<'_>) -> bool {
+    let subject = held.cache.subject(subject_index);
     let rows = &subject.extra;
     let is_current = match (subject.profile(), &rows.profile) {
         (Some(profile), Some(known)) => Arc::ptr_eq(profile, known),

@@ -14,9 +14,9 @@ use crate::wire::ReadError;
 use crate::wire::xread::{StreamReader, XreadReply};
 
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
-use super::missing_reader::FinishedRead;
 use super::session_error::SessionError;
 use super::session_start::SessionStart;
+use super::state_loader::FinishedRead;
 use super::worker::EventWorker;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
@@ -45,7 +45,7 @@ enum Waited {
 
 impl EventWorker {
     /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
-    pub(super) async fn session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
+    pub(super) async fn run_session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let start = self.start().await?;
         // A server that was started again may have brought entries back, and the next commit trims them.
         self.audit(start.checkpoint, RETURNED_LOOK_MAX).await?;
@@ -60,7 +60,7 @@ impl EventWorker {
             self.commit_rest(&mut in_flight).await?;
         }
         if let Err(SessionError::Read(ReadError::LongEntry(entry))) = &ended {
-            self.refuse_cut(instance, entry, &mut in_flight).await?;
+            self.refuse_truncated(instance, entry, &mut in_flight).await?;
             return Err(SessionError::Again("an entry was too large to be read"));
         }
         ended
@@ -74,7 +74,7 @@ impl EventWorker {
         stop: &CancellationToken,
     ) -> Result<(), SessionError> {
         let mut reader = StreamReader::connect(&self.endpoint, self.keys.stream()).await?;
-        self.report.unbounded(reader.unbounded());
+        self.report.memory_unbounded(reader.unbounded());
         self.builder.read_from(reader.run_id());
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
@@ -111,7 +111,7 @@ impl EventWorker {
                     let Some(last) = reply.last() else {
                         if self.builder.entries() == 0 && self.ahead.is_empty() {
                             self.finish_commit(in_flight).await?;
-                            self.caught_up(after, UnixMs(reply.server_ms())).await?;
+                            self.at_stream_end(after, UnixMs(reply.server_ms())).await?;
                         }
                         self.request(&mut reader, after, is_behind).await?;
                         continue;
@@ -173,7 +173,7 @@ impl EventWorker {
         self.report.forgot_ids(self.held.event_ids.take_forgotten());
         self.missing.touch(&mut self.held, &self.builder);
         self.held.touch(self.ahead.missing(), self.builder.number());
-        self.held.shrink(self.builder.live());
+        self.held.shrink(self.builder.oldest_batch_in_use());
         self.missing.take_changes(&mut self.held, &self.report);
         Ok(())
     }
@@ -253,9 +253,9 @@ impl EventWorker {
     }
 
     /// Nothing is unread.
-    async fn caught_up(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
+    async fn at_stream_end(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
         self.audit(at, 0).await?;
-        self.report.serving();
+        self.report.recovered();
         self.janitor.counted_until(now);
         self.janitor.close_periods(&self.client, at, now).await;
         Ok(())

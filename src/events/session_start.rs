@@ -45,7 +45,7 @@ impl EventWorker {
         if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
             return Err(SessionError::Again("another worker committed while the ids of events were read"));
         }
-        self.janitor.found_ids(self.held.event_ids.window());
+        self.janitor.begin_session(self.held.event_ids.window());
         Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
     }
 

@@ -26,11 +26,11 @@ use super::config::StreamConfig;
 use super::held_state::HeldState;
 use super::janitor::Janitor;
 use super::lease::{LeaseStatus, PartitionLease};
-use super::missing_reader::MissingReader;
 use super::read_ahead::ReadAhead;
 use super::read_sizer::ReadSizer;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
+use super::state_loader::StateLoader;
 
 /// Starting over this often without a commit in between is no race any more: wait before the next try.
 const RESTARTS_AT_ONCE: u32 = 3;
@@ -46,7 +46,7 @@ pub struct EventWorker {
     pub(super) audit: Audit,
     pub(super) janitor: Janitor,
     pub(super) ahead: ReadAhead,
-    pub(super) missing: MissingReader,
+    pub(super) missing: StateLoader,
     pub(super) held: HeldState,
     pub(super) builder: BatchBuilder,
     pub(super) report: WorkerReport,
@@ -91,7 +91,7 @@ impl EventWorker {
         let EventWorkerParts { cache_entries, changes, raised, .. } = parts;
         let batch_sizer = BatchSizer::new();
         let held = HeldState::new(cache_entries, config.event_ids_max, &plans);
-        let missing = MissingReader::new(keys.clone(), plans, changes);
+        let missing = StateLoader::new(keys.clone(), plans, changes);
         Self {
             audit: Audit::new(keys.clone()),
             janitor: Janitor::new(
@@ -174,11 +174,11 @@ impl EventWorker {
         lease: Option<&mut PartitionLease>,
         stop: &CancellationToken,
     ) -> Result<LeaseStatus, SessionError> {
-        let Some(lease) = lease else { return self.session(stop).await.map(|()| LeaseStatus::Stopped) };
+        let Some(lease) = lease else { return self.run_session(stop).await.map(|()| LeaseStatus::Stopped) };
         if lease.wait(&self.client, &mut self.report, stop).await? == LeaseStatus::Stopped {
             return Ok(LeaseStatus::Stopped);
         }
         let (client, over) = (Arc::clone(&self.client), stop.child_token());
-        lease.keep_during(&client, &over, self.session(&over)).await
+        lease.keep_during(&client, &over, self.run_session(&over)).await
     }
 }

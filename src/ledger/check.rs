@@ -30,7 +30,7 @@ pub enum CheckError {
     Redis(#[from] RedisError),
     #[error("the server's clock shows {0}, which is in none of the periods that were asked about")]
     Clock(UnixMs),
-    #[error("the reply of check.lua is none that it gives")]
+    #[error("check.lua gave a reply that is not in its list")]
     Reply,
 }
 
@@ -83,7 +83,7 @@ impl CheckScript {
     /// # Errors
     ///
     /// [`CheckError`]; after a broken connection the script may have run.
-    pub async fn judge(
+    pub async fn run(
         &self,
         client: &RedisClient,
         request: &CheckRequest,

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use redis::RedisResult;
 
 use super::batch::MetricPeriod;
-use super::past_days::archived_metrics;
+use super::daily_usage::archived_metrics;
 use super::query::{metrics_of, run};
 use crate::throttle::{Algorithm, bounded};
 use crate::types::text::glob_literal;

@@ -3,7 +3,7 @@
 //!
 //! Which days are left is known from the periods that were written, and after a start from the days that may still have
 //! counters. How far a day is archived is stored with each slice, so nothing is lost or done twice when the daemon is
-//! killed. Read next: [`super::past_days`], where the values are read.
+//! killed. Read next: [`super::daily_usage`], where the values are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +82,7 @@ impl HistoryArchiver {
     /// Counters of this day are about to be written, and some of it may be archived: has all of it archived again.
     /// Written down before they are, so that a process which is killed behind its commit leaves no counter that nobody
     /// archives. Repeatable.
-    pub async fn will_be_written(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
+    pub async fn before_commit(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
         if !self.unarchived.contains(&day) {
             let () = client.query(redis::cmd("UNLINK").arg(self.keys.history_progress(day))).await?;
             self.unarchived.insert(day);
@@ -91,12 +91,12 @@ impl HistoryArchiver {
     }
 
     /// A process before this one may have left counters of this day.
-    pub fn may_have_counters(&mut self, day: Day) {
+    pub fn assume_counters(&mut self, day: Day) {
         self.pending.entry(day).or_insert(ArchiveStart::Resumed);
     }
 
     /// Counters of this day were written.
-    pub fn written(&mut self, day: Day) {
+    pub fn after_commit(&mut self, day: Day) {
         self.pending.insert(day, ArchiveStart::Anew);
         if self.current.as_ref().is_some_and(|current| current.day == day) {
             self.current = None;

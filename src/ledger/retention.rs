@@ -67,8 +67,8 @@ impl Retention {
     ///
     /// # Errors
     ///
-    /// As [`HistoryArchiver::will_be_written`].
-    pub async fn will_be_written(
+    /// As [`HistoryArchiver::before_commit`].
+    pub async fn before_commit(
         &mut self,
         client: &RedisClient,
         periods: impl Iterator<Item = Period>,
@@ -78,19 +78,19 @@ impl Retention {
         let mut last = None;
         for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
             if let Some(day) = period.day().filter(|_| is_over(period, now, self.late_max)) {
-                archiver.will_be_written(client, day).await?;
+                archiver.before_commit(client, day).await?;
             }
         }
         Ok(())
     }
 
     /// Counters of these periods were written.
-    pub fn written(&mut self, periods: impl Iterator<Item = Period>) {
+    pub fn after_commit(&mut self, periods: impl Iterator<Item = Period>) {
         let mut last = None;
         for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
             self.open.insert(period);
             if let (Some(archiver), Some(day)) = (&mut self.archiver, period.day()) {
-                archiver.written(day);
+                archiver.after_commit(day);
             }
         }
     }
@@ -114,7 +114,7 @@ impl Retention {
             for period in recent_periods(reached) {
                 self.open.insert(period);
                 if let (Some(archiver), Some(day)) = (&mut self.archiver, period.day()) {
-                    archiver.may_have_counters(day);
+                    archiver.assume_counters(day);
                 }
             }
             self.looked_back = true;

@@ -27,15 +27,15 @@ pub enum PeriodState {
     Over,
 }
 
-/// How a commit brings a counter to a threshold.
+/// How a commit moves a counter in relation to a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// It does not.
-    Below,
-    /// From below it.
+pub enum ThresholdTransition {
+    /// The counter stays below it.
+    NotReached,
+    /// The counter was below it, and no longer is.
     Crossed,
-    /// The counter was there before.
-    Above,
+    /// The counter had reached it before.
+    ReachedBefore,
 }
 
 /// The reachable thresholds of a limit, ascending. A threshold above 2^53 - 1 units is left out: no counter gets there.
@@ -52,22 +52,29 @@ pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
 }
 
 impl Threshold {
-    /// Whether a commit that brings the counter there so raises this threshold, given what was raised of its percentage
-    /// in the period.
+    /// Whether a commit that moves the counter so raises an alert for this threshold. `before` is what was raised for
+    /// its percentage in the period.
     ///
     /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing,
     /// where the limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
-    pub fn is_raised_by(&self, reach: Reach, period: PeriodState, before: Option<&RaisedRecord>) -> bool {
-        match (reach, before) {
-            (Reach::Below, _) | (Reach::Above, Some(_)) => false,
-            (Reach::Above, None) => period == PeriodState::Open,
-            (Reach::Crossed, None) => true,
-            (Reach::Crossed, Some(record)) => self.may_follow(record.alert.threshold_units, record.earlier.len()),
+    pub fn is_raised_by(
+        &self,
+        transition: ThresholdTransition,
+        period: PeriodState,
+        before: Option<&RaisedRecord>,
+    ) -> bool {
+        match (transition, before) {
+            (ThresholdTransition::NotReached, _) | (ThresholdTransition::ReachedBefore, Some(_)) => false,
+            (ThresholdTransition::ReachedBefore, None) => period == PeriodState::Open,
+            (ThresholdTransition::Crossed, None) => true,
+            (ThresholdTransition::Crossed, Some(record)) => {
+                self.may_follow(record.alert.threshold_units, record.earlier.len())
+            }
         }
     }
 
-    /// Whether a crossing raises it again, where its percentage was raised last at so many units, and so often before
-    /// that.
+    /// Whether another crossing raises an alert again, after one at `raised_units` and `raised_before` alerts before
+    /// that one.
     pub const fn may_follow(&self, raised_units: u64, raised_before: usize) -> bool {
         self.units > raised_units && raised_before < RAISED_AGAIN_MAX
     }
@@ -149,17 +156,17 @@ mod tests {
     #[test]
     fn a_threshold_is_raised_when_it_is_reached_and_again_by_a_higher_limit_only() {
         use PeriodState::{Open, Over};
-        use Reach::{Above, Below, Crossed};
+        use ThresholdTransition::{Crossed, NotReached, ReachedBefore};
         let threshold = Threshold { units: 80, percent: percent(80) };
         let raised = |reach, period, before: Option<&RaisedRecord>| threshold.is_raised_by(reach, period, before);
         assert!(raised(Crossed, Open, None) && raised(Crossed, Over, None));
-        assert!(!raised(Below, Open, None));
-        assert!(raised(Above, Open, None), "a limit that was lowered");
-        assert!(!raised(Above, Over, None));
+        assert!(!raised(NotReached, Open, None));
+        assert!(raised(ReachedBefore, Open, None), "a limit that was lowered");
+        assert!(!raised(ReachedBefore, Over, None));
         assert!(!raised(Crossed, Open, Some(&record(80, 0))), "the same limit");
         assert!(!raised(Crossed, Open, Some(&record(100, 0))), "a lower one");
         assert!(raised(Crossed, Open, Some(&record(40, 0))), "a higher one");
-        assert!(!raised(Above, Open, Some(&record(40, 0))), "a higher one, but no crossing");
+        assert!(!raised(ReachedBefore, Open, Some(&record(40, 0))), "a higher one, but no crossing");
         assert!(raised(Crossed, Open, Some(&record(40, 9))));
         assert!(!raised(Crossed, Open, Some(&record(40, 10))), "too often");
     }

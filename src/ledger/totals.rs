@@ -37,29 +37,29 @@ const NONE: u32 = u32::MAX;
 pub struct TotalRow {
     /// Units, with those of the batch that is being built.
     pub total: u64,
-    /// The count from which on it is to be judged; [`super::thresholds::NO_THRESHOLD`] for never.
-    pub next: u64,
+    /// The count from which on an alert may be due; [`super::thresholds::NO_THRESHOLD`] for never.
+    pub next_threshold_units: u64,
     /// When its period ends for its subject.
     pub end: UnixMs,
-    /// By which settings of its subject `next` was found, as the caller numbers them.
-    pub settings: u32,
+    /// The version of its subject's settings from which the next threshold was found, as the caller numbers them.
+    pub settings_version: u32,
     /// The last batch that changed it, as the caller numbers them.
-    pub batch: u32,
+    pub changed_in_batch: u32,
     /// Its index among the rows that this batch changed.
     pub changed_index: u32,
     /// The last batch for which it was looked up: the entries that need it may not be added yet.
-    pub needed: u32,
+    pub needed_by_batch: u32,
     hash_id: u32,
-    slot: u32,
+    subject_index: u32,
     /// The next row of the same subject.
-    sibling: u32,
+    next_of_subject: u32,
 }
 
 /// What tells a row from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
     /// Where its subject is held.
-    pub slot: u32,
+    pub subject_index: u32,
     /// Which hash it lies in: of [`HeldTotals::hash_id`].
     pub hash_id: u32,
 }
@@ -154,7 +154,7 @@ impl HeldTotals {
 
     fn key(&self, at: u32) -> RowKey {
         let row = &self.rows[at as usize];
-        RowKey { slot: row.slot, hash_id: row.hash_id }
+        RowKey { subject_index: row.subject_index, hash_id: row.hash_id }
     }
 
     /// The row at a position.
@@ -162,7 +162,7 @@ impl HeldTotals {
         &self.rows[at as usize]
     }
 
-    /// What the row at a position stands at, which may be one of rows that were forgotten: then any number.
+    /// The total of the row at a position; any number where the rows were forgotten since.
     pub fn peek(&self, at: u32) -> u64 {
         self.rows.get(at as usize).map_or(0, |row| row.total)
     }
@@ -178,20 +178,20 @@ impl HeldTotals {
     }
 
     /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches
-    /// since `live` use or need.
-    pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, live: u32) -> u32 {
-        self.let_older_go(key, live);
+    /// from `oldest_batch_in_use` on use or need.
+    pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, oldest_batch_in_use: u32) -> u32 {
+        self.drop_older(key, oldest_batch_in_use);
         let row = TotalRow {
             total,
-            next: 0,
+            next_threshold_units: 0,
             end,
-            settings: 0,
-            batch: 0,
+            settings_version: 0,
+            changed_in_batch: 0,
             changed_index: 0,
-            needed: live,
+            needed_by_batch: oldest_batch_in_use,
             hash_id: key.hash_id,
-            slot: key.slot,
-            sibling: self.first_of(key.slot),
+            subject_index: key.subject_index,
+            next_of_subject: self.first_of(key.subject_index),
         };
         let at = match self.vacant.pop() {
             Some(at) => {
@@ -203,35 +203,38 @@ impl HeldTotals {
                 u32::try_from(self.rows.len() - 1).expect("fewer rows than u32 counts")
             }
         };
-        self.first[key.slot as usize] = at;
+        self.first[key.subject_index as usize] = at;
         let (hasher, rows) = (&self.hasher, &self.rows);
         let hash_of = |at: &u32| {
             let row = &rows[*at as usize];
-            hasher.hash_one(RowKey { slot: row.slot, hash_id: row.hash_id })
+            hasher.hash_one(RowKey { subject_index: row.subject_index, hash_id: row.hash_id })
         };
         self.index.insert_unique(hash_of(&at), at, hash_of);
         at
     }
 
-    fn first_of(&mut self, slot: u32) -> u32 {
-        if self.first.len() <= slot as usize {
-            self.first.resize(slot as usize + 1, NONE);
+    fn first_of(&mut self, subject_index: u32) -> u32 {
+        if self.first.len() <= subject_index as usize {
+            self.first.resize(subject_index as usize + 1, NONE);
         }
-        self.first[slot as usize]
+        self.first[subject_index as usize]
     }
 
-    fn let_older_go(&mut self, key: RowKey, live: u32) {
+    fn drop_older(&mut self, key: RowKey, oldest_batch_in_use: u32) {
         let MetricPeriod { metric, period } = self.metric_period(key.hash_id).clone();
         let window = period.window();
         let mut same: Vec<(Period, u32)> = Vec::new();
-        let mut at = self.first_of(key.slot);
+        let mut at = self.first_of(key.subject_index);
         while at != NONE {
             let row = &self.rows[at as usize];
             let of = self.metric_period(row.hash_id);
-            if of.period.window() == window && of.metric == metric && row.batch.max(row.needed) < live {
+            if of.period.window() == window
+                && of.metric == metric
+                && row.changed_in_batch.max(row.needed_by_batch) < oldest_batch_in_use
+            {
                 same.push((of.period, at));
             }
-            at = row.sibling;
+            at = row.next_of_subject;
         }
         if same.len() < PERIODS_KEPT {
             return;
@@ -244,26 +247,26 @@ impl HeldTotals {
 
     /// Lets one row go.
     fn let_go(&mut self, at: u32) {
-        let RowKey { slot, .. } = self.key(at);
-        let sibling = self.rows[at as usize].sibling;
-        if self.first[slot as usize] == at {
-            self.first[slot as usize] = sibling;
+        let RowKey { subject_index, .. } = self.key(at);
+        let sibling = self.rows[at as usize].next_of_subject;
+        if self.first[subject_index as usize] == at {
+            self.first[subject_index as usize] = sibling;
         } else {
-            let mut before = self.first[slot as usize];
-            while self.rows[before as usize].sibling != at {
-                before = self.rows[before as usize].sibling;
+            let mut before = self.first[subject_index as usize];
+            while self.rows[before as usize].next_of_subject != at {
+                before = self.rows[before as usize].next_of_subject;
             }
-            self.rows[before as usize].sibling = sibling;
+            self.rows[before as usize].next_of_subject = sibling;
         }
         self.vacate(at);
     }
 
     /// Lets the rows of a subject go, which is not held any more.
-    pub fn let_subject_go(&mut self, slot: u32) {
-        let mut at = self.first_of(slot);
-        self.first[slot as usize] = NONE;
+    pub fn drop_subject(&mut self, subject_index: u32) {
+        let mut at = self.first_of(subject_index);
+        self.first[subject_index as usize] = NONE;
         while at != NONE {
-            let sibling = self.rows[at as usize].sibling;
+            let sibling = self.rows[at as usize].next_of_subject;
             self.vacate(at);
             at = sibling;
         }
@@ -334,20 +337,20 @@ mod tests {
         let mut at = Vec::new();
         for hour in 0..20 {
             let hash_id = totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
-            let live = 5 + u32::try_from(hour).expect("small");
-            at.push(totals.insert(RowKey { slot: 3, hash_id }, hour, UnixMs(0), live));
+            let oldest_batch_in_use = 5 + u32::try_from(hour).expect("small");
+            at.push(totals.insert(RowKey { subject_index: 3, hash_id }, hour, UnixMs(0), oldest_batch_in_use));
             if hour == 4 {
-                totals.row_mut(at[4]).batch = 100;
+                totals.row_mut(at[4]).changed_in_batch = 100;
             }
         }
         let held: Vec<u64> = (0..20)
             .filter(|hour| {
                 let hash_id = totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
-                totals.find(RowKey { slot: 3, hash_id }).is_some()
+                totals.find(RowKey { subject_index: 3, hash_id }).is_some()
             })
             .collect();
         assert_eq!(held, [4, 18, 19]);
-        totals.let_subject_go(3);
+        totals.drop_subject(3);
         assert_eq!(totals.index.len(), 0);
         assert!(totals.vacant.len() == totals.rows.len());
     }
@@ -359,12 +362,12 @@ mod tests {
         let (mut totals, metric) = totals();
         let keys: Vec<RowKey> = (0..20)
             .map(|hour| RowKey {
-                slot: 3,
+                subject_index: 3,
                 hash_id: totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7),
             })
             .collect();
         let first = totals.insert(keys[0], 0, UnixMs(0), 5);
-        totals.row_mut(first).needed = 8;
+        totals.row_mut(first).needed_by_batch = 8;
         keys[1..].iter().for_each(|key| {
             totals.insert(*key, 0, UnixMs(0), 7);
         });

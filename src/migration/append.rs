@@ -30,7 +30,7 @@ pub(super) type Entry = (String, Vec<Vec<u8>>);
 
 /// An entry of the source, as its partition of the target is to have it.
 #[derive(Debug, Clone)]
-pub(super) struct DividedEntry {
+pub(super) struct PartitionedEntry {
     pub(super) partition: u32,
     /// Its id at the source.
     pub(super) id: String,
@@ -55,7 +55,7 @@ impl CopiedStream {
         }
     }
 
-    /// Whose an entry is. One that names nobody goes to the first partition, which refuses it as any other would.
+    /// The subject of an entry. One that names nobody goes to the first partition, which refuses it as any other would.
     fn subject_of(self, values: &[Vec<u8>]) -> Vec<u8> {
         let field = |name: &str| {
             let mut pairs = values.chunks_exact(2);
@@ -84,7 +84,7 @@ impl CopiedStream {
         from: &Partition,
         after: &str,
         partitions: u32,
-    ) -> RedisResult<Option<(String, Vec<DividedEntry>)>> {
+    ) -> RedisResult<Option<(String, Vec<PartitionedEntry>)>> {
         let entries = self.entries(from, after).await?;
         let Some((last, _)) = entries.last() else { return Ok(None) };
         let last = last.clone();
@@ -93,7 +93,7 @@ impl CopiedStream {
             if self == Self::Usage {
                 add_arrival(&id, &mut values);
             }
-            DividedEntry { partition, id, values }
+            PartitionedEntry { partition, id, values }
         });
         Ok(Some((last, divided.collect())))
     }
@@ -104,7 +104,7 @@ impl CopiedStream {
         let mut appended = 0;
         while let Some((last, entries)) = self.next(from, &after, to.count()).await? {
             after = last;
-            let mut parts: Vec<Vec<DividedEntry>> = vec![Vec::new(); to.iter().len()];
+            let mut parts: Vec<Vec<PartitionedEntry>> = vec![Vec::new(); to.iter().len()];
             entries.into_iter().for_each(|entry| parts[entry.partition as usize].push(entry));
             for (target, entries) in to.iter().zip(parts) {
                 if !entries.is_empty() {
@@ -120,10 +120,10 @@ impl CopiedStream {
         format!("copied:{self}:{}", source.stream())
     }
 
-    async fn append(self, to: &Partition, source: &Keys, entries: Vec<DividedEntry>) -> RedisResult<u64> {
+    async fn append(self, to: &Partition, source: &Keys, entries: Vec<PartitionedEntry>) -> RedisResult<u64> {
         let mut call = SCRIPT.call().key(self.key(&to.keys)).key(to.keys.checkpoint());
         call = call.arg(self.copied_field(source));
-        for DividedEntry { id, values, .. } in entries {
+        for PartitionedEntry { id, values, .. } in entries {
             call = call.arg(id).arg(values.len()).arg(values);
         }
         call.run(&to.client).await

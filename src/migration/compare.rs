@@ -9,7 +9,7 @@ use redis::RedisResult;
 use crate::types::StreamId;
 use crate::wire::{Partition, Partitions};
 
-use super::append::{CopiedStream, DividedEntry};
+use super::append::{CopiedStream, PartitionedEntry};
 
 /// Counts entries of a stream by what they hold.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl EntryComparison {
         let mut after = after.to_string();
         while let Some((last, entries)) = self.stream.next(from, &after, to.count()).await? {
             after = last;
-            for DividedEntry { partition, id, values } in entries {
+            for PartitionedEntry { partition, id, values } in entries {
                 if id.parse::<StreamId>().is_ok_and(|id| id <= copied[partition as usize]) {
                     *self.lacking[partition as usize].entry(self.hasher.hash_one(values)).or_default() += 1;
                 }

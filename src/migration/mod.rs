@@ -9,7 +9,7 @@
 mod append;
 mod compare;
 mod error;
-mod piece;
+mod key_chunk;
 mod source;
 mod target;
 
@@ -48,7 +48,7 @@ pub struct Migration<'a> {
 
 /// What was copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationSummary {
     /// Counters, flags, records, deliveries and whatever else lies in keys: fields and members, that were compared.
     pub elements: u64,
     /// Entries of streams that were appended by this run: events that nobody had counted, alerts on their way, refused
@@ -81,26 +81,26 @@ impl Migration<'_> {
     /// # Errors
     ///
     /// [`MigrationError`]. The source is as it was but for a mark that keeps daemons from starting there.
-    pub async fn run(&self, mut say: impl FnMut(&str)) -> Result<Migrated, MigrationError> {
+    pub async fn run(&self, mut say: impl FnMut(&str)) -> Result<MigrationSummary, MigrationError> {
         let state = self.source_state().await?;
-        self.not_moved_elsewhere().await?;
-        no_daemon(self.from).await?;
-        let mut migrated = Migrated::default();
+        self.ensure_not_moved().await?;
+        ensure_no_daemon(self.from).await?;
+        let mut migrated = MigrationSummary::default();
         if self.target_state(&state).await? == TargetState::Done {
             say("everything was copied before: copying events that came since");
             migrated.entries = self.copy_stream(CopiedStream::Usage, &state).await?;
             return Ok(migrated);
         }
-        no_daemon(self.to).await?;
+        ensure_no_daemon(self.to).await?;
         self.begin(&state).await?;
         say("copying the settings of subjects, counters, flags, records and deliveries");
-        self.give(Purpose::Copy).await?;
+        self.transfer(Purpose::Copy).await?;
         say("copying entries of streams");
         for stream in CopiedStream::ALL {
             migrated.entries += self.copy_stream(stream, &state).await?;
         }
         say("comparing");
-        let mut compared = self.give(Purpose::Compare).await?;
+        let mut compared = self.transfer(Purpose::Compare).await?;
         compared.compare_sizes().await?;
         migrated.elements = compared.elements;
         if compared.differences > 0 {
@@ -136,7 +136,7 @@ impl Migration<'_> {
     }
 
     /// Two targets of one source would both send its alerts, under the same ids.
-    async fn not_moved_elsewhere(&self) -> Result<(), MigrationError> {
+    async fn ensure_not_moved(&self) -> Result<(), MigrationError> {
         let here = self.moved_to();
         for Partition { client, keys } in self.from.iter() {
             let checkpoint = keys.checkpoint();
@@ -175,7 +175,7 @@ impl Migration<'_> {
             }
         }
         if !is_begun {
-            source::no_other_subjects(self.from.first(), self.to.first()).await?;
+            source::ensure_same_subjects(self.from.first(), self.to.first()).await?;
         }
         Ok(if is_done { TargetState::Done } else { TargetState::ToBeCopied })
     }
@@ -211,12 +211,12 @@ impl Migration<'_> {
         Ok(())
     }
 
-    async fn give(&self, purpose: Purpose) -> Result<Target<'_>, MigrationError> {
+    async fn transfer(&self, purpose: Purpose) -> Result<Target<'_>, MigrationError> {
         let mut target = Target::new(self.to, purpose);
         let Partition { client, keys } = self.from.first();
-        source::give_subjects(client, keys, &self.to.first().keys, &mut target).await?;
+        source::transfer_subjects(client, keys, &self.to.first().keys, &mut target).await?;
         for partition in self.from.iter() {
-            Source::new(partition, self.to).give(&mut target).await?;
+            Source::new(partition, self.to).transfer(&mut target).await?;
         }
         Ok(target)
     }
@@ -321,7 +321,7 @@ async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String
     Ok(None)
 }
 
-async fn no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
+async fn ensure_no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
     for Partition { client, keys } in partitions.iter() {
         let lease = keys.lease();
         let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&lease)).await;

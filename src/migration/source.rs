@@ -1,4 +1,4 @@
-//! Reads what a partition has stored, as pieces for the partitions that are to have it.
+//! Reads what a partition has stored, as chunks for the partitions that are to have it.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::types::{Destination, KeyFamily, Keys, PartitionNumber};
 use crate::wire::{Partition, Partitions, RedisClient, Scan};
 
 use super::error::MigrationError;
-use super::piece::{Elements, Piece};
+use super::key_chunk::{Elements, KeyChunk};
 use super::target::Target;
 
 /// A field of a hash, and its value.
@@ -16,7 +16,7 @@ type Field = (Vec<u8>, Vec<u8>);
 
 /// How the keys of a family are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Division {
+enum KeyPlacement {
     /// A hash with a field for each subject.
     FieldOfSubject,
     /// A hash whose fields end with the subject, behind the first colon.
@@ -36,25 +36,25 @@ enum Division {
 }
 
 /// By the name of a family; `None` for one that this version does not know.
-fn division_of(family: &str) -> Option<Division> {
+fn division_of(family: &str) -> Option<KeyPlacement> {
     Some(match family {
-        "usage" | "history" => Division::FieldOfSubject,
-        "raised" => Division::FieldEndsWithSubject,
-        "alert" => Division::Flag,
+        "usage" | "history" => KeyPlacement::FieldOfSubject,
+        "raised" => KeyPlacement::FieldEndsWithSubject,
+        "alert" => KeyPlacement::Flag,
         // Since when a contact fails: otherwise the time after which it is disabled would begin anew.
-        "failing" => Division::KeyOfSubject,
-        "delivery" => Division::Delivery,
-        "metrics" | "seen" | "history_metrics" | "paused" => Division::Shared,
-        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => Division::First,
-        "unverified" | "unsubscribe_key" | "digest" => Division::First,
-        "checkpoint" | "outbox" | "refused" | "totals" => Division::LeftOut,
-        "due" | "pending" | "waiting" | "deliveries" | "dead" => Division::LeftOut,
+        "failing" => KeyPlacement::KeyOfSubject,
+        "delivery" => KeyPlacement::Delivery,
+        "metrics" | "seen" | "history_metrics" | "paused" => KeyPlacement::Shared,
+        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => KeyPlacement::First,
+        "unverified" | "unsubscribe_key" | "digest" => KeyPlacement::First,
+        "checkpoint" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
+        "due" | "pending" | "waiting" | "deliveries" | "dead" => KeyPlacement::LeftOut,
         // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out
         // anew.
-        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => Division::LeftOut,
+        "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => KeyPlacement::LeftOut,
         // Days are archived again from their counters, which changes nothing.
-        "history_progress" => Division::LeftOut,
-        "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => Division::LeftOut,
+        "history_progress" => KeyPlacement::LeftOut,
+        "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => KeyPlacement::LeftOut,
         _ => return None,
     })
 }
@@ -71,8 +71,8 @@ impl<'a> Source<'a> {
         Self { from, to }
     }
 
-    /// Gives every piece to the target.
-    pub(super) async fn give(&self, target: &mut Target<'_>) -> Result<(), MigrationError> {
+    /// Transfers every chunk to the target.
+    pub(super) async fn transfer(&self, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let keys = &self.from.keys;
         let redis = MigrationError::redis(format!("read what {} has stored", keys.stream()));
         // What belongs to one server is asked of it.
@@ -82,13 +82,13 @@ impl<'a> Source<'a> {
             for key in &found {
                 let Some(family) = KeyFamily::of(keys, key) else { continue };
                 let division = division_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
-                if division != Division::LeftOut {
+                if division != KeyPlacement::LeftOut {
                     let read = MigrationError::redis(format!("read {key}"));
                     let expires_at_ms = self.expires_at_ms(key).await.map_err(&read)?;
                     // -2: it is gone meanwhile.
                     if expires_at_ms != -2 {
                         let expires_at_ms = (expires_at_ms >= 0).then_some(expires_at_ms);
-                        self.give_key(StoredKey { key, family, division, expires_at_ms }, target).await?;
+                        self.transfer_key(StoredKey { key, family, division, expires_at_ms }, target).await?;
                     }
                 }
             }
@@ -100,34 +100,36 @@ impl<'a> Source<'a> {
         self.from.client.query(redis::cmd("PEXPIRETIME").arg(key)).await
     }
 
-    async fn give_key(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
+    async fn transfer_key(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         match stored.division {
-            Division::FieldOfSubject | Division::FieldEndsWithSubject => self.give_fields(stored, target).await,
-            Division::Delivery => self.give_delivery(stored, target).await,
-            Division::Flag => {
+            KeyPlacement::FieldOfSubject | KeyPlacement::FieldEndsWithSubject => {
+                self.transfer_fields(stored, target).await
+            }
+            KeyPlacement::Delivery => self.transfer_delivery(stored, target).await,
+            KeyPlacement::Flag => {
                 let text: Vec<u8> = self.from.client.query(redis::cmd("GET").arg(stored.key)).await.map_err(&read)?;
                 let number = self.number_of(stored.subject_of_flag());
-                target.take(number, stored.piece(self.keys_of(number), Elements::Text(text))).await
+                target.take(number, stored.chunk(self.keys_of(number), Elements::Text(text))).await
             }
-            Division::KeyOfSubject => {
+            KeyPlacement::KeyOfSubject => {
                 let content = self.content(stored.key).await.map_err(&read)?;
                 let number = self.number_of(stored.name_in_key().as_bytes());
-                target.take(number, stored.piece(self.keys_of(number), content)).await
+                target.take(number, stored.chunk(self.keys_of(number), content)).await
             }
-            Division::Shared | Division::First => {
+            KeyPlacement::Shared | KeyPlacement::First => {
                 let content = self.content(stored.key).await.map_err(&read)?;
-                let numbers = if stored.division == Division::First { 1 } else { self.to.count() };
+                let numbers = if stored.division == KeyPlacement::First { 1 } else { self.to.count() };
                 for number in 0..numbers {
-                    target.take(number, stored.piece(self.keys_of(number), content.clone())).await?;
+                    target.take(number, stored.chunk(self.keys_of(number), content.clone())).await?;
                 }
                 Ok(())
             }
-            Division::LeftOut => Ok(()),
+            KeyPlacement::LeftOut => Ok(()),
         }
     }
 
-    async fn give_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
+    async fn transfer_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         let mut scan = Scan::hash(stored.key);
         // A scan may name a field twice.
@@ -136,14 +138,16 @@ impl<'a> Source<'a> {
             let mut parts = vec![Vec::new(); self.to.iter().len()];
             for (field, value) in fields.into_iter().filter(|(field, _)| given.insert(field.clone())) {
                 let subject = match stored.division {
-                    Division::FieldEndsWithSubject => field.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default(),
+                    KeyPlacement::FieldEndsWithSubject => {
+                        field.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default()
+                    }
                     _ => &field,
                 };
                 parts[self.number_of(subject) as usize].push((field, value));
             }
             for (number, fields) in (0..).zip(parts) {
                 if !fields.is_empty() {
-                    target.take(number, stored.piece(self.keys_of(number), Elements::SomeFields(fields))).await?;
+                    target.take(number, stored.chunk(self.keys_of(number), Elements::SomeFields(fields))).await?;
                 }
             }
         }
@@ -151,7 +155,7 @@ impl<'a> Source<'a> {
     }
 
     /// A delivery lies in several sorted sets, as far as it is pending, kept or dead.
-    async fn give_delivery(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
+    async fn transfer_delivery(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         let client = &self.from.client;
         let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(&read)?;
@@ -175,16 +179,16 @@ impl<'a> Source<'a> {
             pipeline.cmd("ZSCORE").arg(set).arg(member);
         }
         let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(&read)?;
-        target.take(number, stored.piece(keys, Elements::Fields(fields))).await?;
+        target.take(number, stored.chunk(keys, Elements::Fields(fields))).await?;
         if scores[0].is_some() {
             // The first lease looks when something may leave, and writes it there.
             let content = Elements::Scores(vec![(b"0".to_vec(), destination.as_str().into())]);
-            target.take(number, Piece { key: keys.destinations_unhealthy(), content, expires_at_ms: None }).await?;
+            target.take(number, KeyChunk { key: keys.destinations_unhealthy(), content, expires_at_ms: None }).await?;
         }
         for ((key, member), score) in theirs.into_iter().zip(members).zip(scores) {
             if let Some(score) = score {
                 let content = Elements::Scores(vec![(score, member.clone())]);
-                target.take(number, Piece { key, content, expires_at_ms: None }).await?;
+                target.take(number, KeyChunk { key, content, expires_at_ms: None }).await?;
             }
         }
         Ok(())
@@ -227,13 +231,13 @@ fn sorted_sets(keys: &Keys, destination: &Destination) -> [String; 5] {
 struct StoredKey<'a> {
     key: &'a str,
     family: KeyFamily<'a>,
-    division: Division,
+    division: KeyPlacement,
     expires_at_ms: Option<i64>,
 }
 
 impl StoredKey<'_> {
-    fn piece(&self, keys: &Keys, content: Elements) -> Piece {
-        Piece { key: self.family.key_in(keys), content, expires_at_ms: self.expires_at_ms }
+    fn chunk(&self, keys: &Keys, content: Elements) -> KeyChunk {
+        KeyChunk { key: self.family.key_in(keys), content, expires_at_ms: self.expires_at_ms }
     }
 
     /// `:<subject>:<metric>:<percent>:<period>:<units>`, of which the subject alone may hold colons.
@@ -247,8 +251,8 @@ impl StoredKey<'_> {
     }
 }
 
-/// Gives the settings of every subject of the source, which belong to no partition.
-pub(super) async fn give_subjects(
+/// Transfers the settings of every subject of the source, which belong to no partition.
+pub(super) async fn transfer_subjects(
     source: &RedisClient,
     keys: &Keys,
     to: &Keys,
@@ -266,7 +270,7 @@ pub(super) async fn give_subjects(
                 let name = String::from_utf8_lossy(key.get(prefix.len()..).unwrap_or_default()).into_owned();
                 if !fields.is_empty() {
                     let key = format!("{}{name}", to.subject_prefix());
-                    target.take(0, Piece { key, content: Elements::Fields(fields), expires_at_ms: None }).await?;
+                    target.take(0, KeyChunk { key, content: Elements::Fields(fields), expires_at_ms: None }).await?;
                 }
             }
         }
@@ -276,7 +280,7 @@ pub(super) async fn give_subjects(
 
 /// Fails where the target has a subject that the source does not have, or has otherwise: its settings would be mixed
 /// with those of the source.
-pub(super) async fn no_other_subjects(from: &Partition, to: &Partition) -> Result<(), MigrationError> {
+pub(super) async fn ensure_same_subjects(from: &Partition, to: &Partition) -> Result<(), MigrationError> {
     let redis = MigrationError::redis("look which subjects are at the target");
     for server in to.client.primaries().await.map_err(&redis)? {
         let mut scan = Scan::keys(to.keys.subject_pattern());
@@ -337,7 +341,7 @@ mod tests {
         let (percent, period) = (Percent::new(80).expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
         let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, percent, period, units: 480 });
         let family = KeyFamily::of(&keys, &key).expect("a key of the partition");
-        let stored = StoredKey { key: &key, family, division: Division::Flag, expires_at_ms: None };
+        let stored = StoredKey { key: &key, family, division: KeyPlacement::Flag, expires_at_ms: None };
         assert_eq!(stored.subject_of_flag(), b"a:b:");
         assert_eq!(KeyFamily::of(&Keys::new("other"), &key), None);
     }

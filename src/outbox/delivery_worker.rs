@@ -233,7 +233,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             return;
         };
         if let Settlement::Throttled(_) = settlement {
-            counter!(meters::THROTTLED, "channel" => leased.channel.as_str()).increment(1);
+            counter!(meters::DELIVERIES_THROTTLED, "channel" => leased.channel.as_str()).increment(1);
         }
         let settlement = match contacts {
             Some(contacts) => self.judge_contact(leased, contact, contacts, settlement).await,

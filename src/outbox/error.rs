@@ -63,7 +63,7 @@ pub enum OutboxError {
         source: RedisError,
     },
     /// A script answered with a word that its wrapper does not know: two versions of quotabell, or a bug.
-    #[error("{} {of}: the script answered {answer:?}, which is none of its answers", .operation.phrase())]
+    #[error("{} {of}: the script gave the unexpected answer {answer:?}", .operation.phrase())]
     Answer { operation: Operation, of: String, answer: String },
     #[error(transparent)]
     Contacts(#[from] crate::contacts::resolver::ResolveContactsError),

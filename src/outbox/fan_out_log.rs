@@ -36,7 +36,7 @@ impl FanOutLog {
     pub(super) fn done(&self, alert: &Alert, result: &FanOutResult) {
         let Alert { id, subject, .. } = alert;
         for made in &result.made {
-            counter!(meters::MADE, "channel" => made.channel.as_str()).increment(1);
+            counter!(meters::DELIVERIES_MADE, "channel" => made.channel.as_str()).increment(1);
             let (delivery, channel, waiting) = (&made.id, made.channel.as_str(), result.waiting);
             if made.channel == Channel::None {
                 self.waits(alert, waiting);
@@ -106,15 +106,15 @@ impl Line {
     fn log_more(self, more: u64) {
         match self {
             _ if more == 0 => {}
-            Self::Made => tracing::info!(deliveries = more, "more deliveries were made than have a line each"),
+            Self::Made => tracing::info!(deliveries = more, "more deliveries made, not logged one by one"),
             Self::SentToNobody => {
-                tracing::info!(alerts = more, "more alerts were sent to nobody than have a line each")
+                tracing::info!(alerts = more, "more alerts sent to nobody, not logged one by one")
             }
             Self::PendingAgain => {
-                tracing::info!(deliveries = more, "more deliveries are pending again than have a line each");
+                tracing::info!(deliveries = more, "more deliveries pending again, not logged one by one");
             }
             Self::Cancelled => {
-                tracing::info!(deliveries = more, "more deliveries were cancelled than have a line each")
+                tracing::info!(deliveries = more, "more deliveries cancelled, not logged one by one")
             }
         }
     }

@@ -71,7 +71,7 @@ mod tests {
 
     fn alert(percent: u16, higher: &[u16]) -> Alert {
         let at = Percent::new(percent).expect("legal");
-        Alert { higher_percents: percents(higher), ..Sample::made_up().alert(at, UnixMs(1)) }
+        Alert { higher_percents: percents(higher), ..Sample::example().alert(at, UnixMs(1)) }
     }
 
     /// The local parts of the addresses that are told, and whether the alert waits.

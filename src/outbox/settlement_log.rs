@@ -11,7 +11,7 @@ use crate::types::{Channel, DeliveryState, LOG_INTERVAL, LOG_LINES, LogLimiter, 
 
 /// Counts a delivery that ended in this state.
 pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
-    counter!(meters::ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
+    counter!(meters::DELIVERIES_ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
 }
 
 /// The log of a dispatcher's outcomes. What had no line is told with its number, at the end at the latest.
@@ -62,7 +62,7 @@ impl SettlementLog {
                 tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
             }
             Settlement::ExpiredAfter(_) => {
-                tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next would come too late: expired");
+                tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
             }
             Settlement::Throttled(wait) | Settlement::Released(wait) => {
                 tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
@@ -96,6 +96,6 @@ impl Drop for SettlementLog {
 
 fn log_more_ended(deliveries: u64) {
     if deliveries > 0 {
-        tracing::info!(deliveries, "more deliveries ended than have a line each");
+        tracing::info!(deliveries, "more deliveries ended, not logged one by one");
     }
 }

@@ -19,7 +19,7 @@ use super::record::{FieldError, SubjectField};
 
 /// What a reading of a subject's hash amounts to.
 #[derive(Debug)]
-pub struct ReadSettings {
+pub struct ParsedProfile {
     /// The settings.
     pub profile: Arc<Profile>,
     /// What could not be read.
@@ -31,13 +31,13 @@ pub struct ReadSettings {
 pub struct SettingsCache<Extra> {
     table: HashTable<u32>,
     hasher: RandomState,
-    slots: Vec<CachedSubject<Extra>>,
+    subjects: Vec<CachedSubject<Extra>>,
     /// Positions that are free again.
     vacant: Vec<u32>,
     entries_max: usize,
     /// One profile for all subjects that Redis does not know, which are most.
     unknown: Arc<Profile>,
-    /// Whether any slot may be fresh.
+    /// Whether any subject may be fresh.
     any_fresh: bool,
 }
 
@@ -81,7 +81,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         Self {
             table: HashTable::new(),
             hasher: RandomState::default(),
-            slots: Vec::new(),
+            subjects: Vec::new(),
             vacant: Vec::new(),
             entries_max: entries_max.max(1),
             unknown: Arc::new(Profile::of_unknown(plans)),
@@ -91,22 +91,22 @@ impl<Extra: Default> SettingsCache<Extra> {
 
     /// The position of a subject that is held.
     pub fn find(&self, subject: &[u8]) -> Option<u32> {
-        let is = |at: &u32| self.slots[*at as usize].subject.as_str().as_bytes() == subject;
+        let is = |at: &u32| self.subjects[*at as usize].subject.as_str().as_bytes() == subject;
         self.table.find(self.hasher.hash_one(subject), is).copied()
     }
 
     /// Adds a subject that is not held yet; its settings are still to be read.
     pub fn add(&mut self, subject: Subject) -> u32 {
         let bucket = keys::bucket(subject.as_str());
-        let slot = CachedSubject { subject, bucket, used: 0, extra: Extra::default(), profile: Held::Nothing };
+        let cached = CachedSubject { subject, bucket, used: 0, extra: Extra::default(), profile: Held::Nothing };
         let at = match self.vacant.pop() {
             Some(at) => {
-                self.slots[at as usize] = slot;
+                self.subjects[at as usize] = cached;
                 at
             }
             None => {
-                self.slots.push(slot);
-                u32::try_from(self.slots.len() - 1).expect("fewer subjects than u32 counts")
+                self.subjects.push(cached);
+                u32::try_from(self.subjects.len() - 1).expect("fewer subjects than u32 counts")
             }
         };
         self.index(at);
@@ -114,19 +114,19 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     fn index(&mut self, at: u32) {
-        let (hasher, slots) = (&self.hasher, &self.slots);
-        let hash_of = |at: &u32| hasher.hash_one(slots[*at as usize].subject.as_str().as_bytes());
+        let (hasher, subjects) = (&self.hasher, &self.subjects);
+        let hash_of = |at: &u32| hasher.hash_one(subjects[*at as usize].subject.as_str().as_bytes());
         self.table.insert_unique(hash_of(&at), at, hash_of);
     }
 
     /// The subject at a position that [`Self::find`] or [`Self::add`] gave.
-    pub fn slot(&self, at: u32) -> &CachedSubject<Extra> {
-        &self.slots[at as usize]
+    pub fn subject(&self, at: u32) -> &CachedSubject<Extra> {
+        &self.subjects[at as usize]
     }
 
     /// The same, to write the extra value.
-    pub fn slot_mut(&mut self, at: u32) -> &mut CachedSubject<Extra> {
-        &mut self.slots[at as usize]
+    pub fn subject_mut(&mut self, at: u32) -> &mut CachedSubject<Extra> {
+        &mut self.subjects[at as usize]
     }
 
     /// How many subjects are held.
@@ -137,7 +137,7 @@ impl<Extra: Default> SettingsCache<Extra> {
     /// A subject's hash was written: its settings are read again before their next use.
     pub fn changed(&mut self, subject: &[u8]) {
         if let Some(at) = self.find(subject) {
-            change(&mut self.slots[at as usize].profile);
+            change(&mut self.subjects[at as usize].profile);
         }
     }
 
@@ -147,13 +147,13 @@ impl<Extra: Default> SettingsCache<Extra> {
         if !std::mem::take(&mut self.any_fresh) {
             return;
         }
-        self.slots.iter_mut().for_each(|slot| change(&mut slot.profile));
+        self.subjects.iter_mut().for_each(|cached| change(&mut cached.profile));
     }
 
     /// Adds the commands that read the settings of these subjects.
     pub fn ask(&self, pipeline: &mut Pipeline, keys: &Keys, which: &[u32]) {
         for at in which {
-            pipeline.cmd("HGETALL").arg(keys.subject(&self.slot(*at).subject));
+            pipeline.cmd("HGETALL").arg(keys.subject(&self.subject(*at).subject));
         }
     }
 
@@ -174,7 +174,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         for (at, reply) in which.iter().zip(replies) {
             let fields = reply.and_then(|value| Ok(Vec::<SubjectField>::from_redis_value(value)?));
             let learnt = self.interpret(plans, Some(*at), fields)?;
-            let subject = &self.slot(*at).subject;
+            let subject = &self.subject(*at).subject;
             unreadable.extend(learnt.unreadable.into_iter().map(|bad| (subject.clone(), bad)));
             self.keep(*at, learnt.profile);
         }
@@ -190,13 +190,13 @@ impl<Extra: Default> SettingsCache<Extra> {
 
     /// Holds these settings as fresh.
     pub fn keep(&mut self, at: u32, profile: Arc<Profile>) {
-        self.slots[at as usize].profile = Held::Fresh(profile);
+        self.subjects[at as usize].profile = Held::Fresh(profile);
         self.any_fresh = true;
     }
 
     /// Holds these settings as the last good ones, to be read again before their next use; unless fresh ones are held.
     pub fn remember(&mut self, at: u32, profile: Arc<Profile>) {
-        let held = &mut self.slots[at as usize].profile;
+        let held = &mut self.subjects[at as usize].profile;
         if !matches!(held, Held::Fresh(_)) {
             *held = Held::Changed(profile);
         }
@@ -212,23 +212,23 @@ impl<Extra: Default> SettingsCache<Extra> {
         plans: &Plans,
         at: Option<u32>,
         reply: RedisResult<Vec<SubjectField>>,
-    ) -> RedisResult<ReadSettings> {
-        let last = match at.map(|at| &self.slots[at as usize].profile) {
+    ) -> RedisResult<ParsedProfile> {
+        let last = match at.map(|at| &self.subjects[at as usize].profile) {
             Some(Held::Fresh(profile) | Held::Changed(profile)) => Some(Arc::clone(profile)),
             Some(Held::Nothing) | None => None,
         };
         match reply {
             Ok(fields) if fields.is_empty() => {
-                Ok(ReadSettings { profile: Arc::clone(&self.unknown), unreadable: Vec::new() })
+                Ok(ParsedProfile { profile: Arc::clone(&self.unknown), unreadable: Vec::new() })
             }
             Ok(fields) => {
                 let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
-                Ok(ReadSettings { profile: Arc::new(profile), unreadable })
+                Ok(ParsedProfile { profile: Arc::new(profile), unreadable })
             }
             Err(error) if crate::wire::error_kind(&error) == crate::wire::ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
                 let profile = last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans)));
-                Ok(ReadSettings { profile, unreadable: vec![why] })
+                Ok(ParsedProfile { profile, unreadable: vec![why] })
             }
             Err(error) => Err(error),
         }
@@ -241,24 +241,24 @@ impl<Extra: Default> SettingsCache<Extra> {
 
     /// The reader counts batches anew: all subjects were used equally long ago.
     pub fn forget_use(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.used = 0);
+        self.subjects.iter_mut().for_each(|cached| cached.used = 0);
     }
 
-    /// Lets the least recently used half go when the table is over its bound, but none that was used since `live`. Says
-    /// which positions are free again; the others stay as they are.
-    pub fn shrink(&mut self, live: u32) -> Vec<u32> {
+    /// Evicts the least recently used half when the table is over its bound, but none that this batch or a later one
+    /// uses. Returns the positions that are free again; the others stay as they are.
+    pub fn shrink(&mut self, oldest_batch_in_use: u32) -> Vec<u32> {
         if self.len() <= self.entries_max {
             return Vec::new();
         }
-        let positions = 0..u32::try_from(self.slots.len()).expect("fewer subjects than u32 counts");
+        let positions = 0..u32::try_from(self.subjects.len()).expect("fewer subjects than u32 counts");
         let free: std::collections::HashSet<u32, RandomState> = self.vacant.iter().copied().collect();
         let held: Vec<u32> = positions.filter(|at| !free.contains(at)).collect();
-        let mut ages: Vec<u32> = held.iter().map(|at| self.slots[*at as usize].used).collect();
+        let mut ages: Vec<u32> = held.iter().map(|at| self.subjects[*at as usize].used).collect();
         let keep = self.entries_max / 2;
         let (_, oldest_kept, _) = ages.select_nth_unstable_by(keep, |a, b| b.cmp(a));
         // Strictly younger are kept, so that subjects of one age can't keep the table over its bound.
-        let oldest_kept = (*oldest_kept).min(live.saturating_sub(1));
-        let gone: Vec<u32> = held.into_iter().filter(|at| self.slots[*at as usize].used <= oldest_kept).collect();
+        let oldest_kept = (*oldest_kept).min(oldest_batch_in_use.saturating_sub(1));
+        let gone: Vec<u32> = held.into_iter().filter(|at| self.subjects[*at as usize].used <= oldest_kept).collect();
         for at in &gone {
             self.vacate(*at);
         }
@@ -266,13 +266,13 @@ impl<Extra: Default> SettingsCache<Extra> {
     }
 
     fn vacate(&mut self, at: u32) {
-        let slot = &mut self.slots[at as usize];
-        let hash = self.hasher.hash_one(slot.subject.as_str().as_bytes());
+        let cached = &mut self.subjects[at as usize];
+        let hash = self.hasher.hash_one(cached.subject.as_str().as_bytes());
         if let Ok(entry) = self.table.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
-        slot.extra = Extra::default();
-        slot.profile = Held::Nothing;
+        cached.extra = Extra::default();
+        cached.profile = Held::Nothing;
         self.vacant.push(at);
     }
 }
@@ -297,12 +297,12 @@ mod tests {
         let mut cache = cache(100);
         for n in 0..1000_u32 {
             let at = cache.add(Subject::parse(format!("s{n}").as_bytes()).expect("legal"));
-            cache.slot_mut(at).used = n;
+            cache.subject_mut(at).used = n;
             if let Some(busy) = cache.find(b"s0") {
-                cache.slot_mut(busy).used = n + 1;
+                cache.subject_mut(busy).used = n + 1;
             }
             cache.shrink(u32::MAX);
-            assert!(cache.len() <= 100 && cache.slots.len() <= 101);
+            assert!(cache.len() <= 100 && cache.subjects.len() <= 101);
         }
         assert!(cache.find(b"s0").is_some(), "used all the time");
         assert!(cache.find(b"s999").is_some());
@@ -315,7 +315,7 @@ mod tests {
         let mut cache = cache(2);
         for n in 0..10_u32 {
             let at = cache.add(Subject::parse(format!("s{n}").as_bytes()).expect("legal"));
-            cache.slot_mut(at).used = n;
+            cache.subject_mut(at).used = n;
         }
         assert_eq!(cache.shrink(4), [0, 1, 2, 3]);
         assert_eq!((cache.len(), cache.find(b"s4")), (6, Some(4)));

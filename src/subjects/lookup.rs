@@ -90,9 +90,9 @@ impl SettingsLookup {
             None => held.add(subject),
         };
         let age = self.started.elapsed().as_millis() / AGE_STEP_MS;
-        let slot = held.cache.slot_mut(at);
-        slot.used = u32::try_from(age).unwrap_or(u32::MAX);
-        match slot.profile() {
+        let cached = held.cache.subject_mut(at);
+        cached.used = u32::try_from(age).unwrap_or(u32::MAX);
+        match cached.profile() {
             Some(profile) => Begun::Fresh(Arc::clone(profile)),
             None => Begun::AsOf(held.moment),
         }
@@ -108,14 +108,14 @@ impl SettingsLookup {
         held.cache.follow(&self.plans);
         let learnt = held.cache.interpret(&self.plans, at, fields)?;
         let Some(at) = at else { return Ok(learnt.profile) };
-        let Marks { changed, read } = held.cache.slot(at).extra;
+        let Marks { changed, read } = held.cache.subject(at).extra;
         if held.all_changed <= began && changed <= began {
             say_unreadable(subject, &learnt.unreadable);
             held.cache.keep(at, Arc::clone(&learnt.profile));
         } else if read <= began {
             held.cache.remember(at, Arc::clone(&learnt.profile));
         }
-        held.cache.slot_mut(at).extra.read = read.max(began);
+        held.cache.subject_mut(at).extra.read = read.max(began);
         Ok(learnt.profile)
     }
 
@@ -133,7 +133,7 @@ impl HeldSettings {
                 for subject in subjects {
                     self.cache.changed(&subject);
                     if let Some(at) = self.cache.find(&subject) {
-                        self.cache.slot_mut(at).extra.changed = self.moment;
+                        self.cache.subject_mut(at).extra.changed = self.moment;
                     }
                 }
             }
@@ -151,17 +151,17 @@ impl HeldSettings {
         self.cache.shrink(u32::MAX);
         self.moment += 1;
         let at = self.cache.add(subject.clone());
-        self.cache.slot_mut(at).extra.changed = self.moment;
+        self.cache.subject_mut(at).extra.changed = self.moment;
         at
     }
 }
 
 fn say_unreadable(subject: &Subject, unreadable: &[FieldError]) {
     for bad in unreadable {
-        counter!(meters::UNREADABLE).increment(1);
+        counter!(meters::SUBJECTS_UNREADABLE).increment(1);
         tracing::warn!(
             %subject, field = bad.field, why = bad.why,
-            "a subject's setting can't be read: checks follow its last good value, without one check.on_error decides"
+            "a subject's setting can't be read: checks use the last good value; without one check.on_error decides"
         );
     }
 }

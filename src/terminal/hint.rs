@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::app::EndedEarly;
+use crate::app::DrainInterrupted;
 use crate::app::startup::{CLUSTER_NODE_HINT, NO_DATABASE_HINT, StartupError};
 use crate::config::ConfigError;
 use crate::wire::endpoint::Deployment;
@@ -131,7 +131,7 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
                         redis.url can name one that runs already, as redis://127.0.0.1:6379";
             return (Exit::Failed, hint.into());
         }
-        if cause.is::<EndedEarly>() {
+        if cause.is::<DrainInterrupted>() {
             let hint = "what was not settled is sent again by the next daemon, under the same id: receivers drop what they have";
             return (Exit::Failed, hint.to_owned());
         }

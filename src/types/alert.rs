@@ -14,7 +14,7 @@ text_id! {
     AlertId
 }
 
-/// What there is at most one alert of.
+/// What tells an alert from others: there is at most one of each key.
 #[derive(Debug, Clone, Copy)]
 pub struct AlertKey<'a> {
     /// Whose quota.

@@ -19,7 +19,7 @@ pub struct ContactFilter {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactFilterError {
     /// A list without anything in it: nobody knows whether that means all or none.
-    #[error("{0} names none: leave it out for all")]
+    #[error("{0} is an empty list: leave it out for all")]
     Empty(&'static str),
     #[error("{field} names {value} twice")]
     Twice { field: &'static str, value: String },
@@ -70,7 +70,7 @@ mod tests {
     fn an_empty_list_and_a_repetition_are_refused() {
         let percent = |percent| Percent::new(percent).expect("legal");
         let empty = ContactFilter::new(Some(Vec::new()), None).expect_err("empty").to_string();
-        assert_eq!(empty, "thresholds names none: leave it out for all");
+        assert_eq!(empty, "thresholds is an empty list: leave it out for all");
         let twice = ContactFilter::new(Some(vec![percent(80), percent(80)]), None).expect_err("twice").to_string();
         assert_eq!(twice, "thresholds names 80 twice");
         let filter = ContactFilter::new(Some(vec![percent(100), percent(80)]), None).expect("legal");

@@ -22,7 +22,7 @@ serde_as_text!(DigestTime);
 
 /// The text is not a time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a time of day is written HH:MM, as 08:00; off for none")]
+#[error("a time of day is HH:MM, for example 08:00, or off")]
 pub struct DigestTimeError;
 
 /// A moment that comes once a day.

@@ -91,7 +91,7 @@ impl Keys {
     }
 
     /// Keys for a dry run in the same slot and under the same name patterns, told apart by `nonce`.
-    pub fn probe(&self, nonce: &str) -> Self {
+    pub fn dry_run(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);
         Self { stream: format!("quota_probe:{tag}"), tag, ..self.clone() }
     }
@@ -286,10 +286,10 @@ mod tests {
             keys.cap(Channel::Webhook, Some("https://b.test:8443")),
             "quota_cap:{usage}:webhook:https://b.test:8443"
         );
-        assert_eq!(keys.probe("x").outbox(), "quota_outbox:{usage}.probe.x");
+        assert_eq!(keys.dry_run("x").outbox(), "quota_outbox:{usage}.probe.x");
         assert_eq!(keys.subject(&alice), "quota_subject:alice");
         let third = PartitionNumber::all(4).nth(3).expect("there are four");
-        let other = Keys::of_partition("usage", third).probe("x");
+        let other = Keys::of_partition("usage", third).dry_run("x");
         assert_eq!(
             (other.stream(), other.outbox().as_str()),
             ("quota_probe:{usage:3}.probe.x", "quota_outbox:{usage:3}.probe.x")

@@ -47,7 +47,7 @@ impl Percent {
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdsError {
-    #[error("{0} stands there twice")]
+    #[error("{0} is listed twice")]
     Doubled(Percent),
     #[error("{0} thresholds are too many, at most {THRESHOLDS_MAX} are allowed")]
     TooMany(usize),

@@ -77,7 +77,9 @@ impl VerificationService {
             UnsubscribeOutcome::Muted => {
                 tracing::info!(subject = %token.subject, contact = %token.contact, "contact has unsubscribed and is muted");
             }
-            UnsubscribeOutcome::Invalid => tracing::info!("an unsubscribe link is not of a contact that is there"),
+            UnsubscribeOutcome::Invalid => {
+                tracing::info!("an unsubscribe link is broken, or its contact is not there any more")
+            }
         }
         Ok(outcome)
     }

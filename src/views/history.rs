@@ -6,7 +6,7 @@ use redis::RedisResult;
 use serde::Serialize;
 
 use super::SubjectSettings;
-use crate::ledger::past_days;
+use crate::ledger::daily_usage;
 use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::types::{Day, DaySpan, Metric, Subject, UnixMs};
 use crate::wire::Partition;
@@ -89,7 +89,7 @@ pub async fn read(Partition { client, keys }: &Partition, request: HistoryReques
         std::iter::successors(utc.before(KEPT_DAYS_MAX), |day| day.next().filter(|day| Some(*day) <= utc.next()))
             .filter(is_asked)
             .collect();
-    let usage = past_days::read(client, keys, &subject, metric.as_ref(), &counted).await?;
+    let usage = daily_usage::read(client, keys, &subject, metric.as_ref(), &counted).await?;
     let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.after(late_max));
     let metrics = usage.into_iter().filter_map(|(metric, days)| {
         let days: Vec<DayUsageView> = days

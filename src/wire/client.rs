@@ -14,7 +14,7 @@ pub use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 pub use super::error_kind::{ErrorKind, error_kind};
 
 use super::connection::NodeConnection;
-use super::router::{Routed, Router};
+use super::router::{RoutedCall, Router};
 
 /// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It
 /// never sends a command again that may have run: the caller knows whether that is safe and how long to wait.
@@ -28,7 +28,7 @@ enum Servers {
     /// This one, whatever the key.
     One(Arc<NodeConnection>),
     /// The primary that serves the key.
-    Routed(Router),
+    RoutedCall(Router),
 }
 
 impl RedisClient {
@@ -48,7 +48,7 @@ impl RedisClient {
 
     /// A client that asks which server serves a key.
     pub(super) const fn routed(router: Router) -> Self {
-        Self { servers: Servers::Routed(router) }
+        Self { servers: Servers::RoutedCall(router) }
     }
 
     const fn on(connection: Arc<NodeConnection>) -> Self {
@@ -60,7 +60,7 @@ impl RedisClient {
     pub fn at(&self, default_key: &str) -> Self {
         match &self.servers {
             Servers::One(connection) => Self::on(Arc::clone(connection)),
-            Servers::Routed(router) => Self::routed(router.at(default_key)),
+            Servers::RoutedCall(router) => Self::routed(router.at(default_key)),
         }
     }
 
@@ -73,7 +73,7 @@ impl RedisClient {
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query(command).await,
-            Servers::Routed(router) => command.query_async(&mut Routed::new(router)).await,
+            Servers::RoutedCall(router) => command.query_async(&mut RoutedCall::new(router)).await,
         }
     }
 
@@ -123,7 +123,7 @@ impl RedisClient {
         }
         match &self.servers {
             Servers::One(connection) => connection.pipe(pipeline).await,
-            Servers::Routed(router) => pipeline.query_async(&mut Routed::new(router)).await,
+            Servers::RoutedCall(router) => pipeline.query_async(&mut RoutedCall::new(router)).await,
         }
     }
 
@@ -132,7 +132,7 @@ impl RedisClient {
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query_within(limit, command).await,
-            Servers::Routed(router) => command.query_async(&mut Routed::within(router, limit)).await,
+            Servers::RoutedCall(router) => command.query_async(&mut RoutedCall::within(router, limit)).await,
         }
     }
 
@@ -142,7 +142,7 @@ impl RedisClient {
         load.arg("LOAD").arg(source);
         match &self.servers {
             Servers::One(connection) => connection.query(&load).await,
-            Servers::Routed(router) => load.query_async(&mut Routed::beside(router, call)).await,
+            Servers::RoutedCall(router) => load.query_async(&mut RoutedCall::beside(router, call)).await,
         }
     }
 
@@ -154,7 +154,7 @@ impl RedisClient {
     pub async fn primary(&self) -> RedisResult<Self> {
         match &self.servers {
             Servers::One(connection) => Ok(Self::on(Arc::clone(connection))),
-            Servers::Routed(router) => Ok(Self::on(Arc::new(router.connect_to_default().await?))),
+            Servers::RoutedCall(router) => Ok(Self::on(Arc::new(router.connect_to_default().await?))),
         }
     }
 
@@ -166,7 +166,7 @@ impl RedisClient {
     pub async fn primaries(&self) -> RedisResult<Vec<Self>> {
         match &self.servers {
             Servers::One(connection) => Ok(vec![Self::on(Arc::clone(connection))]),
-            Servers::Routed(router) => Ok(router.primaries().await?.into_iter().map(Self::on).collect()),
+            Servers::RoutedCall(router) => Ok(router.primaries().await?.into_iter().map(Self::on).collect()),
         }
     }
 }

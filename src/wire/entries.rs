@@ -94,7 +94,7 @@ pub struct XreadEntry<'a> {
 
 /// The beginning of an entry that has too many bytes to be read whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutEntry {
+pub struct TruncatedEntry {
     /// Its id.
     pub id: StreamId,
     /// Names and values in turn, as many as had arrived and at most [`CUT_STRINGS_MAX`], each cut to [`CUT_BYTES_MAX`].
@@ -106,7 +106,7 @@ pub const CUT_STRINGS_MAX: usize = 32;
 /// How many bytes of a name or value are kept.
 pub const CUT_BYTES_MAX: usize = 1024;
 
-impl CutEntry {
+impl TruncatedEntry {
     /// Takes what has arrived of the entry that begins at the start of `buffer`.
     pub(super) fn read(buffer: &[u8]) -> Result<Self, ProtocolError> {
         let malformed = ProtocolError { at: 0, expected: "an entry" };

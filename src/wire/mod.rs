@@ -44,7 +44,7 @@ pub use config::RedisConfig;
 pub use deployment_error::DeploymentError;
 pub use embedded::{EmbeddedError, EmbeddedServer};
 pub use endpoint::{EndpointError, RedisEndpoint};
-pub use entries::{CutEntry, StreamField, XreadEntry};
+pub use entries::{StreamField, TruncatedEntry, XreadEntry};
 pub use error_kind::{ErrorKind, error_kind};
 pub use node::RedisNode;
 pub use partition::{Partition, Partitions};

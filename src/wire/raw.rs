@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
-use super::entries::CutEntry;
+use super::entries::TruncatedEntry;
 use super::error_kind::{ErrorKind, error_kind, error_kind_of_reply};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
@@ -68,10 +68,10 @@ pub enum ReadError {
     TooLong { max: usize },
     /// The first entry of a reply has more than [`ENTRY_BYTES_MAX`]. The rest of it was left unread.
     #[error("an entry of the stream has more than {ENTRY_BYTES_MAX} bytes")]
-    LongEntry(CutEntry),
+    LongEntry(TruncatedEntry),
     /// An earlier request was given up half-way, so the next reply would answer another question.
     #[error("connection to redis was given up in the middle of a request or reply")]
-    OutOfStep,
+    Desynchronized,
 }
 
 impl ReadError {
@@ -80,7 +80,7 @@ impl ReadError {
         match self {
             Self::NoPrimary { source, .. } => error_kind(source),
             Self::Replaced => ErrorKind::Moved,
-            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::OutOfStep => {
+            Self::Connect { .. } | Self::Timeout { .. } | Self::Closed | Self::Io(_) | Self::Desynchronized => {
                 ErrorKind::Unreachable
             }
             Self::Refused { code, text, .. } => error_kind_of_reply(code, text),

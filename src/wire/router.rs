@@ -38,9 +38,9 @@ pub struct Router {
     connections: Arc<RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>>,
 }
 
-/// One call on its way.
+/// A call that may be sent on to another server.
 #[derive(Debug, Clone, Copy)]
-pub struct Routed<'a> {
+pub struct RoutedCall<'a> {
     router: &'a Router,
     /// Where it goes if it names no key.
     default_slot: HashSlot,
@@ -51,7 +51,7 @@ pub struct Routed<'a> {
 #[derive(Debug, Clone)]
 struct CommandTarget {
     node: Arc<RedisNode>,
-    /// The slot is only about to be the node's: it is told that we know.
+    /// The slot is only about to be the node's: ASKING comes before the command.
     asking: bool,
 }
 
@@ -160,7 +160,7 @@ impl Router {
     }
 }
 
-impl<'a> Routed<'a> {
+impl<'a> RoutedCall<'a> {
     /// A call that takes as long as it takes.
     pub const fn new(router: &'a Router) -> Self {
         Self { router, default_slot: router.default_slot, limit: None }
@@ -327,7 +327,7 @@ impl NodeWrite {
 }
 
 /// The redis crate puts replies together as the caller wants them, whoever gives them.
-impl ConnectionLike for Routed<'_> {
+impl ConnectionLike for RoutedCall<'_> {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.query(command))
     }

@@ -163,7 +163,7 @@ impl ServerInfo {
     /// # Errors
     ///
     /// Why not.
-    pub fn judge(&self) -> Result<(), UnsupportedServer> {
+    pub fn check_supported(&self) -> Result<(), UnsupportedServer> {
         if self.version.cmp(&self.software.min_version()) == Ordering::Less {
             return Err(UnsupportedServer::TooOld { software: self.software, version: self.version });
         }
@@ -231,7 +231,7 @@ mod tests {
                         maxmemory_policy:noeviction\r\nrole:master\r\naof_enabled:1\r\ncluster_enabled:0\r\n";
 
     fn judged(info: &str) -> Result<(), UnsupportedServer> {
-        ServerInfo::parse(info).expect("complete").judge()
+        ServerInfo::parse(info).expect("complete").check_supported()
     }
 
     /// A server that is too old or evicts would lose counts silently.
@@ -259,7 +259,7 @@ mod tests {
         let parsed = |info: &str| ServerInfo::parse(info).expect("complete");
         assert_eq!(parsed(INFO).readiness(), ServerReadiness::Ready);
         let replica = parsed(&INFO.replace("role:master", "role:slave"));
-        assert_eq!((replica.judge(), replica.readiness()), (Ok(()), ServerReadiness::Replica));
+        assert_eq!((replica.check_supported(), replica.readiness()), (Ok(()), ServerReadiness::Replica));
         assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), ServerReadiness::Loading);
     }
 

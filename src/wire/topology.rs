@@ -147,7 +147,7 @@ impl Topology {
                 Ok(_) => {}
                 Err(error) if !is_silent => {
                     is_silent = true;
-                    tracing::warn!(%error, "nobody tells which server is primary: a failover would not be noticed");
+                    tracing::warn!(%error, "no Sentinel or node says which server is primary: a failover would go unnoticed");
                 }
                 Err(_) => {}
             }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::connection::RESPONSE_TIMEOUT;
 use super::endpoint::{Primary, RedisEndpoint};
-use super::entries::{CutEntry, Entries};
+use super::entries::{Entries, TruncatedEntry};
 use super::index::{IndexProgress, ReplyIndex};
 use super::raw::{ByteStream, ENTRY_BYTES_MAX, RawConnection, ReadError};
 use super::resp;
@@ -158,11 +158,11 @@ impl StreamReader {
     ///
     /// # Errors
     ///
-    /// The connection broke, the reply before was not received ([`ReadError::OutOfStep`]), or another server has become
-    /// the primary meanwhile ([`ReadError::Replaced`]): one that was cut off would go on answering.
+    /// The connection broke, the reply before was not received ([`ReadError::Desynchronized`]), or another server has
+    /// become the primary meanwhile ([`ReadError::Replaced`]): one that was cut off would go on answering.
     pub async fn request(&mut self, after: &str, count: u32, block: Option<Duration>) -> Result<(), ReadError> {
         if self.state != State::Idle {
-            return Err(ReadError::OutOfStep);
+            return Err(ReadError::Desynchronized);
         }
         if self.primary.as_ref().is_some_and(Primary::is_replaced) {
             return Err(ReadError::Replaced);
@@ -192,10 +192,10 @@ impl StreamReader {
     ///
     /// The connection is of no more use, also because the first entry is too long ([`ReadError::LongEntry`]), or the
     /// reply or another entry is ([`ReadError::TooLong`]). Or an error reply: after it the next request may be made;
-    /// where the server hung up behind it, that fails with [`ReadError::OutOfStep`], as
+    /// where the server hung up behind it, that fails with [`ReadError::Desynchronized`], as
     /// [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
     pub async fn receive(&mut self) -> Result<XreadReply, ReadError> {
-        let State::Asked { block } = self.state else { return Err(ReadError::OutOfStep) };
+        let State::Asked { block } = self.state else { return Err(ReadError::Desynchronized) };
         let limit = block.saturating_add(RESPONSE_TIMEOUT);
         let waited =
             timeout(limit, self.both_replies()).await.unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit }));
@@ -241,7 +241,7 @@ impl StreamReader {
         let buffer = self.connection.buffer();
         match self.index.long_entry(buffer, ENTRY_BYTES_MAX) {
             None => Ok(()),
-            Some(long) if long.before == 0 => Err(ReadError::LongEntry(CutEntry::read(&buffer[long.start..])?)),
+            Some(long) if long.before == 0 => Err(ReadError::LongEntry(TruncatedEntry::read(&buffer[long.start..])?)),
             // Those before it are read first.
             Some(_) => Err(ReadError::TooLong { max: ENTRY_BYTES_MAX }),
         }

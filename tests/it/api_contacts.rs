@@ -371,7 +371,7 @@ async fn a_contact_is_enabled_and_told_what_to_hear() {
     assert_eq!((heard.status, &heard.json()["thresholds"]), (200, &json!([80, 100])), "{}", heard.text);
     let all = put(json!({"thresholds": null})).await;
     assert_eq!((all.status, all.json().get("thresholds"), all.json().get("metrics")), (200, None, None));
-    put(json!({"thresholds": []})).await.expect_problem(400, "thresholds names none");
+    put(json!({"thresholds": []})).await.expect_problem(400, "thresholds is an empty list");
     put(json!({"thresholds": [0]})).await.expect_problem(400, "1 to 1000");
     put(json!({"thresholds": ["80"]})).await.expect_problem(400, "expected a whole number of percent, 1 to 1000");
     put(json!({"thresholds": 80})).await.expect_problem(400, "thresholds: invalid type: integer `80`, expected a list");

@@ -90,7 +90,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         usage.set(subject, &[("limit:requests", "10/hour 100/day"), ("contacts", &contacts)]).await;
     }
     let mut archiver = HistoryArchiver::new(usage.keys.clone(), HistoryConfig { days: 90 }).expect("it keeps days");
-    archiver.written(past);
+    archiver.after_commit(past);
     while archiver.next().is_some() {
         archiver.archive(&usage.client, usage.now().await).await.expect("redis answers");
     }
@@ -287,7 +287,7 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"limits": {"requests": "5/year"}}), "limits.requests: "),
         (json!({"limits": {"requests": ["5/day", 6]}}), "two limits for the same window"),
         (json!({"limits": {"a b": 5}}), "limits"),
-        (json!({"thresholds": [80, 80]}), "thresholds: 80 stands there twice"),
+        (json!({"thresholds": [80, 80]}), "thresholds: 80 is listed twice"),
         (json!({"thresholds": (1..=101).collect::<Vec<_>>()}), "thresholds: 101 thresholds are too many, at most 100"),
         (json!({"thresholds": []}), "thresholds: names none"),
         (json!({"thresholds": [0]}), "thresholds[0]: a threshold must be"),

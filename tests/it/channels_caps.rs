@@ -87,7 +87,7 @@ impl Default for Attempt {
 }
 
 async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
-    let alert = Sample::made_up().alert(Percent::new(80).expect("legal"), RAISED);
+    let alert = Sample::example().alert(Percent::new(80).expect("legal"), RAISED);
     let delivery = DeliveryId::of(&alert.id, &contact.id);
     let notification = Notification::Alert(alert);
     let now = RAISED.plus(attempt.late_ms);
@@ -180,7 +180,7 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let contact = webhook(&receiver.url("/"));
-    let test = async || capped.sender.channels.send_test(&contact, &Sample::made_up(), RAISED).await.class;
+    let test = async || capped.sender.channels.send_test(&contact, &Sample::example(), RAISED).await.class;
     assert_eq!(test().await, OutcomeClass::Delivered);
     assert!(capped.stored().await.is_empty());
     assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));

@@ -68,7 +68,7 @@ fn every_format_is_the_documented_one() {
 fn sentences_name_the_window() {
     let mut read = Table::default();
     for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
-        let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::made_up() };
+        let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::example() };
         for percent in [80, 100, 120] {
             let alert = sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT);
             let card = body(&MessageFormat::Teams, &alert, AlertPurpose::Alert);
@@ -92,7 +92,7 @@ async fn each_format_arrives_as_it_is_written() {
         assert_eq!(check_contact(&contact), Ok(()), "{format}");
         let mut ids = Vec::new();
         for class in [OutcomeClass::Transient, OutcomeClass::Delivered] {
-            let outcome = channels.send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
+            let outcome = channels.send_test(&contact, &Sample::example(), SAMPLE_AT).await;
             assert_eq!(outcome.class, class, "{format}: {outcome:?}");
             let caught = receiver.next().await;
             let media_type = match format {
@@ -109,9 +109,9 @@ async fn each_format_arrives_as_it_is_written() {
                 }
                 _ => assert_eq!(header("webhook-signature"), None, "{format}: nothing signs it"),
             }
-            let made_up = Sample::made_up().alert(Percent::new(80).expect("legal"), SAMPLE_AT);
+            let example = Sample::example().alert(Percent::new(80).expect("legal"), SAMPLE_AT);
             let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
-            let expected = body(&format, &Alert { id, ..made_up }, AlertPurpose::Test);
+            let expected = body(&format, &Alert { id, ..example }, AlertPurpose::Test);
             assert_eq!(serde_json::from_slice::<Value>(&caught.body).expect("JSON"), expected, "{format}");
         }
         assert_eq!(ids[0], ids[1], "{format}");
@@ -124,7 +124,7 @@ async fn a_secret_signs_a_chat_message_too() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
     let signed = ContactOptions { secret: Some(Secret::new(secret(9))), ..options(MessageFormat::Slack) };
     let contact = Contact::webhook_with(&receiver.url("/"), signed);
-    channels(&inside()).send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
+    channels(&inside()).send_test(&contact, &Sample::example(), SAMPLE_AT).await;
     verify_as(&receiver.next().await, &secret(9), "application/json");
 }
 
@@ -309,7 +309,7 @@ async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
     let contact =
         Contact::webhook_with(&receiver.url("/"), ContactOptions { headers, ..options(MessageFormat::Slack) });
     assert_eq!(check_contact(&contact).expect_err("it is denied").field, "headers");
-    let outcome = channels(&inside()).send_test(&contact, &Sample::made_up(), SAMPLE_AT).await;
+    let outcome = channels(&inside()).send_test(&contact, &Sample::example(), SAMPLE_AT).await;
     assert_eq!(outcome.class, OutcomeClass::Transient);
     assert!(outcome.error.is_some_and(|error| error.contains("header \"Host\" is set by quotabell")));
     assert!(receiver.try_next().is_none());

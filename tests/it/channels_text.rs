@@ -87,7 +87,7 @@ fn every_window_reads_well() {
     for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
         let limit: WindowLimit = limit.parse().expect("a limit");
         let billing_day = BillingDay::new(15).expect("in range");
-        let sample = Sample { limit, billing_day, zone: Tz::Asia__Kolkata, ..Sample::made_up() };
+        let sample = Sample { limit, billing_day, zone: Tz::Asia__Kolkata, ..Sample::example() };
         let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
         let mail = render(&alert, AlertPurpose::Alert);
         read.add(format!("{limit}: subject"), &mail.subject_line);
@@ -172,7 +172,7 @@ fn preview_shows_mail_and_webhook() {
         dkim: None,
         per_minute: None,
     };
-    let sample = Sample::made_up().alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
+    let sample = Sample::example().alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
     let previews = preview(
         &ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),

@@ -64,7 +64,7 @@ async fn settings_that_cannot_be_read_are_told() {
     insta::assert_snapshot!(run(&books, "check alice --json").told(), @r#"
     warning: subject "alice": field "plan": "gold" is not one of the configured plans
     error: nothing is judged: settings of subject "alice" can't be read
-    hint: mend the field (subject set, or whoever writes it); the daemon follows its last good value, or check.on_error
+    hint: fix the field (subject set, or the program that writes it); until then the daemon uses the last good value, or check.on_error
     exit 1
     "#);
     let away = prepared(&books, "check alice").redis("redis://127.0.0.1:1").run();

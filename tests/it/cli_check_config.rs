@@ -245,8 +245,8 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
     assert_eq!(
         (told(&two).as_str(), told(&contacts("https://10.0.0.7/a")).as_str()),
         (
-            "error: 2 of 3 checks failed: contacts\nhint: each line that begins with failed has one below it\n",
-            "error: 1 of 2 checks failed: contacts\nhint: the line that begins with failed has one below it\n",
+            "error: 2 of 3 checks failed: contacts\nhint: each line that begins with failed has its hint below it\n",
+            "error: 1 of 2 checks failed: contacts\nhint: the line that begins with failed has its hint below it\n",
         )
     );
     let allowed = check("http://127.0.0.1:9/hook")

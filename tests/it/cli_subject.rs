@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::redis_server::RedisServer;
-use quotabell::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts};
+use quotabell::cli::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret};
 use quotabell::cli::subject::change::{ContactsChange, MergedChange, SubjectChange};
 use quotabell::cli::subject::store::{self, SubjectWrite};
 use quotabell::contacts::merge::UnnamedContacts;
@@ -274,8 +274,8 @@ fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
 }
 
 /// A webhook that is named without a secret, and the change that adds it.
-fn webhook_of_alice() -> (NamedContacts, SubjectChange) {
-    let mut addresses = NamedAddresses::default();
+fn webhook_of_alice() -> (ContactSpecs, SubjectChange) {
+    let mut addresses = AddressArgs::default();
     addresses.column("webhook").expect("a channel").push(Some("https://a.test".to_owned()));
     let named = addresses.into_contacts().expect("legal");
     let contacts = ContactsChange::merge(named.clone(), UnnamedContacts::RemoveOperators);

@@ -354,7 +354,7 @@ fn a_variable_beside_that_of_its_file_is_an_error() {
     let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__REDIS__URL_FILE", "/run/secrets/redis_url");
     let told = run.redis("redis://:topsecret@h").run().told();
     insta::assert_snapshot!(told, @"
-    error: redis.url (variable QUOTABELL__REDIS__URL) and redis.url_file (variable QUOTABELL__REDIS__URL_FILE) are both set, and neither is later
+    error: redis.url (variable QUOTABELL__REDIS__URL) and redis.url_file (variable QUOTABELL__REDIS__URL_FILE) are both set in the same layer: set only one
     hint: set one of redis.url and redis.url_file; a variable wins over the file, whichever of the two it sets
     exit 78
     ");

@@ -80,7 +80,7 @@ impl DaemonSetting {
 }
 
 async fn throttled(daemon: &mut Daemon, channel: &str) -> u64 {
-    let series = format!("{}{{channel=\"{channel}\"}} ", meters::THROTTLED);
+    let series = format!("{}{{channel=\"{channel}\"}} ", meters::DELIVERIES_THROTTLED);
     let page = daemon.get("/metrics").await.body;
     page.lines().find_map(|line| line.strip_prefix(&series)).expect("the metric").parse().expect("a number")
 }

@@ -96,9 +96,15 @@ const CORRECT_DORA: &str =
 async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let (outbox, _receiver, mut daemon) = stage().await;
     let before = Metrics::of(&mut daemon).await;
-    let refused = RefusalReason::ALL.map(|reason| format!("{}{{reason=\"{reason}\"}}", meters::REFUSED));
-    let alone =
-        [meters::COUNTED, meters::DUPLICATES, meters::GAP, meters::DRIFT, meters::UNREADABLE].map(str::to_owned);
+    let refused = RefusalReason::ALL.map(|reason| format!("{}{{reason=\"{reason}\"}}", meters::EVENTS_REFUSED));
+    let alone = [
+        meters::EVENTS_COUNTED,
+        meters::EVENTS_DUPLICATE,
+        meters::ENTRIES_LOST,
+        meters::DRIFT,
+        meters::SUBJECTS_UNREADABLE,
+    ]
+    .map(str::to_owned);
     for series in refused.into_iter().chain(alone) {
         assert_eq!(before.samples.get(&series), Some(&0.0), "{series} starts from zero");
     }
@@ -120,7 +126,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
         let totals = outbox.totals().await;
         let page = support::daemon::http_get(address, "/metrics").await?;
         let judged = totals.counted == 5 && totals.refused == 3 && totals.waiting == 2;
-        (judged && page.body.contains(&format!("\n{} 5\n", meters::COUNTED))).then_some(())
+        (judged && page.body.contains(&format!("\n{} 5\n", meters::EVENTS_COUNTED))).then_some(())
     })
     .await;
     // Somebody corrects a counter by hand; a credit would be the right way.
@@ -132,7 +138,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     daemon.says("a counter was changed by somebody else: what is stored counts").await;
     eventually("what is stored counts", || async {
         let page = support::daemon::http_get(address, "/metrics").await?;
-        page.body.contains(&format!("\n{} 6\n", meters::COUNTED)).then_some(())
+        page.body.contains(&format!("\n{} 6\n", meters::EVENTS_COUNTED)).then_some(())
     })
     .await;
     // The connection of the reader breaks.
@@ -142,7 +148,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let _: u64 = outbox.run("EVAL", &[ADDED_AND_TRIMMED, "0"]).await;
     eventually("the gap is found", || async {
         let page = support::daemon::http_get(address, "/metrics").await?;
-        page.body.contains(&format!("{} 4", meters::GAP)).then_some(())
+        page.body.contains(&format!("{} 4", meters::ENTRIES_LOST)).then_some(())
     })
     .await;
 
@@ -163,24 +169,24 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     assert_eq!(metrics.kinds.len(), meters::ALL.len(), "{:?}", metrics.kinds.keys());
 
     let get = |series: &str| metrics.get(series);
-    assert_eq!((get(meters::COUNTED), get(meters::DUPLICATES), get(meters::GAP)), (6, 1, 4));
+    assert_eq!((get(meters::EVENTS_COUNTED), get(meters::EVENTS_DUPLICATE), get(meters::ENTRIES_LOST)), (6, 1, 4));
     assert_eq!(get(meters::DRIFT), 1);
     assert_eq!(get(&format!("{}{{answer=\"drift\"}}", meters::COMMITS)), 1);
-    assert_eq!(get(&format!("{}{{reason=\"bad_units\"}}", meters::REFUSED)), 2);
-    assert_eq!(get(&format!("{}{{reason=\"missing_subject\"}}", meters::REFUSED)), 1);
-    assert_eq!(metrics.sum(meters::REFUSED), 3);
+    assert_eq!(get(&format!("{}{{reason=\"bad_units\"}}", meters::EVENTS_REFUSED)), 2);
+    assert_eq!(get(&format!("{}{{reason=\"missing_subject\"}}", meters::EVENTS_REFUSED)), 1);
+    assert_eq!(metrics.sum(meters::EVENTS_REFUSED), 3);
     assert!(get(&format!("{}{{answer=\"committed\"}}", meters::COMMITS)) > 0);
     assert_eq!(
         get(&format!("{}_count", meters::COMMIT_SECONDS)),
         get(&format!("{}{{answer=\"committed\"}}", meters::COMMITS))
     );
-    assert_eq!(get(&format!("{}{{threshold=\"80\",window=\"day\"}}", meters::RAISED)), 3);
-    assert_eq!(get(&format!("{}{{threshold=\"100\",window=\"day\"}}", meters::RAISED)), 1);
-    assert_eq!(get(&format!("{}{{channel=\"webhook\"}}", meters::MADE)), 2);
-    assert_eq!(get(&format!("{}{{channel=\"none\"}}", meters::MADE)), 2);
-    assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"delivered\"}}", meters::ENDED)), 1);
-    assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"dead\"}}", meters::ENDED)), 1);
-    assert_eq!(metrics.sum(meters::ENDED), 2);
+    assert_eq!(get(&format!("{}{{threshold=\"80\",window=\"day\"}}", meters::ALERTS_RAISED)), 3);
+    assert_eq!(get(&format!("{}{{threshold=\"100\",window=\"day\"}}", meters::ALERTS_RAISED)), 1);
+    assert_eq!(get(&format!("{}{{channel=\"webhook\"}}", meters::DELIVERIES_MADE)), 2);
+    assert_eq!(get(&format!("{}{{channel=\"none\"}}", meters::DELIVERIES_MADE)), 2);
+    assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"delivered\"}}", meters::DELIVERIES_ENDED)), 1);
+    assert_eq!(get(&format!("{}{{channel=\"webhook\",state=\"dead\"}}", meters::DELIVERIES_ENDED)), 1);
+    assert_eq!(metrics.sum(meters::DELIVERIES_ENDED), 2);
     for outcome in ["delivered", "transient", "permanent"] {
         assert_eq!(get(&format!("{}{{channel=\"webhook\",outcome=\"{outcome}\"}}", meters::ATTEMPTS)), 1, "{outcome}");
     }
@@ -188,12 +194,15 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let seconds = metrics.samples[&format!("{}_sum{{channel=\"webhook\"}}", meters::DELIVERED_SECONDS)];
     // The retry came 50 ms later, less a fifth.
     assert!((0.04..30.0).contains(&seconds), "{seconds}");
-    assert_eq!((get(meters::LAG), get(meters::PENDING), get(meters::DEAD), get(meters::OUTBOX)), (0, 2, 1, 0));
-    assert_eq!(get(meters::WAITING), 2);
+    assert_eq!(
+        (get(meters::LAG), get(meters::DELIVERIES_PENDING), get(meters::DELIVERIES_DEAD), get(meters::OUTBOX_ENTRIES)),
+        (0, 2, 1, 0)
+    );
+    assert_eq!(get(meters::DELIVERIES_WITHOUT_CONTACT), 2);
     let oldest = metrics.samples[meters::OLDEST_PENDING];
     assert!(oldest > 0.0 && oldest < 60.0, "{oldest}");
-    assert!(get(meters::UNREADABLE) >= 1);
-    assert_eq!(get(meters::CACHED), 4);
+    assert!(get(meters::SUBJECTS_UNREADABLE) >= 1);
+    assert_eq!(get(meters::SUBJECTS_CACHED), 4);
     assert_eq!(get(&format!("{}{{decision=\"denied_day\"}}", meters::CHECKS)), 1);
     assert_eq!((metrics.sum(meters::CHECKS), get(&format!("{}_count", meters::CHECK_SECONDS))), (1, 1));
     assert_eq!(metrics.sum(meters::TRIM_HELD), 1);

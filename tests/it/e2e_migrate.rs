@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
+use quotabell::ledger::daily_usage;
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
-use quotabell::ledger::past_days;
 use quotabell::outbox::{pause, read_pause, resume, totals};
 use quotabell::types::keys::bucket;
 use quotabell::types::{AlertKey, Day, Metric, Percent, Subject};
@@ -289,7 +289,7 @@ async fn history_moves_along() {
         pipeline.sadd(keys.metrics(day), metric.as_str()).ignore().hset(counters, subject.as_str(), back).ignore();
         let () = client.pipe(&pipeline).await.expect("written");
         let mut archiver = HistoryArchiver::new(keys.clone(), HistoryConfig { days: 90 }).expect("it keeps days");
-        archiver.written(day);
+        archiver.after_commit(day);
         while archiver.next().is_some() {
             archiver.archive(client, now).await.expect("redis answers");
         }
@@ -299,7 +299,7 @@ async fn history_moves_along() {
     let target = source.moved_to(&new.url(), 1).await;
     let Partition { client, keys } = target.partitions.first();
     for (subject, day, units) in written {
-        let days = past_days::read(client, keys, &subject, None, &[]).await.expect("redis answers");
+        let days = daily_usage::read(client, keys, &subject, None, &[]).await.expect("redis answers");
         assert_eq!(days[&metric].get(&day), Some(&units), "{subject}");
     }
     let newest: Vec<(String, i64)> = client

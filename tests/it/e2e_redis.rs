@@ -399,7 +399,7 @@ async fn a_flushed_redis_is_said_aloud() {
     add(&client, 3).await;
     all_counted(&client, 3).await;
     let _: String = run(&client, &["FLUSHALL"]).await;
-    daemon.says("the checkpoint has gone").await;
+    daemon.says("the checkpoint is missing").await;
     add(&client, 2).await;
     all_counted(&client, 2).await;
     daemon.drain().await;

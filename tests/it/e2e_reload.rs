@@ -94,7 +94,7 @@ async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
 
     write(&daemon.file, "\"600/fortnight\"");
     daemon.daemon.signal(Signal::SIGHUP);
-    let said = daemon.daemon.says("plans were not read again").await;
+    let said = daemon.daemon.says("plans were not reloaded").await;
     assert!(said.contains("plans.free.limits.requests") && said.contains("fortnight"), "{said}");
     daemon.use_units("98", 3, 1).await;
     daemon.use_units("1", 4, 2).await;

@@ -2,7 +2,7 @@
 
 use crate::support::eventually::eventually;
 use crate::support::partition::Partition;
-use quotabell::ledger::past_days;
+use quotabell::ledger::daily_usage;
 use quotabell::types::{Day, Metric, Subject, keys};
 
 const CLOSED_TTL_S: i64 = 48 * 3600 + 2560;
@@ -15,7 +15,8 @@ async fn a_day_that_is_over_is_archived_before_its_counters_are_let_go() {
     let past = partition.today().await.before(4).expect("a day");
     let alice = Subject::parse(b"alice").expect("legal");
     let archived = async |day: Day| {
-        let read = past_days::read(&partition.client, &partition.keys, &alice, None, &[]).await.expect("redis answers");
+        let read =
+            daily_usage::read(&partition.client, &partition.keys, &alice, None, &[]).await.expect("redis answers");
         read.get(&Metric::default()).and_then(|days| days.get(&day).copied())
     };
     let counter = partition.keys.usage(&Metric::default(), past, keys::bucket("alice"));

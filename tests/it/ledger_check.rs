@@ -62,8 +62,8 @@ impl Gate {
         Self { books, check }
     }
 
-    async fn judge(&self, question: &CheckRequest, profile: &Profile) -> CheckDecision {
-        self.check.judge(&self.books.client, question, profile).await.expect("it is judged")
+    async fn run(&self, question: &CheckRequest, profile: &Profile) -> CheckDecision {
+        self.check.run(&self.books.client, question, profile).await.expect("it is judged")
     }
 
     async fn now(&self) -> UnixMs {
@@ -107,7 +107,7 @@ async fn limits_and_rate_are_judged_together() {
         let profile = profile("UTC", Some("100"), algorithm, Some("3/1h"));
         gate.count(&who, "UTC", gate.now().await, 40).await;
         for left in [2, 1, 0] {
-            let judged = gate.judge(&question(&who, 1), &profile).await;
+            let judged = gate.run(&question(&who, 1), &profile).await;
             assert!(judged.is_allowed(), "{algorithm:?}: {judged:?}");
             let (rate, day) = (judged.rate.expect("a rate"), day(&judged));
             assert_eq!((rate.limit.get(), rate.remaining), (3, left), "{algorithm:?}");
@@ -116,7 +116,7 @@ async fn limits_and_rate_are_judged_together() {
             assert_eq!((day.limit.get(), day.remaining), (100, 60), "{algorithm:?}: what is committed counts");
             assert!(day.reset <= Duration::from_secs(86_400) && day.length == Duration::from_secs(86_400));
         }
-        let refused = gate.judge(&question(&who, 1), &profile).await;
+        let refused = gate.run(&question(&who, 1), &profile).await;
         assert!(!refused.is_allowed(), "{algorithm:?}: {refused:?}");
         assert!(day(&refused).is_admitted());
         let wait = refused.retry_after().expect("it is refused");
@@ -135,7 +135,7 @@ async fn a_limit_that_refuses_takes_nothing_from_the_rate_and_records_nothing() 
         let profile = profile("UTC", Some("100"), algorithm, Some("60/1m"));
         gate.count(&who, "UTC", gate.now().await, 98).await;
         let ask = CheckRequest { record: Some(EventId::numbered(7)), ..question(&who, 3) };
-        let judged = gate.judge(&ask, &profile).await;
+        let judged = gate.run(&ask, &profile).await;
         assert!(!judged.is_allowed());
         let (rate, day) = (judged.rate.expect("a rate"), day(&judged));
         assert_eq!((rate.remaining, rate.is_admitted()), (60, true), "{algorithm:?}");
@@ -144,7 +144,7 @@ async fn a_limit_that_refuses_takes_nothing_from_the_rate_and_records_nothing() 
         assert!(!gate.exists(&gate.window(algorithm, &who)).await, "{algorithm:?}: nothing was taken");
         assert_eq!(gate.entries().await, 0);
         // What fits is still admitted.
-        assert!(gate.judge(&question(&who, 2), &profile).await.is_allowed());
+        assert!(gate.run(&question(&who, 2), &profile).await.is_allowed());
     }
 }
 
@@ -155,8 +155,8 @@ async fn a_rate_that_refuses_records_nothing() {
     let who = subject("alice");
     let profile = profile("UTC", Some("100"), Algorithm::Fixed, Some("1/1h"));
     let record = |number| CheckRequest { record: Some(EventId::numbered(number)), ..question(&who, 1) };
-    assert_eq!(gate.judge(&record(1), &profile).await.recorded, Recorded::Yes);
-    let refused = gate.judge(&record(2), &profile).await;
+    assert_eq!(gate.run(&record(1), &profile).await.recorded, Recorded::Yes);
+    let refused = gate.run(&record(2), &profile).await;
     assert!(!refused.is_allowed() && refused.recorded == Recorded::No);
     assert_eq!(gate.entries().await, 1);
 }
@@ -169,7 +169,7 @@ async fn what_is_recorded_is_a_usage_event() {
     let metric: Metric = "tokens.in".parse().expect("a metric");
     let ask = CheckRequest { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
     // No limit and no rate for that metric: nothing to judge, still recorded.
-    let judged = gate.judge(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
+    let judged = gate.run(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
     assert_eq!((judged.rate, judged.limits.len(), judged.recorded), (None, 0, Recorded::Yes));
     let entries: Vec<(String, Vec<String>)> = gate.books.run("XRANGE", &["usage", "-", "+"]).await;
     let fields = ["subject", who.as_str(), "metric", "tokens.in", "units", "350", "id", "order-7"];
@@ -183,7 +183,7 @@ async fn the_last_units_of_a_limit_are_recorded() {
     let gate = Gate::open();
     let who = subject("alice");
     let ask = CheckRequest { record: "order-8".parse().ok(), ..question(&who, 5) };
-    let judged = gate.judge(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
+    let judged = gate.run(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
     assert!(judged.is_allowed());
     assert_eq!(judged.recorded, Recorded::Yes);
     assert_eq!(gate.books.run::<u64>("XLEN", "usage").await, 1);
@@ -193,12 +193,11 @@ async fn the_last_units_of_a_limit_are_recorded() {
 #[tokio::test]
 async fn without_a_limit_everything_is_allowed() {
     let gate = Gate::open();
-    let judged =
-        gate.judge(&question(&subject("alice"), UNITS_MAX), &profile("UTC", None, Algorithm::Fixed, None)).await;
+    let judged = gate.run(&question(&subject("alice"), UNITS_MAX), &profile("UTC", None, Algorithm::Fixed, None)).await;
     assert!(judged.is_allowed() && judged.basis == DecisionBasis::Settings);
     let plans = Plans::new(&[("free".to_owned(), PlanConfig::clone(&plan_of_one()))].into(), "free").expect("legal");
     let (unreadable, _) = Profile::read(&[(b"plan".to_vec(), b"gold".to_vec())], &plans, None);
-    let judged = gate.judge(&question(&subject("alice"), 2), &unreadable).await;
+    let judged = gate.run(&question(&subject("alice"), 2), &unreadable).await;
     assert!(judged.is_allowed() && judged.basis == DecisionBasis::Nothing, "no limit silently becomes the default one");
 }
 
@@ -225,7 +224,7 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
         }
         for wrong_h in [0, -9, 9, -30, 30, -200, 200, -10_000, 10_000] {
             gate.check.clock().set(now.0 + wrong_h * 3_600_000);
-            let judged = gate.judge(&question(&who, 1), &profile).await;
+            let judged = gate.run(&question(&who, 1), &profile).await;
             let after = gate.now().await;
             assert_eq!(judged.limits.len(), 4);
             for (limit, window) in judged.limits.iter().zip(Window::ALL) {
@@ -253,7 +252,7 @@ async fn each_window_refuses_by_its_own_count() {
         let who = subject(used_up.as_str());
         let now = gate.now().await;
         gate.count_in(&who, period(used_up, "Asia/Tokyo", now), limit).await;
-        let judged = gate.judge(&question(&who, 1), &profile).await;
+        let judged = gate.run(&question(&who, 1), &profile).await;
         // An hour may end between counting and asking.
         let current = period(used_up, "Asia/Tokyo", now).period;
         if limit_of(&judged, used_up).period != current {
@@ -271,7 +270,7 @@ async fn each_window_refuses_by_its_own_count() {
         assert!(!judged.never_fits());
     }
     // More than the smallest limit never fits, whatever the others have left.
-    assert!(gate.judge(&question(&subject("all"), 11), &profile).await.never_fits());
+    assert!(gate.run(&question(&subject("all"), 11), &profile).await.never_fits());
 }
 
 /// Where the event can't be appended the rate must not be taken from: the caller is let through or refused unrecorded,
@@ -281,7 +280,7 @@ async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
     let gate = Gate::open();
     let (who, profile) = (subject("alice"), profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m")));
     let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
-    let failure = async || match gate.check.judge(&gate.books.client, &ask, &profile).await {
+    let failure = async || match gate.check.run(&gate.books.client, &ask, &profile).await {
         Err(CheckError::Redis(error)) => error,
         other => panic!("{other:?}"),
     };
@@ -295,7 +294,7 @@ async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
     assert_eq!(error_kind(&error), ErrorKind::WrongType, "{error}");
     assert!(!gate.exists(&gate.window(Algorithm::Fixed, &who)).await, "nothing was taken");
     let _: u64 = gate.books.run("DEL", "usage").await;
-    assert_eq!(gate.judge(&ask, &profile).await.recorded, Recorded::Yes);
+    assert_eq!(gate.run(&ask, &profile).await.recorded, Recorded::Yes);
 }
 
 /// A limit that no wait helps against must not promise that it does; and sums of large counts must not lose a unit.
@@ -306,26 +305,26 @@ async fn units_up_to_the_largest_are_judged_exactly() {
     let now = gate.now().await;
     let all = profile("UTC", Some(&UNITS_MAX.to_string()), Algorithm::Fixed, None);
     gate.count(&who, "UTC", now, UNITS_MAX - 1).await;
-    assert!(gate.judge(&question(&who, 1), &all).await.is_allowed());
-    assert!(!gate.judge(&question(&who, 2), &all).await.is_allowed());
-    assert!(!gate.judge(&question(&who, UNITS_MAX), &all).await.is_allowed());
+    assert!(gate.run(&question(&who, 1), &all).await.is_allowed());
+    assert!(!gate.run(&question(&who, 2), &all).await.is_allowed());
+    assert!(!gate.run(&question(&who, UNITS_MAX), &all).await.is_allowed());
     for algorithm in ALGORITHMS {
         let rate = if algorithm == Algorithm::Sliding { "100000/1h".to_owned() } else { format!("{UNITS_MAX}/1h") };
         let profile = profile("UTC", None, algorithm, Some(&rate));
         let limit = profile.limiter(&Metric::default()).expect("a rate").rate().limit().get();
         let who = subject(algorithm.as_str());
-        assert!(gate.judge(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
+        assert!(gate.run(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
         // All of it again: a bucket of that size has drained by millions meanwhile.
-        assert!(!gate.judge(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
+        assert!(!gate.run(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
     }
     let small = profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m"));
-    assert!(gate.judge(&question(&subject("bob"), 6), &small).await.never_fits());
+    assert!(gate.run(&question(&subject("bob"), 6), &small).await.never_fits());
     // Where the limit refuses for now the rate is not asked, and would never have admitted it.
     gate.count(&subject("bob"), "UTC", gate.now().await, 9).await;
-    let judged = gate.judge(&question(&subject("bob"), 6), &small).await;
+    let judged = gate.run(&question(&subject("bob"), 6), &small).await;
     let day = day(&judged);
     assert_eq!(day.admission, Admission::Rejected { retry_after: Some(day.reset) });
-    assert!(judged.never_fits() && !gate.judge(&question(&subject("bob"), 5), &small).await.never_fits());
+    assert!(judged.never_fits() && !gate.run(&question(&subject("bob"), 5), &small).await.never_fits());
 }
 
 /// A key that somebody else wrote must stop the check loudly, before anything is written.
@@ -337,7 +336,7 @@ async fn a_key_of_another_type_is_an_error() {
         let profile = profile("UTC", Some("100"), algorithm, Some("60/1m"));
         let _: u64 = gate.books.run("LPUSH", &[gate.window(algorithm, &who).as_str(), "x"]).await;
         let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
-        match gate.check.judge(&gate.books.client, &ask, &profile).await {
+        match gate.check.run(&gate.books.client, &ask, &profile).await {
             Err(CheckError::Redis(error)) => {
                 assert_eq!(error_kind(&error), ErrorKind::WrongType, "{algorithm:?}: {error}")
             }
@@ -350,7 +349,7 @@ async fn a_key_of_another_type_is_an_error() {
     let _: u64 = gate.books.run("HSET", &[key.as_str(), who.as_str(), "many"]).await;
     let judged = gate
         .check
-        .judge(&gate.books.client, &question(&who, 1), &profile("UTC", Some("1"), Algorithm::Fixed, None))
+        .run(&gate.books.client, &question(&who, 1), &profile("UTC", Some("1"), Algorithm::Fixed, None))
         .await;
     assert!(judged.is_err_and(|error| error.to_string().contains("no number")));
 }
@@ -362,8 +361,8 @@ async fn the_longest_subjects_have_windows_of_their_own() {
     let profile = profile("UTC", None, Algorithm::Fixed, Some("1/1h"));
     for last in ["a", "b"] {
         let who = subject(&format!("{}{last}", "x".repeat(255)));
-        assert!(gate.judge(&question(&who, 1), &profile).await.is_allowed(), "{last}");
-        assert!(!gate.judge(&question(&who, 1), &profile).await.is_allowed(), "{last}");
+        assert!(gate.run(&question(&who, 1), &profile).await.is_allowed(), "{last}");
+        assert!(!gate.run(&question(&who, 1), &profile).await.is_allowed(), "{last}");
     }
     let names: Vec<String> = gate.books.run("KEYS", "*window*").await;
     assert!(names.len() == 2 && names.iter().all(|name| name.len() <= STORED_KEY_BYTES_MAX), "{names:?}");
@@ -382,7 +381,7 @@ async fn nodes_that_ask_at_once_share_one_window() {
             nodes.spawn(async move {
                 let who = subject(algorithm.as_str());
                 let ask = CheckRequest { record: Some(EventId::numbered(number)), ..question(&who, 1) };
-                gate.judge(&ask, &profile).await.is_allowed()
+                gate.run(&ask, &profile).await.is_allowed()
             });
         }
         let allowed = nodes.join_all().await.into_iter().filter(|allowed| *allowed).count();
@@ -397,7 +396,7 @@ async fn a_full_server_is_a_fault_and_not_a_yes() {
     let books = Outbox::on(server);
     let check = CheckScript::new(books.keys.clone());
     let profile = profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m"));
-    match check.judge(&books.client, &question(&subject("alice"), 1), &profile).await {
+    match check.run(&books.client, &question(&subject("alice"), 1), &profile).await {
         Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),
         other => panic!("{other:?}"),
     }

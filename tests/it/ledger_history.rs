@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::support::redis_server::RedisServer;
+use quotabell::ledger::daily_usage;
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
-use quotabell::ledger::past_days;
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Day, Keys, Metric, Subject, UnixMs, keys};
 use quotabell::wire::{ErrorKind, RedisClient, error_kind};
@@ -65,14 +65,14 @@ impl Books {
 
     async fn archive_day(&self, day: Day, days: u32) {
         let mut archiver = self.archiver(days);
-        archiver.may_have_counters(day);
+        archiver.assume_counters(day);
         self.archive(&mut archiver).await;
     }
 
     /// What is known of a subject, the counters of `counted` included.
     async fn days(&self, subject: &str, counted: &[Day]) -> Vec<(String, u64)> {
         let subject = Subject::parse(subject.as_bytes()).expect("legal");
-        let read = past_days::read(&self.client, &self.keys, &subject, None, counted).await.expect("redis answers");
+        let read = daily_usage::read(&self.client, &self.keys, &subject, None, counted).await.expect("redis answers");
         let days: BTreeMap<Day, u64> = read.into_values().next().unwrap_or_default();
         days.into_iter().map(|(day, units)| (day.to_string(), units)).collect()
     }
@@ -122,7 +122,7 @@ async fn days_are_archived_in_any_order_and_again() {
     let mut archiver = books.archiver(DAYS);
     for (day, units) in days.into_iter().zip([20, 10, 15]) {
         books.write(day, &[("alice", units)]).await;
-        archiver.written(day);
+        archiver.after_commit(day);
         books.archive(&mut archiver).await;
     }
     let expected = [("2026-11-10", 10), ("2026-11-15", 15), ("2026-11-20", 20)];
@@ -131,16 +131,16 @@ async fn days_are_archived_in_any_order_and_again() {
     // Another process has nothing to do here; the one that wrote the counter does.
     books.archive_day(days[1], DAYS).await;
     assert_eq!(books.days("alice", &[]).await, listed(&expected));
-    archiver.written(days[1]);
+    archiver.after_commit(days[1]);
     books.archive(&mut archiver).await;
     assert_eq!(books.days("alice", &[]).await[0], ("2026-11-10".to_owned(), 11));
     // Unless that one is killed behind its commit: what it said before is found by the next.
     for units in [12, 13] {
-        archiver.will_be_written(&books.client, days[1]).await.expect("redis answers");
+        archiver.before_commit(&books.client, days[1]).await.expect("redis answers");
         books.write(days[1], &[("alice", units)]).await;
         books.archive_day(days[1], DAYS).await;
         assert_eq!(books.days("alice", &[]).await[0], ("2026-11-10".to_owned(), units));
-        archiver.written(days[1]);
+        archiver.after_commit(days[1]);
         books.archive(&mut archiver).await;
     }
 }
@@ -190,7 +190,7 @@ async fn a_day_is_archived_in_slices_by_whoever_is_there() {
     loop {
         // Each slice by a process that knows nothing of those before.
         let mut archiver = books.archiver(DAYS);
-        archiver.may_have_counters(over);
+        archiver.assume_counters(over);
         archiver.archive(&books.client, now()).await.expect("redis answers");
         if archiver.next().is_none() {
             break;
@@ -224,8 +224,8 @@ async fn two_daemons_share_a_day() {
     let over = day("2026-11-20");
     books.write(over, &[("alice", 5), ("bob", 6)]).await;
     let (mut one, mut two) = (books.archiver(DAYS), books.archiver(DAYS));
-    one.may_have_counters(over);
-    two.may_have_counters(over);
+    one.assume_counters(over);
+    two.assume_counters(over);
     while one.next().or(two.next()).is_some() {
         one.archive(&books.client, now()).await.expect("redis answers");
         two.archive(&books.client, now()).await.expect("redis answers");
@@ -244,7 +244,7 @@ async fn what_can_not_be_archived_is_left_as_it_is() {
     let history = books.keys.history(&Metric::default(), keys::bucket("alice"));
     books.run::<()>(&["SET", &history, "x"]).await;
     let mut archiver = books.archiver(DAYS);
-    archiver.may_have_counters(over);
+    archiver.assume_counters(over);
     // Some calls may come before that of the bucket.
     let mut archive = async |client: &RedisClient| {
         for _ in 0..CALLS_MAX {

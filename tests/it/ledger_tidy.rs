@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 
 use crate::support::ledger::{Change, Ledger, settings};
+use quotabell::ledger::Tidier;
 use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::commit_settings::TrimPolicy;
+use quotabell::ledger::dry_run::{DryRunError, dry_run};
 use quotabell::ledger::tidy::TidyWarning;
-use quotabell::ledger::{Tidier, probe};
 use quotabell::types::StreamId;
 
 const ALICE: Change<'_> = Change { subject: "alice", before: 0, total: 1 };
@@ -174,8 +175,7 @@ async fn a_full_server_is_tidied() {
 #[tokio::test]
 async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
     let ledger = Ledger::open();
-    let dry_run =
-        |nonce: &'static str| probe::dry_run(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
+    let dry_run = |nonce: &'static str| dry_run(&ledger.client, &ledger.keys, ledger.committer.settings(), nonce);
     dry_run("t1").await.expect("healthy");
     assert_eq!(ledger.dump().await, []);
 
@@ -185,12 +185,12 @@ async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
     for command in ["hset", "rpush", "sadd", "set", "xadd", "hincrby", "expire"] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
         let error = dry_run(command).await.expect_err(command);
-        assert!(matches!(error, probe::ProbeError::Redis { .. } | probe::ProbeError::Lease { .. }), "{error}");
+        assert!(matches!(error, DryRunError::Redis { .. } | DryRunError::Lease { .. }), "{error}");
     }
     for command in ["get", "set", "pttl", "del"] {
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all", &format!("-{command}")]).await;
         let error = dry_run(command).await.expect_err(command);
-        assert!(matches!(error, probe::ProbeError::Lease { .. }), "no {command}: {error}");
+        assert!(matches!(error, DryRunError::Lease { .. }), "no {command}: {error}");
     }
 }
 
@@ -199,7 +199,7 @@ async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
 async fn the_dry_run_passes_on_a_full_server() {
     let ledger = Ledger::open();
     ledger.run::<String>(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    probe::dry_run(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
+    dry_run(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
 }
 
 /// Reads what a test asks the audit.

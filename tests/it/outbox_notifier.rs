@@ -66,7 +66,7 @@ fn with(email: &EmailConfig) -> Result<Sending, BrokenChannels> {
 }
 
 fn alert() -> Alert {
-    Sample::made_up().alert(Percent::new(80).expect("legal"), RAISED)
+    Sample::example().alert(Percent::new(80).expect("legal"), RAISED)
 }
 
 fn webhook(url: &str) -> Contact {
@@ -244,7 +244,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let sender = sender(&server.url());
     let contact = Contact { mute: Some(Mute::default()), ..webhook(&receiver.url("/")) };
     for now in [RAISED, RAISED.plus(1)] {
-        assert_eq!(sender.channels.send_test(&contact, &Sample::made_up(), now).await.class, OutcomeClass::Delivered);
+        assert_eq!(sender.channels.send_test(&contact, &Sample::example(), now).await.class, OutcomeClass::Delivered);
     }
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert_eq!(
@@ -254,7 +254,7 @@ async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     assert!(first.body.starts_with(br#"{"type":"quota.test","timestamp":"2026-11-21T08:37:00.123Z""#));
 
     assert_eq!(
-        sender.channels.send_test(&Contact::email("bob@example.com"), &Sample::made_up(), RAISED).await.class,
+        sender.channels.send_test(&Contact::email("bob@example.com"), &Sample::example(), RAISED).await.class,
         OutcomeClass::Delivered
     );
     let mail = ParsedMail::parse(&server.next().await.text());

@@ -74,7 +74,7 @@ async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     let place = Place::new();
     let server = place.ensure().await.expect("it starts");
     assert_eq!((server.started(), server.port()), (EmbeddedStart::Started, place.config.embedded_port));
-    assert_eq!(server.info().judge(), Ok(()));
+    assert_eq!(server.info().check_supported(), Ok(()));
     assert!(server.info().aof_enabled);
     let mode = std::fs::metadata(&place.config.data_dir).expect("the folder").permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "readable by its owner only");

@@ -8,7 +8,7 @@ use crate::support::xread_reply::xread_reply;
 use proptest::prelude::*;
 use quotabell::types::StreamId;
 use quotabell::wire::{
-    CutEntry, ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, XreadReply, config::RedisConfig,
+    ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, TruncatedEntry, XreadReply, config::RedisConfig,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -81,10 +81,10 @@ async fn a_reply_stays_as_it_was_while_others_come() {
     let first = read(&mut reader, "0-0", 2).await;
     let before = owned(&first);
     reader.request("2-0", 2, None).await.expect("the request is written");
-    assert!(matches!(reader.request("2-0", 2, None).await, Err(ReadError::OutOfStep)));
+    assert!(matches!(reader.request("2-0", 2, None).await, Err(ReadError::Desynchronized)));
     assert_eq!(owned(&reader.receive().await.expect("a reply"))[0].0, "3-0");
     assert_eq!((before.len(), owned(&first)), (2, before));
-    assert!(matches!(reader.receive().await, Err(ReadError::OutOfStep)));
+    assert!(matches!(reader.receive().await, Err(ReadError::Desynchronized)));
 }
 
 /// A blocked read whose time is that of its request would make the batch look older than it is.
@@ -210,7 +210,7 @@ async fn an_entry_that_is_too_long_is_read_no_further() {
     assert!(matches!(failed(limited().await, "0-0", 2).await, ReadError::TooLong { .. }), "alice comes first");
     match failed(limited().await, "1-0", 1).await {
         // What stands behind the large one may have arrived with it.
-        ReadError::LongEntry(CutEntry { id: StreamId { ms: 2, seq: 0 }, strings }) => {
+        ReadError::LongEntry(TruncatedEntry { id: StreamId { ms: 2, seq: 0 }, strings }) => {
             assert_eq!(strings[..4], of(&[b"subject", b"bob", b"payload", &cut]));
         }
         error => panic!("{error:?}"),
@@ -222,7 +222,10 @@ async fn an_entry_that_is_too_long_is_read_no_further() {
         ReadError::LongEntry(entry) => {
             assert_eq!(
                 entry,
-                CutEntry { id: StreamId { ms: 5, seq: 0 }, strings: of(&[b"subject", b"carol", b"payload", &cut]) }
+                TruncatedEntry {
+                    id: StreamId { ms: 5, seq: 0 },
+                    strings: of(&[b"subject", b"carol", b"payload", &cut])
+                }
             );
         }
         error => panic!("{error:?}"),

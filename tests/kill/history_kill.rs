@@ -8,7 +8,7 @@ use crate::support::daemon::{DaemonSetup, READY};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::free_port;
-use quotabell::ledger::past_days;
+use quotabell::ledger::daily_usage;
 use quotabell::types::{Day, Metric, UnixMs};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -90,7 +90,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
     for who in 0..SUBJECTS {
         let of = subject(&format!("s{who}"));
         // The counters themselves are not asked.
-        let known = past_days::read(&outbox.client, &outbox.keys, &of, None, &[]).await.expect("redis answers");
+        let known = daily_usage::read(&outbox.client, &outbox.keys, &of, None, &[]).await.expect("redis answers");
         let known = known.get(&Metric::default()).cloned().unwrap_or_default();
         let expected: BTreeMap<Day, u64> =
             days.iter().filter_map(|day| Some((*day, *used.get(&(who, *day))?))).collect();

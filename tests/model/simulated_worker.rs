@@ -164,7 +164,7 @@ impl SimulatedWorker {
             self.held.touch(&read.missing, self.builder.number());
         }
         self.held.touch(session.ahead.missing(), self.builder.number());
-        self.held.shrink(self.builder.live());
+        self.held.shrink(self.builder.oldest_batch_in_use());
         if let Some(subject) = changed {
             self.held.cache.changed(subject.as_bytes());
         }
@@ -184,8 +184,8 @@ impl SimulatedWorker {
         let Some(session) = &mut self.session else { return };
         let mut missing = Missing { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
         self.held.sort_and_dedup(&mut missing);
-        let profile = |slot: &u32| {
-            let subject = &self.held.cache.slot(*slot).subject;
+        let profile = |subject_index: &u32| {
+            let subject = &self.held.cache.subject(*subject_index).subject;
             self.profiles.get(subject.as_str()).unwrap_or(&self.unknown).clone()
         };
         session.read = Some(ReadMissing {
@@ -205,10 +205,10 @@ impl SimulatedWorker {
             self.session = None;
             return;
         }
-        for (slot, profile) in missing.settings.iter().zip(profiles) {
-            self.held.cache.keep(*slot, Arc::new(profile));
+        for (subject_index, profile) in missing.settings.iter().zip(profiles) {
+            self.held.cache.keep(*subject_index, Arc::new(profile));
         }
-        self.held.take_totals(&missing, &totals, self.builder.live());
+        self.held.take_totals(&missing, &totals, self.builder.oldest_batch_in_use());
         self.builder.take_records(&self.held, records);
         session.ahead.look_again(&mut self.builder, &mut self.held);
     }

@@ -29,7 +29,7 @@ const WRITES: [&str; 20] = [
 
 /// Scripts whose writes can't leave anything half done.
 const EXEMPT: [(&str, &str); 8] = [
-    ("probe.lua", "tries what the user may do, under keys of its own that expire"),
+    ("dry_run.lua", "tries what the user may do, under keys of its own that expire"),
     ("fixed_window.lua", "takes with one command; setting an end that was missing stands by itself"),
     ("gcra.lua", "each write is one SET that is right by itself"),
     ("cooldown.lua", "takes with one command; setting an end that was missing stands by itself"),

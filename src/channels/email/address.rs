@@ -14,7 +14,7 @@ const BYTES_MAX: usize = 254;
 
 /// Judges an address: whether a mail can be written and sent to it.
 pub fn check(address: &str) -> Result<(), InvalidContact> {
-    judge(address).map(drop)
+    parse(address).map(drop)
 }
 
 /// Judges an address that any mail server takes, whichever the operator has.
@@ -27,7 +27,7 @@ pub fn check_public(address: &str) -> Result<(), InvalidContact> {
     if address.len() > BYTES_MAX {
         return Err(invalid(format!("has {} bytes, at most {BYTES_MAX} are allowed", address.len())));
     }
-    let recipient = judge(address)?;
+    let recipient = parse(address)?;
     match recipient.user().is_ascii() && !recipient.user().contains('"') {
         true => Ok(()),
         false => Err(invalid(format!(
@@ -39,12 +39,12 @@ pub fn check_public(address: &str) -> Result<(), InvalidContact> {
 /// What an operator should know about an address that is legal. Beyond ASCII, a local part asks the server for SMTPUTF8
 /// (RFC 6531).
 pub fn warning(address: &str) -> Option<String> {
-    judge(address)
+    parse(address)
         .is_ok_and(|recipient| !recipient.user().is_ascii())
         .then(|| format!("{address} has letters beyond ASCII before the @: only a mail server with SMTPUTF8 takes it"))
 }
 
-fn judge(address: &str) -> Result<Address, InvalidContact> {
+fn parse(address: &str) -> Result<Address, InvalidContact> {
     let recipient = read(address).filter(|_| address.trim() == address);
     let recipient = recipient.ok_or_else(|| invalid(not_an_address(address)))?;
     let mailbox = Mailbox::new(None, recipient.clone());
@@ -121,9 +121,9 @@ mod tests {
         /// Whatever is accepted can be written and keeps its meaning; nothing panics.
         #[test]
         fn any_text_is_judged(text in "\\PC{0,12}", local in "[a-zA-Zü\"\\\\ .@]{1,8}", domain in "[a-zA-Züｅ.\\-\\[\\]:0-9]{1,12}") {
-            let _ = judge(&text);
+            let _ = parse(&text);
             let address = format!("{local}@{domain}");
-            if judge(&address).is_ok() {
+            if parse(&address).is_ok() {
                 let recipient = read(&address).expect("it was judged");
                 prop_assert_eq!(recipient.user(), local);
                 prop_assert!(recipient.domain().is_ascii());

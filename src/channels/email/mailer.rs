@@ -11,10 +11,10 @@ use super::dkim::{DkimSigner, unaligned_warning};
 use super::message::{Author, Mail};
 use super::smtp::{Envelope, SmtpClient};
 use super::smtp_url::SmtpServer;
-use crate::channels::authorities;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::{ChannelError, ChannelErrors};
 use crate::channels::resolver::{DnsConfig, Resolver};
+use crate::channels::tls;
 use crate::types::{Outcome, OutcomeClass};
 
 /// Sends mails.
@@ -41,7 +41,7 @@ impl Mailer {
             || ChannelError::of_setting("email.from", format_args!("{:?} is not a mailbox, {allowed}", config.from));
         let mut errors = ChannelErrors::default();
         let server = errors.note(server_of(config));
-        let tls = errors.note(authorities::tls("email.ca_file", config.ca_file.as_deref()));
+        let tls = errors.note(tls::client_config("email.ca_file", config.ca_file.as_deref()));
         let author = errors.note(Author::parse(&config.from).ok_or_else(no_mailbox));
         let signer = errors.note(config.dkim.as_ref().map(DkimSigner::new).transpose());
         let (Some(server), Some(tls), Some(author), Some(signer)) = (server, tls, author, signer) else {
@@ -77,7 +77,7 @@ impl Mailer {
             let written = self.author.write(to, &mail, self.signer.as_ref());
             let bytes = written.map_err(|_| Outcome::failed(OutcomeClass::Transient, "the mail cannot be written"))?;
             let sent = self.client.send(Envelope { from: self.author.address(), to }, &bytes).await;
-            sent.map(Some).map_err(|refusal| refusal.outcome)
+            sent.map(Some).map_err(|failure| failure.outcome)
         };
         Outcome { peer: Some(self.location.clone()), ..self.timed(attempt).await }
     }
@@ -89,7 +89,7 @@ impl Mailer {
         let check = async {
             let recipient = to.map_or_else(|| Some(from.clone()), address::read).ok_or_else(malformed)?;
             match self.client.check(Envelope { from, to: &recipient }).await {
-                Err(refusal) if to.is_some() || !refusal.is_of_an_unknown_mailbox() => Err(refusal.outcome),
+                Err(failure) if to.is_some() || !failure.is_of_an_unknown_mailbox() => Err(failure.outcome),
                 _ => Ok(None),
             }
         };

@@ -10,7 +10,7 @@ use metrics::counter;
 use super::channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
     ConsentQuestion, Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
-    ServerProbe, SettingText, SharedServer, check_timeout,
+    ProbeResult, SettingText, SharedServer, check_timeout,
 };
 use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::{FilterFlag, FilterFlags};
@@ -140,7 +140,7 @@ impl EmailChannel {
         let templates = errors.note(Templates::load(config.templates.as_deref(), &config.locale));
         let (Some(mailer), Some(templates)) = (mailer, templates) else { return Err(errors) };
         let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
-        let unknown = instead_of(&templates, &config.locale).map(|used| {
+        let unknown = substitute_locale(&templates, &config.locale).map(|used| {
             let locale = &config.locale;
             format!("email.locale is {locale}, which has no templates: mails are written in {used}")
         });
@@ -228,11 +228,11 @@ impl NotificationChannel for EmailChannel {
         &self.warnings
     }
 
-    fn instead_of(&self, locale: &Locale) -> Option<Locale> {
-        instead_of(&self.templates, locale).cloned()
+    fn substitute_locale(&self, locale: &Locale) -> Option<Locale> {
+        substitute_locale(&self.templates, locale).cloned()
     }
 
-    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
+    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ProbeResult>> {
         Box::pin(async move {
             let outcome = self.mailer.check(contact.map(Contact::address)).await;
             let hint = match outcome.status {
@@ -243,7 +243,7 @@ impl NotificationChannel for EmailChannel {
                 }
             };
             let location = self.location.clone();
-            Some(ServerProbe { server: "mail server", location, outcome, works: "takes mail", hint })
+            Some(ProbeResult { server: "mail server", location, outcome, works: "takes mail", hint })
         })
     }
 
@@ -281,7 +281,7 @@ fn preview(
 }
 
 /// The locale in which a reader of this one is told, where none of its own has templates.
-fn instead_of<'a>(templates: &'a Templates, locale: &Locale) -> Option<&'a Locale> {
+fn substitute_locale<'a>(templates: &'a Templates, locale: &Locale) -> Option<&'a Locale> {
     let used = templates.used_for(Some(locale));
     (!locale.fallbacks().any(|own| own == *used)).then_some(used)
 }

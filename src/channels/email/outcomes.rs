@@ -18,8 +18,8 @@ const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the autho
 const NO_SMTP: &str = "connect: the mail server does not speak SMTP";
 
 text_enum! {
-    /// The step of the conversation that went wrong.
-    pub enum Step {
+    /// The phase of the conversation that went wrong.
+    pub enum SmtpPhase {
         /// Connection, greeting and EHLO.
         Connect = "connection",
         /// STARTTLS and its handshake.
@@ -39,7 +39,7 @@ text_enum! {
     }
 }
 
-impl Step {
+impl SmtpPhase {
     /// Whether its answer speaks of this mail, and not of us or of the server.
     const fn is_about_this_mail(self) -> bool {
         matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
@@ -51,23 +51,23 @@ const NO_MAILBOX: [&str; 5] = [" 5.1.1 ", " 5.1.2 ", " 5.1.3 ", " 5.1.6 ", " 5.1
 
 /// Why a mail was not taken.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct SmtpFailure {
     /// How the attempt ended.
     pub(super) outcome: Outcome,
-    step: Step,
+    phase: SmtpPhase,
     /// Whether the connection is still good for another mail.
-    connection: Connection,
+    connection: ConnectionState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Connection {
+enum ConnectionState {
     /// The server refused one mail and goes on listening.
-    Sound,
+    Reusable,
     /// It closed, or nobody knows which answer comes next.
     Broken,
 }
 
-impl Refusal {
+impl SmtpFailure {
     /// Whether there is no mailbox of this address, which says nothing of other addresses: a refusal of RCPT with a
     /// code or an enhanced status that says so ([`NO_MAILBOX`], RFC 7504), and that is not about a policy (RFC 3463,
     /// 5.7) and does not speak of relaying.
@@ -80,83 +80,89 @@ impl Refusal {
             Some(500..=599) => NO_MAILBOX.into_iter().any(says),
             _ => false,
         };
-        self.step == Step::Rcpt && unknown && !policy
+        self.phase == SmtpPhase::Rcpt && unknown && !policy
     }
 
     /// Whether nothing but the connection is to blame: it ended under the first command.
     pub(super) fn is_of_a_dead_connection(&self) -> bool {
-        self.step == Step::Mail && self.broke_the_connection()
+        self.phase == SmtpPhase::Mail && self.broke_the_connection()
     }
 
     /// Whether no other mail can take the connection.
     pub(super) fn broke_the_connection(&self) -> bool {
-        self.connection == Connection::Broken
+        self.connection == ConnectionState::Broken
     }
 }
 
-/// The class of an answer that says no: by step, then by code. Every other failure is transient.
+/// The class of an answer that says no: by phase, then by code. Every other failure is transient.
 ///
 /// Source of the codes: RFC 4954 (530, 534, 535, 538 are about AUTH and may answer any command) and RFC 5321.
-fn class_of(step: Step, code: u16) -> OutcomeClass {
+fn class_of(phase: SmtpPhase, code: u16) -> OutcomeClass {
     match code {
         530 | 534 | 535 | 538 => OutcomeClass::Transient,
-        500..=599 if step.is_about_this_mail() => OutcomeClass::Permanent,
+        500..=599 if phase.is_about_this_mail() => OutcomeClass::Permanent,
         _ => OutcomeClass::Transient,
     }
 }
 
 /// What the server can't do. Another may be named before the next attempt; this connection is good for other mails.
-pub(super) fn unsupported(step: Step, error: &'static str) -> Refusal {
-    Refusal { outcome: Outcome::failed(OutcomeClass::Transient, error), step, connection: Connection::Sound }
+pub(super) fn unsupported(phase: SmtpPhase, error: &'static str) -> SmtpFailure {
+    SmtpFailure {
+        outcome: Outcome::failed(OutcomeClass::Transient, error),
+        phase,
+        connection: ConnectionState::Reusable,
+    }
 }
 
-/// What went wrong in this step.
-pub(super) fn refusal(step: Step, error: SmtpError) -> Refusal {
+/// What went wrong in this phase.
+pub(super) fn failure_of(phase: SmtpPhase, error: SmtpError) -> SmtpFailure {
     match error {
-        SmtpError::Refused(answer) => refused(step, &answer),
+        SmtpError::Refused(answer) => failure_of_answer(phase, &answer),
         failed => {
-            let found = failed_text(step, &failed);
+            let found = failed_text(phase, &failed);
             let outcome =
                 Outcome { hint: hint_of_connection(&found), ..Outcome::failed(OutcomeClass::Transient, found) };
-            Refusal { outcome, step, connection: Connection::Broken }
+            SmtpFailure { outcome, phase, connection: ConnectionState::Broken }
         }
     }
 }
 
-fn refused(step: Step, answer: &Response) -> Refusal {
+fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
     let code = u16::from(answer.code());
     let negative =
         matches!(answer.code().severity, Severity::TransientNegativeCompletion | Severity::PermanentNegativeCompletion);
     // 421: the server is about to close. A yes of the wrong kind: nobody knows what the server does next.
-    let sound = step.is_about_this_mail() && negative && code != 421;
-    let connection = if sound { Connection::Sound } else { Connection::Broken };
+    let reusable = phase.is_about_this_mail() && negative && code != 421;
+    let connection = if reusable { ConnectionState::Reusable } else { ConnectionState::Broken };
     let status = answer.message().next().filter(|_| negative).and_then(enhanced_status);
     let said = answer.message().map(|line| without(status, line)).collect::<Vec<_>>().join(" ");
     let detail = status.map(|status| format!(" {status}")).unwrap_or_default();
-    let failed = Outcome::failed(class_of(step, code), format!("SMTP {code}{detail} to {step}"));
+    let failed = Outcome::failed(class_of(phase, code), format!("SMTP {code}{detail} to {phase}"));
     let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
-    let refusal = Refusal { outcome, step, connection };
-    let disables = refusal.is_of_an_unknown_mailbox().then_some(DisableReason::NoMailbox);
-    let hint = hint_of_refusal(step, code, disables);
-    Refusal { outcome: Outcome { disables, hint, ..refusal.outcome }, ..refusal }
+    let failure = SmtpFailure { outcome, phase, connection };
+    let disables = failure.is_of_an_unknown_mailbox().then_some(DisableReason::NoMailbox);
+    let hint = hint_of_refusal(phase, code, disables);
+    SmtpFailure { outcome: Outcome { disables, hint, ..failure.outcome }, ..failure }
 }
 
 /// What to do about a refusal for good; `None` where what the server said is all that is known.
-fn hint_of_refusal(step: Step, code: u16, disables: Option<DisableReason>) -> Option<&'static str> {
-    Some(match (step, code) {
+fn hint_of_refusal(phase: SmtpPhase, code: u16, disables: Option<DisableReason>) -> Option<&'static str> {
+    Some(match (phase, code) {
         (_, 530) => {
             "the server wants a user, or TLS first: user and password in email.smtp_url, and smtps:// or tls=required"
         }
         (_, 534 | 535 | 538) => "check user and password in email.smtp_url",
-        (Step::Mail, 500..=599) => {
+        (SmtpPhase::Mail, 500..=599) => {
             "the server refuses the sender: check email.from, and whether its user may send for it"
         }
-        (Step::Rcpt, 500..=599) if disables.is_some() => "the server knows no such mailbox: check the address",
-        (Step::Rcpt, 500..=599) => {
+        (SmtpPhase::Rcpt, 500..=599) if disables.is_some() => "the server knows no such mailbox: check the address",
+        (SmtpPhase::Rcpt, 500..=599) => {
             "the server takes no mail to this address from here: it may want a user in email.smtp_url, or has to be \
              allowed to relay for this machine"
         }
-        (Step::Data | Step::FinalDot, 500..=599) => "the server refuses the mail itself: what it answered says why",
+        (SmtpPhase::Data | SmtpPhase::FinalDot, 500..=599) => {
+            "the server refuses the mail itself: what it answered says why"
+        }
         _ => return None,
     })
 }
@@ -196,23 +202,23 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
 }
 
 /// What to call a failure that is no answer. Holds nothing that the server wrote.
-fn failed_text(step: Step, error: &SmtpError) -> String {
-    match (step, error) {
+fn failed_text(phase: SmtpPhase, error: &SmtpError) -> String {
+    match (phase, error) {
         (_, SmtpError::Network(_)) => {
-            let fallback = if step == Step::StartTls { "STARTTLS failed" } else { "connection lost" };
+            let fallback = if phase == SmtpPhase::StartTls { "STARTTLS failed" } else { "connection lost" };
             let found = connection_error::find(error, fallback);
-            match step {
-                Step::Content => format!("{found} before the final dot"),
-                Step::FinalDot => format!("{found} after the final dot: the mail may have been taken"),
+            match phase {
+                SmtpPhase::Content => format!("{found} before the final dot"),
+                SmtpPhase::FinalDot => format!("{found} after the final dot: the mail may have been taken"),
                 _ => found.to_owned(),
             }
         }
-        (Step::StartTls, SmtpError::Unasked) => {
+        (SmtpPhase::StartTls, SmtpError::Unasked) => {
             "STARTTLS: the mail server sent plain text before the TLS handshake".to_owned()
         }
-        (Step::Connect, SmtpError::Malformed) => NO_SMTP.to_owned(),
-        (Step::Auth, SmtpError::Malformed) => "AUTH failed".to_owned(),
-        (Step::Auth, SmtpError::NoMechanism) => format!("AUTH: {error}"),
+        (SmtpPhase::Connect, SmtpError::Malformed) => NO_SMTP.to_owned(),
+        (SmtpPhase::Auth, SmtpError::Malformed) => "AUTH failed".to_owned(),
+        (SmtpPhase::Auth, SmtpError::NoMechanism) => format!("AUTH: {error}"),
         _ => error.to_string(),
     }
 }

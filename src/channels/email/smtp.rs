@@ -1,4 +1,4 @@
-//! One SMTP conversation, step by step, so that a refusal is judged by the step it answers.
+//! One SMTP conversation, phase by phase, so that an answer is judged by the phase in which it came.
 //!
 //! Owns the connections, idle ones included. Knows no deadline: [`super::mailer`] sets one for all of it. Read next:
 //! [`super::smtp_connection`] for what travels, [`super::outcomes`] for what a refusal means.
@@ -17,7 +17,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use super::outcomes::{Refusal, Step, refusal, unsupported};
+use super::outcomes::{SmtpFailure, SmtpPhase, failure_of, unsupported};
 use super::smtp_connection::{SmtpConnection, SmtpError, SmtpStream, SmtpTls};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::error::ChannelError;
@@ -95,12 +95,12 @@ impl SmtpClient {
     ///
     /// # Errors
     ///
-    /// [`Refusal`]. The mail may have been taken where the answer to the final dot was lost.
-    pub(super) async fn send(&self, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, Refusal> {
+    /// [`SmtpFailure`]. The mail may have been taken where the answer to the final dot was lost.
+    pub(super) async fn send(&self, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, SmtpFailure> {
         if let Some(mut connection) = self.alive_idle().await {
             match converse(&mut connection.smtp, envelope, bytes).await {
                 // It died under the first command: nothing was sent, so a new connection may try in its place.
-                Err(refusal) if refusal.is_of_a_dead_connection() => {}
+                Err(failure) if failure.is_of_a_dead_connection() => {}
                 other => return self.finish(connection, other).await,
             }
         }
@@ -112,7 +112,7 @@ impl SmtpClient {
 
     /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the
     /// connection.
-    pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), SmtpFailure> {
         let mut connection = self.connect().await?;
         let announced = announce(&mut connection, envelope, &[]).await;
         let closing = async {
@@ -133,11 +133,11 @@ impl SmtpClient {
     }
 
     /// Keeps the connection for the next mail if it is sound, and lets go of those that were kept for long enough.
-    async fn finish(&self, connection: KeptConnection, ended: Result<u16, Refusal>) -> Result<u16, Refusal> {
+    async fn finish(&self, connection: KeptConnection, ended: Result<u16, SmtpFailure>) -> Result<u16, SmtpFailure> {
         let mut idle = self.idle.lock().await;
         let now = Instant::now();
         idle.retain(|kept| kept.is_fresh(now));
-        if !ended.as_ref().is_err_and(Refusal::broke_the_connection) && idle.len() < IDLE_MAX {
+        if !ended.as_ref().is_err_and(SmtpFailure::broke_the_connection) && idle.len() < IDLE_MAX {
             idle.push(KeptConnection { idle_since: now, ..connection });
         }
         ended
@@ -159,24 +159,27 @@ impl SmtpClient {
     }
 
     /// A connection that is protected and authenticated as the URL asks.
-    async fn connect(&self) -> Result<SmtpConnection, Refusal> {
-        let of = |step| move |error: SmtpError| refusal(step, error);
+    async fn connect(&self) -> Result<SmtpConnection, SmtpFailure> {
+        let of = |phase| move |error: SmtpError| failure_of(phase, error);
         let protection = self.server.protection;
         let from_the_start = self.tls.as_ref().filter(|_| protection == Protection::Tls);
-        let stream = self.reach(from_the_start).await.map_err(|error| refusal(Step::Connect, error.into()))?;
-        let mut connection = SmtpConnection::open(stream, &self.hello).await.map_err(of(Step::Connect))?;
+        let stream = self.reach(from_the_start).await.map_err(|error| failure_of(SmtpPhase::Connect, error.into()))?;
+        let mut connection = SmtpConnection::open(stream, &self.hello).await.map_err(of(SmtpPhase::Connect))?;
         let is_upgraded = match protection {
             Protection::Plain | Protection::Tls => false,
             Protection::StartTls if !connection.supports(Extension::StartTls) => {
-                return Err(unsupported(Step::StartTls, "STARTTLS is required, the mail server does not offer it"));
+                return Err(unsupported(
+                    SmtpPhase::StartTls,
+                    "STARTTLS is required, the mail server does not offer it",
+                ));
             }
             Protection::Opportunistic | Protection::StartTls => connection.supports(Extension::StartTls),
         };
         if let Some(tls) = self.tls.as_ref().filter(|_| is_upgraded) {
-            connection = connection.start_tls(tls, &self.hello).await.map_err(of(Step::StartTls))?;
+            connection = connection.start_tls(tls, &self.hello).await.map_err(of(SmtpPhase::StartTls))?;
         }
         if let Some(credentials) = &self.server.credentials {
-            connection.auth(credentials).await.map_err(of(Step::Auth))?;
+            connection.auth(credentials).await.map_err(of(SmtpPhase::Auth))?;
         }
         Ok(connection)
     }
@@ -215,12 +218,12 @@ async fn connect_to_any(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream
 }
 
 /// Sends one mail over an open connection.
-async fn converse(connection: &mut SmtpConnection, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, Refusal> {
+async fn converse(connection: &mut SmtpConnection, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, SmtpFailure> {
     announce(connection, envelope, bytes).await?;
     let data = connection.command(Data, Severity::PositiveIntermediate).await;
-    data.map_err(|error| refusal(Step::Data, error))?;
-    connection.send_content(bytes).await.map_err(|error| refusal(Step::Content, error))?;
-    let taken = connection.content_taken().await.map_err(|error| refusal(Step::FinalDot, error))?;
+    data.map_err(|error| failure_of(SmtpPhase::Data, error))?;
+    connection.send_content(bytes).await.map_err(|error| failure_of(SmtpPhase::Content, error))?;
+    let taken = connection.content_taken().await.map_err(|error| failure_of(SmtpPhase::FinalDot, error))?;
     Ok(taken.code().into())
 }
 
@@ -230,11 +233,11 @@ async fn announce(
     connection: &mut SmtpConnection,
     Envelope { from, to }: Envelope<'_>,
     bytes: &[u8],
-) -> Result<(), Refusal> {
+) -> Result<(), SmtpFailure> {
     let mut parameters = Vec::new();
     if ![from, to].into_iter().all(|address| AsRef::<str>::as_ref(address).is_ascii()) {
         if !connection.supports(Extension::SmtpUtfEight) {
-            return Err(unsupported(Step::Mail, "the mail server takes no addresses beyond ASCII (SMTPUTF8)"));
+            return Err(unsupported(SmtpPhase::Mail, "the mail server takes no addresses beyond ASCII (SMTPUTF8)"));
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }
@@ -242,9 +245,9 @@ async fn announce(
         parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
     }
     let mail = connection.command(Mail::new(Some(from.clone()), parameters), Severity::PositiveCompletion).await;
-    mail.map_err(|error| refusal(Step::Mail, error))?;
+    mail.map_err(|error| failure_of(SmtpPhase::Mail, error))?;
     let rcpt = connection.command(Rcpt::new(to.clone(), Vec::new()), Severity::PositiveCompletion).await;
-    rcpt.map(drop).map_err(|error| refusal(Step::Rcpt, error))
+    rcpt.map(drop).map_err(|error| failure_of(SmtpPhase::Rcpt, error))
 }
 
 #[cfg(test)]

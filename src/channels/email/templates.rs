@@ -214,7 +214,7 @@ fn sample_of(name: &str) -> Value {
     match name {
         _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
         _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
-        _ => variables(&Sample::made_up().alert(percent, SAMPLE_AT), AlertPurpose::Alert),
+        _ => variables(&Sample::example().alert(percent, SAMPLE_AT), AlertPurpose::Alert),
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample(percent: u16) -> Alert {
-        Sample::made_up().alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
+        Sample::example().alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
     }
 
     fn load(directory: &Path) -> Result<Templates, ChannelError> {

@@ -1,9 +1,9 @@
 //! What a webhook may call: subjects choose the URLs, so the daemon must never be made to call the inside of its own
 //! network.
 //!
-//! Pure. Owns the list of blocked ranges and the judgement of a URL; resolves no name. The resolver in
-//! [`super::client`] asks [`CallRules::judge`] for every address it found, because reqwest never asks a resolver about
-//! addresses written into the URL, and [`CallRules::judge_url`] sees only those.
+//! Pure. Owns the list of blocked ranges and the check of a URL; resolves no name. The resolver in
+//! [`super::client`] asks [`EgressPolicy::check_address`] for every address it found, because reqwest never asks a
+//! resolver about addresses written into the URL, and [`EgressPolicy::check_url`] sees only those.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -13,7 +13,7 @@ use url::{Host, Url};
 
 /// Which addresses and schemes may be called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CallRules {
+pub struct EgressPolicy {
     /// `webhook.allow_http`: whether `http://` may be called beside `https://`.
     pub allow_http: bool,
     /// `webhook.allow_private_networks`: whether loopback, private and link-local addresses may be called.
@@ -32,20 +32,20 @@ pub struct Blocked {
 
 /// What lifts the block of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lifted {
+enum Exemption {
     /// Nothing: no service that a subject may name lives there.
     Never,
     /// `allow_private_networks`.
     ForPrivateNetworks,
 }
 
-use Lifted::{ForPrivateNetworks, Never};
+use Exemption::{ForPrivateNetworks, Never};
 
 /// A range and what it is for.
 struct Range {
     net: IpNet,
     kind: &'static str,
-    lifted: Lifted,
+    lifted: Exemption,
 }
 
 /// Every range that is not called. The first that holds an address is the reason.
@@ -109,9 +109,9 @@ pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
     }
 }
 
-impl CallRules {
-    /// Judges one address, whether it was written in the URL or found by a resolver.
-    pub fn judge(&self, address: IpAddr) -> Result<(), Blocked> {
+impl EgressPolicy {
+    /// Checks one address, whether it was written in the URL or found by a resolver.
+    pub fn check_address(&self, address: IpAddr) -> Result<(), Blocked> {
         // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
         let address = address.to_canonical();
         match RANGES.iter().find(|range| range.net.contains(&address)) {
@@ -125,13 +125,13 @@ impl CallRules {
         }
     }
 
-    /// Judges all addresses of one host: a single blocked one refuses the host, since a name that points both outside
+    /// Checks all addresses of one host: a single blocked one refuses the host, since a name that points both outside
     /// and inside is either broken or an attack.
-    pub fn judge_all(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
-        addresses.into_iter().try_for_each(|address| self.judge(address))
+    pub fn check_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
+        addresses.into_iter().try_for_each(|address| self.check_address(address))
     }
 
-    /// Parses a URL and judges everything that can be known without asking a resolver.
+    /// Parses a URL and checks everything that can be known without asking a resolver.
     ///
     /// `url` writes every odd form of an IPv4 address (`2130706433`, `0x7f.1`, `0177.0.0.1`, `127.1`) as four numbers
     /// while it parses, so the literal that is judged here is the one that would be connected to.
@@ -139,7 +139,7 @@ impl CallRules {
     /// # Errors
     ///
     /// Why the URL must not be called, in the order scheme, user information, host, port. Trying again cannot help.
-    pub fn judge_url(&self, text: &str) -> Result<Url, String> {
+    pub fn check_url(&self, text: &str) -> Result<Url, String> {
         let url =
             Url::parse(text).map_err(|_| if has_zone_id(text) { "URL with a zone id" } else { "malformed URL" })?;
         match url.scheme() {
@@ -154,8 +154,8 @@ impl CallRules {
         }
         let judged = match url.host() {
             None => return Err("malformed URL".to_owned()),
-            Some(Host::Ipv4(address)) => self.judge(address.into()),
-            Some(Host::Ipv6(address)) => self.judge(address.into()),
+            Some(Host::Ipv4(address)) => self.check_address(address.into()),
+            Some(Host::Ipv6(address)) => self.check_address(address.into()),
             // A name says nothing yet: the resolver judges what it stands for.
             Some(Host::Domain(_)) => Ok(()),
         };
@@ -179,10 +179,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    static STRICT: LazyLock<CallRules> = LazyLock::new(CallRules::default);
-    static HTTP: LazyLock<CallRules> = LazyLock::new(|| CallRules { allow_http: true, ..CallRules::default() });
-    static INSIDE: LazyLock<CallRules> =
-        LazyLock::new(|| CallRules { allow_http: true, allow_private_networks: true, ..CallRules::default() });
+    static STRICT: LazyLock<EgressPolicy> = LazyLock::new(EgressPolicy::default);
+    static HTTP: LazyLock<EgressPolicy> =
+        LazyLock::new(|| EgressPolicy { allow_http: true, ..EgressPolicy::default() });
+    static INSIDE: LazyLock<EgressPolicy> =
+        LazyLock::new(|| EgressPolicy { allow_http: true, allow_private_networks: true, ..EgressPolicy::default() });
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -202,7 +203,7 @@ mod tests {
                      fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff fe80:: febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff fec0:: \
                      feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ff00:: ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
         for edge in edges.split_whitespace() {
-            assert!(STRICT.judge(ip(edge)).is_err(), "{edge}");
+            assert!(STRICT.check_address(ip(edge)).is_err(), "{edge}");
         }
     }
 
@@ -215,7 +216,7 @@ mod tests {
                       203.0.112.255 203.0.114.0 223.255.255.255 8.8.8.8 2001:200:: 2001:db7:ffff:: 2001:db9:: 2003:: \
                       2606:4700::1111 3ffe:ffff:: ::ffff:8.8.8.8";
         for address in public.split_whitespace() {
-            assert_eq!(STRICT.judge(ip(address)), Ok(()), "{address}");
+            assert_eq!(STRICT.check_address(ip(address)), Ok(()), "{address}");
         }
     }
 
@@ -226,12 +227,12 @@ mod tests {
         let lifted =
             "10.1.2.3 100.64.0.1 127.0.0.1 169.254.1.1 172.16.0.1 192.168.1.1 ::1 fd00::1 fe80::1 ::ffff:127.0.0.1";
         for address in lifted.split_whitespace() {
-            assert!(STRICT.judge(ip(address)).is_err(), "{address}");
-            assert_eq!(INSIDE.judge(ip(address)), Ok(()), "{address}");
+            assert!(STRICT.check_address(ip(address)).is_err(), "{address}");
+            assert_eq!(INSIDE.check_address(ip(address)), Ok(()), "{address}");
         }
         let never = "0.0.0.0 168.63.129.16 169.254.169.254 169.254.170.2 100.100.100.200 fd00:ec2::254 ::ffff:169.254.169.254 192.0.2.1 224.0.0.1 255.255.255.255 :: ::7f00:1 64:ff9b::7f00:1 2002:7f00:1:: ff02::1";
         for address in never.split_whitespace() {
-            assert!(INSIDE.judge(ip(address)).is_err(), "{address}");
+            assert!(INSIDE.check_address(ip(address)).is_err(), "{address}");
         }
     }
 
@@ -239,12 +240,12 @@ mod tests {
     #[test]
     fn single_networks_are_opened_and_nothing_beside_them() {
         let nets = ["10.1.0.0/16", "fd00:1::/32", "169.254.0.0/16"].map(|net| net.parse().expect("a network"));
-        let rules = CallRules { allowed_networks: nets.into(), ..CallRules::default() };
+        let rules = EgressPolicy { allowed_networks: nets.into(), ..EgressPolicy::default() };
         for open in ["10.1.0.1", "10.1.255.255", "::ffff:10.1.0.1", "fd00:1::1", "169.254.1.1"] {
-            assert_eq!(rules.judge(ip(open)), Ok(()), "{open}");
+            assert_eq!(rules.check_address(ip(open)), Ok(()), "{open}");
         }
         for closed in ["10.2.0.1", "10.0.255.255", "127.0.0.1", "fd00:2::1", "169.254.169.254", "::10.1.0.1"] {
-            assert!(rules.judge(ip(closed)).is_err(), "{closed}");
+            assert!(rules.check_address(ip(closed)).is_err(), "{closed}");
         }
         let judged = |net: &str| check_allowed(&net.parse().expect("a network"));
         for good in ["10.0.0.0/8", "127.0.0.1/32", "192.168.7.0/24", "::1/128", "fe80::/64"] {
@@ -258,8 +259,8 @@ mod tests {
     /// One blocked address among good ones is how DNS rebinding looks.
     #[test]
     fn one_blocked_address_refuses_the_host() {
-        assert_eq!(STRICT.judge_all([ip("8.8.8.8"), ip("1.1.1.1")]), Ok(()));
-        assert_eq!(STRICT.judge_all([ip("8.8.8.8"), ip("10.0.0.1")]), Err(Blocked { kind: "private network" }));
+        assert_eq!(STRICT.check_addresses([ip("8.8.8.8"), ip("1.1.1.1")]), Ok(()));
+        assert_eq!(STRICT.check_addresses([ip("8.8.8.8"), ip("10.0.0.1")]), Err(Blocked { kind: "private network" }));
     }
 
     /// reqwest connected to each of these without asking a resolver.
@@ -268,16 +269,16 @@ mod tests {
         let hosts = "127.0.0.1 2130706433 0x7f.1 0177.0.0.1 127.1 0x7f000001 127.0.0.1. 017700000001 %31%32%37.0.0.1 \
                      [::ffff:127.0.0.1] [::ffff:7f00:1] [::1] [0:0:0:0:0:0:0:1] １２７.0.0.1 127。0。0。1";
         for host in hosts.split_whitespace() {
-            let judged = HTTP.judge_url(&format!("http://{host}:8080/hook"));
+            let judged = HTTP.check_url(&format!("http://{host}:8080/hook"));
             assert_eq!(judged, Err("blocked address (loopback)".to_owned()), "{host}");
         }
-        assert_eq!(STRICT.judge_url("https://[::127.0.0.1]/"), Err("blocked address (IPv4 in IPv6)".to_owned()));
+        assert_eq!(STRICT.check_url("https://[::127.0.0.1]/"), Err("blocked address (IPv4 in IPv6)".to_owned()));
     }
 
     /// Each part of a URL that could lead elsewhere, or leak, is refused with its own words.
     #[test]
     fn urls_are_refused_for_what_is_wrong_with_them() {
-        let text = |rules: &CallRules, url: &str| rules.judge_url(url).expect_err(url);
+        let text = |rules: &EgressPolicy, url: &str| rules.check_url(url).expect_err(url);
         assert_eq!(text(&STRICT, "http://example.com/"), "URL scheme not allowed, allowed is https");
         assert_eq!(text(&HTTP, "ftp://example.com/"), "URL scheme not allowed, allowed is https or http");
         assert_eq!(text(&STRICT, "https://user@example.com/"), "URL with user information");
@@ -290,7 +291,7 @@ mod tests {
             assert_eq!(text(&STRICT, malformed), "malformed URL", "{malformed}");
         }
         let public = "https://hooks.example.com:8443/a?b=c";
-        assert_eq!(STRICT.judge_url(public).expect("public").as_str(), public);
+        assert_eq!(STRICT.check_url(public).expect("public").as_str(), public);
     }
 
     proptest! {
@@ -298,9 +299,9 @@ mod tests {
         #[test]
         fn spelling_does_not_change_what_is_blocked(bits in any::<u32>()) {
             let address = Ipv4Addr::from(bits);
-            let expected = HTTP.judge(address.into()).map_err(|blocked| blocked.to_string());
+            let expected = HTTP.check_address(address.into()).map_err(|blocked| blocked.to_string());
             for host in [bits.to_string(), format!("0x{bits:x}"), format!("0{bits:o}"), address.to_string(), format!("[::ffff:{address}]")] {
-                let judged = HTTP.judge_url(&format!("http://{host}/")).map(|_| ());
+                let judged = HTTP.check_url(&format!("http://{host}/")).map(|_| ());
                 prop_assert_eq!(&judged, &expected, "{}", host);
             }
         }
@@ -309,7 +310,7 @@ mod tests {
         #[test]
         fn only_global_unicast_v6_passes(bits in any::<u128>()) {
             let address = Ipv6Addr::from(bits);
-            if STRICT.judge(address.into()).is_ok() && address.to_ipv4_mapped().is_none() {
+            if STRICT.check_address(address.into()).is_ok() && address.to_ipv4_mapped().is_none() {
                 prop_assert_eq!(address.segments()[0] >> 13, 1);
             }
         }
@@ -317,8 +318,8 @@ mod tests {
         /// No text makes the judgement panic.
         #[test]
         fn any_text_is_judged(text in "\\PC{0,40}") {
-            let _ = INSIDE.judge_url(&text);
-            let _ = STRICT.judge_url(&format!("https://{text}"));
+            let _ = INSIDE.check_url(&text);
+            let _ = STRICT.check_url(&format!("https://{text}"));
         }
     }
 }

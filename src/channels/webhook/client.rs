@@ -15,7 +15,7 @@ use reqwest::{Client, Response, Url};
 use serde::Deserialize;
 use tokio::time::timeout_at;
 
-use super::blocked_networks::{Blocked, CallRules};
+use super::blocked_networks::{Blocked, EgressPolicy};
 use super::closing_receivers::ClosingReceivers;
 use super::config::WebhookConfig;
 use super::extra_headers;
@@ -25,7 +25,7 @@ use super::secret::SigningSecrets;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
 use crate::channels::resolver::{DnsConfig, ResolveError, Resolver};
-use crate::channels::{authorities, connection_error};
+use crate::channels::{connection_error, tls};
 use crate::contacts::ExtraHeaders;
 use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
@@ -73,7 +73,7 @@ pub struct WebhookClient {
     keeping: Client,
     closing: Arc<ClosingReceivers>,
     resolver: Arc<Resolver>,
-    rules: CallRules,
+    rules: EgressPolicy,
     timeout: Duration,
 }
 
@@ -122,7 +122,7 @@ impl WebhookClient {
     /// and another answer is a permanent failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
-        let (outcome, peer) = match self.rules.judge_url(request.url) {
+        let (outcome, peer) = match self.rules.check_url(request.url) {
             Ok(url) => {
                 let peer = peer_of(&url);
                 (self.attempt(request, url).await.unwrap_or_else(|failed| failed), peer)
@@ -134,7 +134,7 @@ impl WebhookClient {
 
     /// How every attempt to call this URL would end, where the URL itself says it. Pure.
     pub fn refusal(&self, url: &str) -> Option<Outcome> {
-        let refused = self.rules.judge_url(url).err()?;
+        let refused = self.rules.check_url(url).err()?;
         Some(Outcome { peer: peer(url), ..permanent(refused) })
     }
 
@@ -142,22 +142,22 @@ impl WebhookClient {
     /// connects nowhere.
     pub async fn check(&self, url: &str) -> Outcome {
         let started = Instant::now();
-        let outcome = match tokio::time::timeout(self.timeout, self.judge(url)).await {
+        let outcome = match tokio::time::timeout(self.timeout, self.check_before_connecting(url)).await {
             Ok(judged) => judged.map_or_else(|failed| failed, |()| Outcome::delivered()),
             Err(_) => Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved in time"),
         };
         Outcome { took: started.elapsed(), peer: peer(url), ..outcome }
     }
 
-    async fn judge(&self, url: &str) -> Result<(), Outcome> {
-        let url = self.rules.judge_url(url).map_err(permanent)?;
+    async fn check_before_connecting(&self, url: &str) -> Result<(), Outcome> {
+        let url = self.rules.check_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let unresolved = |error: ResolveError| {
             let hint = hint_of_connection(connection_error::find(&error, ""));
             Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved") }
         };
         let found = self.resolver.addresses(host).await.map_err(unresolved)?;
-        let judged = self.rules.judge_all(found);
+        let judged = self.rules.check_addresses(found);
         judged.map_err(|blocked| permanent(blocked.to_string()))
     }
 
@@ -256,7 +256,7 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
 /// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is
 /// called.
 fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
-    let mut tls = authorities::tls("webhook.ca_file", config.ca_file.as_deref())?;
+    let mut tls = tls::client_config("webhook.ca_file", config.ca_file.as_deref())?;
     // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods
     // such a connection with after the attempt has ended.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -267,7 +267,7 @@ fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
 /// to: there is no second look-up between the judgement and the connection.
 struct CheckedResolver {
     resolver: Arc<Resolver>,
-    rules: CallRules,
+    rules: EgressPolicy,
 }
 
 impl Resolve for CheckedResolver {
@@ -275,7 +275,7 @@ impl Resolve for CheckedResolver {
         let (resolver, rules) = (Arc::clone(&self.resolver), self.rules.clone());
         Box::pin(async move {
             let found = resolver.addresses(name.as_str()).await?;
-            rules.judge_all(found.iter().copied())?;
+            rules.check_addresses(found.iter().copied())?;
             // The port is a placeholder: reqwest puts the URL's own in its place.
             Ok(Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })

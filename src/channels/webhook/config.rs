@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::blocked_networks::CallRules;
+use super::blocked_networks::EgressPolicy;
 use crate::types::{Rate, duration};
 
 /// How webhooks are sent.
@@ -36,8 +36,8 @@ pub struct WebhookConfig {
 
 impl WebhookConfig {
     /// What may be called.
-    pub(super) fn call_rules(&self) -> CallRules {
-        CallRules {
+    pub(super) fn call_rules(&self) -> EgressPolicy {
+        EgressPolicy {
             allow_http: self.allow_http,
             allow_private_networks: self.allow_private_networks,
             allowed_networks: self.allowed_networks.as_slice().into(),

@@ -58,7 +58,7 @@ pub(super) fn parse(headers: &ExtraHeaders) -> Result<HeaderMap, String> {
         let mut value = value.ok_or_else(|| wrong("has a value that is not visible ASCII"))?;
         value.set_sensitive(true);
         if parsed.insert(name, value).is_some() {
-            return Err(wrong("stands there twice"));
+            return Err(wrong("is set twice"));
         }
     }
     Ok(parsed)

@@ -9,8 +9,8 @@ use metrics::counter;
 
 use super::channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, SecretDefinition,
-    ServerProbe, SettingText, check_timeout,
+    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, ProbeResult,
+    SecretDefinition, SettingText, check_timeout,
 };
 use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::{FilterFlag, FilterFlags};
@@ -79,7 +79,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     check_options,
     warning: |contact, settings| {
         let rules = settings.section::<WebhookConfig>().call_rules();
-        let refused = rules.judge_url(contact.address()).err()?;
+        let refused = rules.check_url(contact.address()).err()?;
         let is_plain = contact.address().starts_with("http://") && !rules.allow_http;
         let why = if is_plain { "webhook.allow_http = false refuses plain http" } else { &refused };
         Some(format!("{} will not be called: {why}", masked_contact(contact).address()))
@@ -216,22 +216,22 @@ impl NotificationChannel for WebhookChannel {
         self.per_destination
     }
 
-    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ServerProbe>> {
+    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ProbeResult>> {
         Box::pin(async move {
             let url = contact?.address();
             Some(probed(url, self.client.check(url).await))
         })
     }
 
-    fn refusal(&self, contact: &Contact) -> Option<ServerProbe> {
+    fn refusal(&self, contact: &Contact) -> Option<ProbeResult> {
         let url = contact.address();
         Some(probed(url, self.client.refusal(url)?))
     }
 }
 
 /// What was found out about a receiver.
-fn probed(url: &str, outcome: Outcome) -> ServerProbe {
-    ServerProbe {
+fn probed(url: &str, outcome: Outcome) -> ProbeResult {
+    ProbeResult {
         server: "webhook",
         location: url::origin(url).unwrap_or_else(|| "a URL without a host".to_owned()),
         outcome,

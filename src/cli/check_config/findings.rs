@@ -33,11 +33,11 @@ impl Findings {
         say(format_args!("warning: {text}"));
     }
 
-    pub(super) fn judge(self) -> anyhow::Result<()> {
+    pub(super) fn into_result(self) -> anyhow::Result<()> {
         let hint = match self.failed.len() {
             0 => return Ok(()),
-            1 => "the line that begins with failed has one below it",
-            _ => "each line that begins with failed has one below it",
+            1 => "the line that begins with failed has its hint below it",
+            _ => "each line that begins with failed has its hint below it",
         };
         let mut names: Vec<&str> = Vec::new();
         for name in &self.failed {

@@ -4,23 +4,23 @@
 use redis::RedisResult;
 
 use super::findings::Findings;
-use super::rights::{self, Rights};
-use crate::app::startup::{compare, fit, unread_streams};
-use crate::cli::connect::{self, Redis};
+use super::permissions::{self, Permissions};
+use crate::app::startup::{check_server, check_stored_layout, unread_streams};
+use crate::cli::connect::{self, CliConnection};
 use crate::config::Config;
 use crate::ledger::commit_settings::TrimPolicy;
-use crate::ledger::probe;
+use crate::ledger::stored_partitions::stored_partitions;
 use crate::terminal::hint;
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, ServerInfo, error_kind, inspect};
 
-/// Rights that are named; more would hide the rest of the report.
+/// Permissions that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
 
 /// Checks Redis, one finding each. Where it does not answer, the rest is left out.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let redis = connect::any_redis(config).await?;
+    let redis = connect::redis_with_any_partitions(config).await?;
     let servers = match inspect_all(&redis).await {
         Ok(servers) => servers,
         Err(error) => {
@@ -48,16 +48,16 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     let client = target.client(redis.keys().stream())?;
     let rights = rights_on_all(&client, target.deployment(), &redis.partitions, config.stream.trim).await;
     match redis.explained("ask Redis what its user may do", rights) {
-        Ok(Rights::Unknown) => findings.warn(&format!(
+        Ok(Permissions::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` tries a commit on keys of its own at start"
         )),
-        rights => findings.note("rights", rights.and_then(|rights| judge(user, rights))),
+        rights => findings.note("rights", rights.and_then(|rights| describe_permissions(user, rights))),
     }
     Ok(())
 }
 
 /// What is said where no server could be asked: of an embedded one, the server that `run` would start.
-fn not_inspected(redis: &Redis, error: InspectError) -> anyhow::Result<String> {
+fn not_inspected(redis: &CliConnection, error: InspectError) -> anyhow::Result<String> {
     match error {
         InspectError::Redis(error) if redis.is_embedded && error_kind(&error) == ErrorKind::Unreachable => {
             let binary = EmbeddedServer::binary().ok_or(EmbeddedError::NoBinary)?;
@@ -69,7 +69,7 @@ fn not_inspected(redis: &Redis, error: InspectError) -> anyhow::Result<String> {
 }
 
 /// What each server says of itself that holds keys.
-async fn inspect_all(redis: &Redis) -> Result<Vec<ServerInfo>, InspectError> {
+async fn inspect_all(redis: &CliConnection) -> Result<Vec<ServerInfo>, InspectError> {
     redis.endpoint.check_slots().await?;
     let mut servers = Vec::new();
     for server in redis.client().primaries().await? {
@@ -84,22 +84,22 @@ async fn rights_on_all(
     deployment: Deployment,
     partitions: &Partitions,
     trim: TrimPolicy,
-) -> RedisResult<Rights> {
+) -> RedisResult<Permissions> {
     for server in client.primaries().await? {
         for partition in partitions.iter() {
-            match rights::check(&server, deployment, &partition.keys, trim).await? {
-                Rights::Enough => {}
+            match permissions::check(&server, deployment, &partition.keys, trim).await? {
+                Permissions::Enough => {}
                 other => return Ok(other),
             }
         }
     }
-    Ok(Rights::Enough)
+    Ok(Permissions::Enough)
 }
 
-fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
+fn fitness(redis: &CliConnection, servers: &[ServerInfo]) -> anyhow::Result<String> {
     let mut software = Vec::new();
     for info in servers {
-        fit(info, &redis.endpoint)?;
+        check_server(info, &redis.endpoint)?;
         match info.readiness() {
             ServerReadiness::Ready => software.push(format!("{} {}", info.software, info.version)),
             ServerReadiness::Replica => {
@@ -125,11 +125,11 @@ fn fitness(redis: &Redis, servers: &[ServerInfo]) -> anyhow::Result<String> {
 }
 
 /// What is there, and what is unwise about it.
-async fn stored_state(redis: &Redis) -> anyhow::Result<(String, Option<String>)> {
+async fn stored_state(redis: &CliConnection) -> anyhow::Result<(String, Option<String>)> {
     let (keys, partitions) = (redis.keys(), &redis.partitions);
-    let stored = probe::stored_partitions(partitions).await;
+    let stored = stored_partitions(partitions).await;
     let stored = redis.explained(format_args!("read {}", keys.checkpoint()), stored)?;
-    compare(partitions, &stored)?;
+    check_stored_layout(partitions, &stored)?;
     let is_begun = stored.checkpoints.iter().any(|checkpoint| checkpoint.format.is_some());
     let streams = match partitions.count() {
         1 => format!("stream {}", keys.stream()),
@@ -142,8 +142,8 @@ async fn stored_state(redis: &Redis) -> anyhow::Result<(String, Option<String>)>
     Ok((said, unread_streams(&stored)))
 }
 
-fn judge(user: &str, rights: Rights) -> anyhow::Result<String> {
-    let Rights::Lacking(lacking) = rights else {
+fn describe_permissions(user: &str, rights: Permissions) -> anyhow::Result<String> {
+    let Permissions::Lacking(lacking) = rights else {
         return Ok(format!("user {user:?} may do what the daemon does"));
     };
     let named = lacking[..lacking.len().min(NAMED_MAX)].join(", ");

@@ -8,9 +8,9 @@ use crate::channels;
 use crate::cli::connect;
 use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::contact_filter::ContactFilterArgs;
+use crate::cli::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, NamedContacts, serialize_lists};
-use crate::contacts::merge::{NamedContact, UnnamedContacts};
+use crate::contacts::merge::{ContactSpec, UnnamedContacts};
 use crate::contacts::{Contact, ContactArray, masked_address};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
@@ -18,7 +18,7 @@ use crate::types::{ContactId, Subject};
 
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("named").required(true).args(NamedAddresses::flags()),
+    group = ArgGroup::new("named").required(true).args(AddressArgs::flags()),
     after_help = "Adds one contact and leaves the others alone. Where the address is there already, the contact keeps its id and whether \
     it is muted; --webhook-secret, --format, --header, --threshold and --metric replace what it has of each. It counts as verified, and \
     is enabled. Without --webhook-secret, one is generated for a new webhook whose format needs one, and printed once.
@@ -36,7 +36,7 @@ pub struct ContactAddArgs {
     /// Whose contact
     pub subject: Subject,
     #[command(flatten)]
-    pub contact: NamedAddresses,
+    pub contact: AddressArgs,
     /// The id of the new contact [default: one that follows from its address]
     #[arg(long, value_parser = contact_id)]
     pub id: Option<ContactId>,
@@ -92,7 +92,7 @@ struct AddedContact {
 pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let bad = |message: String| hint::usage(message, "`quotabell contact add --help` lists the options, with examples");
-    let named = args.contact.into_contacts().and_then(NamedContacts::into_one).map_err(bad)?;
+    let named = args.contact.into_contacts().and_then(ContactSpecs::into_one).map_err(bad)?;
     let (mut contact, generated) = named;
     contact.filter = args.filter.change().map_err(bad)?;
     contact.contact.filter = contact.filter.of_new();
@@ -132,7 +132,7 @@ fn shown_as_named(named: &Contact, stored: &Contact) -> String {
 
 /// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as
 /// given now.
-fn add(array: &mut ContactArray, named: &NamedContact, id: Option<&ContactId>) -> anyhow::Result<AddedTo> {
+fn add(array: &mut ContactArray, named: &ContactSpec, id: Option<&ContactId>) -> anyhow::Result<AddedTo> {
     let contact = &named.contact;
     let stored = array.contacts();
     let refused = |message: String| hint::failed(message, "leave --id out, or name another id");

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::connect::Redis;
+use crate::cli::connect::CliConnection;
 use crate::contacts::select::{SelectContactError, select};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::contacts::{Contact, ContactArray};
@@ -23,7 +23,7 @@ pub struct SelectedContactArgs {
 
 /// Edits the contacts of a subject and writes them if nobody has changed them meanwhile; else again.
 pub(super) async fn edit<T>(
-    redis: &Redis,
+    redis: &CliConnection,
     subject: &Subject,
     mut edit: impl FnMut(&mut ContactArray) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -36,7 +36,7 @@ pub(super) async fn edit<T>(
 
 /// Edits the contacts that `selector` names: an id, the beginning of one, or an address.
 pub(super) async fn edit_selected<T>(
-    redis: &Redis,
+    redis: &CliConnection,
     subject: &Subject,
     selector: &str,
     mut change: impl FnMut(&mut ContactArray, Vec<ContactId>) -> T,
@@ -56,7 +56,7 @@ pub(super) async fn edit_selected<T>(
 }
 
 /// Says why the contacts of a subject could not be read or written, with a hint.
-pub(super) fn contacts_error(redis: &Redis, subject: &Subject, error: EditContactsError) -> anyhow::Error {
+pub(super) fn contacts_error(redis: &CliConnection, subject: &Subject, error: EditContactsError) -> anyhow::Error {
     let what = format!("contacts of subject {subject}");
     match error {
         EditContactsError::Redis(error) => {

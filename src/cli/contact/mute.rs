@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::edit::{SelectedContactArgs, edit_selected};
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::cli::mute_args::MuteArgs;
 use crate::terminal::output::{self, printable, say};
@@ -52,7 +52,7 @@ pub async fn run_unmute(args: SelectedContactArgs, context: &CliContext) -> anyh
     set(&redis, args, None).await
 }
 
-async fn set(redis: &Redis, args: SelectedContactArgs, mute: Option<&Mute>) -> anyhow::Result<()> {
+async fn set(redis: &CliConnection, args: SelectedContactArgs, mute: Option<&Mute>) -> anyhow::Result<()> {
     let SelectedContactArgs { subject, contact, format } = args;
     let ids = edit_selected(redis, &subject, &contact, |array, ids| {
         for id in &ids {

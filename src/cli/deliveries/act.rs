@@ -5,12 +5,12 @@ use serde_json::json;
 
 use super::rows::{self, OpenCircuits};
 use super::select::{FilterArgs, by_partition, find};
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::action::ACTION_MAX;
 use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction, OutboxError, act};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, quantity, say};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, count_noun, say};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::deliveries::{ActionResultView, DeliveryScan, behind_open_circuits};
 use crate::views::{DeliveryFilter, DeliveryIdPrefix};
@@ -36,7 +36,7 @@ pub struct ActionArgs {
 
 pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext) -> anyhow::Result<()> {
     let ActionArgs { ids, all, filter, dry_run, format } = args;
-    judge(action, &ids, all, &filter)?;
+    check_arguments(action, &ids, all, &filter)?;
     let redis = connect::redis(&context.config()?).await?;
     let mut run = Run {
         redis: &redis,
@@ -64,7 +64,7 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         _ if dry_run || ids.is_empty() => Ok(()),
         0 => Ok(()),
         left => Err(hint::failed(
-            format_args!("{left} of {} could not be {}", quantity(asked, "delivery", "deliveries"), action.done()),
+            format_args!("{left} of {} could not be {}", count_noun(asked, "delivery", "deliveries"), action.done()),
             match action {
                 DeliveryAction::Replay | DeliveryAction::Discard => {
                     "only dead deliveries can be: `quotabell deliveries list --state dead` lists them"
@@ -87,7 +87,7 @@ struct Counts {
 /// One action on many deliveries: what is done is printed at once, so that a failing call leaves untold what it did not
 /// do.
 struct Run<'a> {
-    redis: &'a Redis,
+    redis: &'a CliConnection,
     action: DeliveryAction,
     dry_run: bool,
     format: Format,
@@ -154,7 +154,7 @@ impl Run<'_> {
                 self.output.json(&json!({"action": action.as_str(), "deliveries": asked}))?;
             }
             Format::Table if self.dry_run => {
-                let many = quantity(asked, "delivery", "deliveries");
+                let many = count_noun(asked, "delivery", "deliveries");
                 self.output.line(format_args!("{many} would be {}", action.done()))?;
             }
             _ if asked == 0 => say(match action.takes() {
@@ -180,7 +180,12 @@ impl Run<'_> {
 }
 
 /// What is asked must be plain: a filter that was forgotten would take all of them.
-fn judge(action: DeliveryAction, ids: &[DeliveryIdPrefix], all: bool, filter: &FilterArgs) -> anyhow::Result<()> {
+fn check_arguments(
+    action: DeliveryAction,
+    ids: &[DeliveryIdPrefix],
+    all: bool,
+    filter: &FilterArgs,
+) -> anyhow::Result<()> {
     let name = action.as_str();
     let is_filtered = all || *filter != FilterArgs::default();
     if ids.is_empty() != is_filtered {

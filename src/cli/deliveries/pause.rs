@@ -3,11 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::{Pause, pause, read_pause, resume};
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, printable, quantity, say};
+use crate::terminal::output::{self, FormatArgs, count_noun, printable, say};
 use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
 use crate::wire::Partition;
@@ -57,7 +57,7 @@ pub async fn run_resume(format: &FormatArgs, context: &CliContext) -> anyhow::Re
     print(&redis, format).await
 }
 
-async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
+async fn print(redis: &CliConnection, format: &FormatArgs) -> anyhow::Result<()> {
     let paused = read(redis).await?;
     let listed = deliveries::list_destinations(&redis.partitions).await;
     let in_flight = redis.explained("list destinations", listed)?.iter().map(|one| one.in_flight).sum();
@@ -66,7 +66,7 @@ async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
     output::print(format, &PauseView { paused: paused.is_some(), since, reason, in_flight }, |_| {
         match &paused {
             Some(pause) => {
-                let attempts = quantity(in_flight, "attempt is", "attempts are");
+                let attempts = count_noun(in_flight, "attempt is", "attempts are");
                 say(format_args!("{}; {attempts} under way", summary(pause)));
             }
             None => say("sending goes on"),
@@ -76,7 +76,7 @@ async fn print(redis: &Redis, format: &FormatArgs) -> anyhow::Result<()> {
 }
 
 /// The pause of the first partition that has one.
-pub(super) async fn read(redis: &Redis) -> anyhow::Result<Option<Pause>> {
+pub(super) async fn read(redis: &CliConnection) -> anyhow::Result<Option<Pause>> {
     for Partition { client, keys } in redis.partitions.iter() {
         let paused = redis.explained("read the pause of deliveries", read_pause(client, keys).await)?;
         if paused.is_some() {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use clap::Args;
 
-use crate::cli::connect::Redis;
+use crate::cli::connect::CliConnection;
 use crate::cli::since::Since;
 use crate::terminal::hint;
 use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
@@ -48,7 +48,7 @@ pub struct FilterArgs {
 
 impl FilterArgs {
     /// The filter by the server's clock.
-    pub(super) async fn into_filter(self, redis: &Redis) -> anyhow::Result<DeliveryFilter> {
+    pub(super) async fn into_filter(self, redis: &CliConnection) -> anyhow::Result<DeliveryFilter> {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
         let now = redis.server_time().await?;
         let [since, before] = [since, before].map(|time| time.map(|time| time.before(now)));
@@ -58,7 +58,7 @@ impl FilterArgs {
 
 /// The same deliveries with the partitions in which they lie, in their order.
 pub(super) async fn by_partition(
-    redis: &Redis,
+    redis: &CliConnection,
     ids: Vec<DeliveryId>,
 ) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
     let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
@@ -75,7 +75,7 @@ pub(super) async fn by_partition(
 
 /// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins
 /// with are left as they are: the answer to them is that there is no such delivery.
-pub(super) async fn find(redis: &Redis, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
+pub(super) async fn find(redis: &CliConnection, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
     let found = deliveries::find_ids_in_partitions(&redis.partitions, prefixes).await;
     let found = redis.explained(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
     let mut ids = Vec::new();

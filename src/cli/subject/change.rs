@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use clap::Args;
 
 use crate::channels;
-use crate::cli::named_contacts::{GeneratedSecret, NamedContacts};
+use crate::cli::contact_specs::{ContactSpecs, GeneratedSecret};
 use crate::config::{Config, nearest};
 use crate::contacts::array::{CONTACTS, ContactArrayError};
-use crate::contacts::merge::{MergeReport, NamedContact, UnnamedContacts};
+use crate::contacts::merge::{ContactSpec, MergeReport, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray};
 use crate::subjects::record::{self, limit_warnings};
@@ -51,14 +51,14 @@ pub enum ContactsChange {
     /// They are removed, so that the fallback contacts hold.
     Clear,
     /// They are removed, and these are written.
-    Replace(NamedContacts),
+    Replace(ContactSpecs),
     /// These are merged into the stored ones by address, see [`ContactArray::merge`].
-    Merge(NamedContacts, UnnamedContacts),
+    Merge(ContactSpecs, UnnamedContacts),
 }
 
 impl ContactsChange {
     /// The change that merges these into the stored contacts; naming none leaves them as they are.
-    pub fn merge(named: NamedContacts, unnamed: UnnamedContacts) -> Self {
+    pub fn merge(named: ContactSpecs, unnamed: UnnamedContacts) -> Self {
         if named.contacts.is_empty() { Self::Keep } else { Self::Merge(named, unnamed) }
     }
 }
@@ -111,7 +111,7 @@ impl SubjectChange {
     }
 
     /// The contacts that it names.
-    pub fn named_contacts(&self) -> &[NamedContact] {
+    pub fn contact_specs(&self) -> &[ContactSpec] {
         match &self.contacts {
             ContactsChange::Keep | ContactsChange::Clear => &[],
             ContactsChange::Replace(named) | ContactsChange::Merge(named, _) => &named.contacts,

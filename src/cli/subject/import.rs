@@ -13,15 +13,15 @@ use super::change::{self, ContactsChange, FieldUpdate, ReplacedContactsArgs, Sub
 use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
 use super::set;
 use super::store::{self, SubjectWrite};
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::contact_checks::TemplateCheck;
+use crate::cli::contact_specs::{AddressArgs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{GeneratedSecret, NamedAddresses, serialize_lists};
 use crate::config::Config;
 use crate::contacts::merge::UnnamedContacts;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint::{self, with_hint};
-use crate::terminal::output::{Format, FormatArgs, Output, printable, quantity, say};
+use crate::terminal::output::{Format, FormatArgs, Output, count_noun, printable, say};
 use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::billing_day::BillingDayError;
 use crate::types::{Metric, Subject};
@@ -48,7 +48,7 @@ pub struct SubjectImportArgs {
 }
 
 fn help() -> String {
-    let contacts: Vec<String> = NamedAddresses::columns().collect();
+    let contacts: Vec<String> = AddressArgs::columns().collect();
     format!(
         "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
     billing_day, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON line may name \
@@ -141,7 +141,7 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
 struct Import<'a> {
     config: &'a Config,
     templates: TemplateCheck<'a>,
-    redis: Option<Redis>,
+    redis: Option<CliConnection>,
     format: Format,
     output: Output,
     bar: ProgressBar,
@@ -157,7 +157,7 @@ impl Import<'_> {
         while let Some(ImportLine { number, row }) = with_hint(rows.next_line(), format_hint)? {
             let checked = row.and_then(|row| check(row, self.config, self.unnamed));
             let fault = match &checked {
-                Ok(change) => self.templates.fault(change.named_contacts())?,
+                Ok(change) => self.templates.fault(change.contact_specs())?,
                 Err(_) => None,
             };
             match fault.map_or(checked, |fault| Err(fault.to_string())) {
@@ -258,7 +258,7 @@ impl Import<'_> {
         }
         self.output.finish()?;
         let done = if dry_run { "would import" } else { "imported" };
-        say(format_args!("{done} {}", quantity(imported, "line", "lines")));
+        say(format_args!("{done} {}", count_noun(imported, "line", "lines")));
         outcome.with_context(|| format!("import {}", file.display()))?;
         if bad == 0 {
             return Ok(());
@@ -266,7 +266,7 @@ impl Import<'_> {
         Err(hint::failed(
             format_args!(
                 "{bad} of {} of {} {} bad",
-                quantity(imported + bad as u64, "line", "lines"),
+                count_noun(imported + bad as u64, "line", "lines"),
                 file.display(),
                 if bad == 1 { "is" } else { "are" }
             ),

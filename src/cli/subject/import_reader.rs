@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
 
-use crate::cli::named_contacts::NamedAddresses;
+use crate::cli::contact_specs::AddressArgs;
 use crate::config::nearest;
 use crate::subjects::record::LIMIT_PREFIX;
 
@@ -29,7 +29,7 @@ const CONTACTS: &str = "contacts";
 pub struct ImportRow {
     /// By the name of the field; those of `limit:<metric>` as `600/hour 5000/day`, the thresholds as `80,100`.
     pub settings: BTreeMap<String, String>,
-    pub contacts: NamedAddresses,
+    pub contacts: AddressArgs,
 }
 
 /// One line and what was made of it.
@@ -216,7 +216,7 @@ fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String
 }
 
 fn known(name: &str, format: ImportFormat) -> Result<(), String> {
-    let contacts: Vec<String> = NamedAddresses::columns().collect();
+    let contacts: Vec<String> = AddressArgs::columns().collect();
     let limits = Some(LIMITS).filter(|_| format == ImportFormat::Jsonl);
     let fields: Vec<&str> = FIELDS.into_iter().chain(contacts.iter().map(String::as_str)).chain(limits).collect();
     if fields.contains(&name) || name.starts_with(LIMIT_PREFIX) {
@@ -266,7 +266,7 @@ fn no_contacts(value: &serde_json::Value) -> Result<(), String> {
     if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
         return Ok(());
     }
-    let flags = NamedAddresses::flags().join(" and ");
+    let flags = AddressArgs::flags().join(" and ");
     Err(format!("{CONTACTS} must be empty, because they are shown without secrets: {flags} name contacts"))
 }
 
@@ -282,8 +282,8 @@ fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String>
         serde_json::Value::Null => Ok(None),
         serde_json::Value::String(text) => Ok(Some(text)),
         serde_json::Value::Number(number) => Ok(Some(number.to_string())),
-        serde_json::Value::Array(items) if NamedAddresses::takes_lists(name) => joined(name, items, ",").map(Some),
-        object @ serde_json::Value::Object(_) if NamedAddresses::takes_objects(name) => Ok(Some(object.to_string())),
+        serde_json::Value::Array(items) if AddressArgs::takes_lists(name) => joined(name, items, ",").map(Some),
+        object @ serde_json::Value::Object(_) if AddressArgs::takes_objects(name) => Ok(Some(object.to_string())),
         _ => Err(format!("{name} must be text, a number, or (limits, thresholds and contacts) a list of those")),
     }
 }
@@ -318,7 +318,7 @@ impl ImportRow {
         if let Some(value) = value
             && self.settings.insert(name.to_owned(), value).is_some()
         {
-            return Err(format!("{name} stands there twice"));
+            return Err(format!("{name} is set twice"));
         }
         Ok(())
     }
@@ -390,7 +390,7 @@ mod tests {
             assert_eq!(error, r#"limits must be an object of limits by metric, as {"requests": 5000}"#, "{bad}");
         }
         let twice = row("{\"requests\":1},\"limit:requests\":2").expect_err("which one?");
-        assert_eq!(twice, "limit:requests stands there twice");
+        assert_eq!(twice, "limit:requests is set twice");
         let of_csv = ImportReader::new("subject,limits\na,5\n".as_bytes(), None).expect("readable").next_line();
         assert!(of_csv.expect_err("no such column").to_string().ends_with("as limit:requests"));
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use redis::RedisResult;
 
 use super::show::{HEADING, MAY_SHRINK};
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::cli::whole_number::from_one;
 use crate::subjects::Plans;
@@ -57,7 +57,7 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
 
 /// Every subject's key, once each: SCAN may return a key more than once. A million keys take some 60 MB here, and
 /// nothing but time on the server.
-async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
+async fn scan(redis: &CliConnection) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
     let what = "list subjects";
     // In a cluster they lie on all of its primaries.
@@ -73,7 +73,7 @@ async fn scan(redis: &Redis) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 /// The subjects of these keys, without those that are gone meanwhile; names on stderr each key that is no hash.
-async fn read(redis: &Redis, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<Vec<SubjectView>> {
+async fn read(redis: &CliConnection, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<Vec<SubjectView>> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for key in keys {

@@ -76,7 +76,7 @@ pub async fn run_unmute(args: SubjectUnmuteArgs, context: &CliContext) -> anyhow
 }
 
 async fn set(
-    redis: &connect::Redis,
+    redis: &connect::CliConnection,
     MutedPartArgs { subject, metric }: &MutedPartArgs,
     mute: Option<Mute>,
     format: &FormatArgs,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::erasure::{self, ErasedCounts};
 use crate::subjects::Plans;
@@ -56,7 +56,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
     ))
 }
 
-async fn erase(subjects: &[Subject], redis: &Redis, plans: &Plans) -> anyhow::Result<()> {
+async fn erase(subjects: &[Subject], redis: &CliConnection, plans: &Plans) -> anyhow::Result<()> {
     for subject in subjects {
         let erased = erasure::erase(&redis.partitions, plans, subject).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::change::{self, ContactsChange, FieldUpdate, MergedChange, ReplacedContactsArgs, SubjectChange};
 use super::store::{self, SubjectWrite};
-use crate::cli::connect::{self, Redis};
+use crate::cli::connect::{self, CliConnection};
 use crate::cli::contact_checks::{self, TemplateCheck};
+use crate::cli::contact_specs::{FilteredAddressArgs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
-use crate::cli::named_contacts::{FilteredAddresses, GeneratedSecret, serialize_lists};
 use crate::config::Config;
 use crate::contacts::masked_address;
 use crate::contacts::merge::MergeReport;
@@ -53,7 +53,7 @@ pub struct SubjectSetArgs {
     pub billing_day: Option<BillingDay>,
     /// Units of a metric in each hour, day, week or month, a day without a window; `none` removes its limits
     #[arg(long = "limit", value_name = "METRIC=UNITS/WINDOW")]
-    pub limits: Vec<NamedLimit>,
+    pub limits: Vec<LimitArg>,
     /// Percentage of a limit at which an alert is due, 1 to 1000
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
     pub thresholds: Vec<Percent>,
@@ -61,7 +61,7 @@ pub struct SubjectSetArgs {
     #[arg(long, value_name = "TAG")]
     pub locale: Option<Locale>,
     #[command(flatten)]
-    pub contacts: FilteredAddresses,
+    pub contacts: FilteredAddressArgs,
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
     /// Remove contacts, limits, thresholds, billing-day, timezone, locale or plan
@@ -91,12 +91,12 @@ pub enum Clearable {
 
 /// `METRIC=UNITS/WINDOW`, `METRIC=UNITS` for a day, or `METRIC=none`.
 #[derive(Debug, Clone)]
-pub struct NamedLimit {
+pub struct LimitArg {
     metric: Metric,
     limits: FieldUpdate<Limits>,
 }
 
-impl FromStr for NamedLimit {
+impl FromStr for LimitArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -110,7 +110,7 @@ impl FromStr for NamedLimit {
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct SetSummary<'a> {
     subject: &'a Subject,
     changed: Vec<String>,
     #[serde(flatten, serialize_with = "serialize_lists")]
@@ -123,7 +123,7 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     let clear = args.clear.clone();
     let config = context.config()?;
     let mut change = change_of(args, &config)?;
-    if let Some(fault) = TemplateCheck::new(&config).fault(change.named_contacts())? {
+    if let Some(fault) = TemplateCheck::new(&config).fault(change.contact_specs())? {
         return Err(hint::usage(fault, OPTIONS));
     }
     let locale_warning = match &change.locale {
@@ -140,11 +140,11 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
     for note in report_lines(&report) {
         say(note);
     }
-    let warnings = contact_checks::warnings(change.named_contacts(), &config);
+    let warnings = contact_checks::warnings(change.contact_specs(), &config);
     for warning in change.limit_warnings().into_iter().chain(warnings).chain(locale_warning) {
         say(format_args!("warning: {warning}"));
     }
-    let done = Done { subject: &change.subject, changed: change.field_names(), secrets: generated };
+    let done = SetSummary { subject: &change.subject, changed: change.field_names(), secrets: generated };
     output::print(&format, &done, |output| {
         for GeneratedSecret { address, secret, .. } in &done.secrets {
             output.line(format_args!("{secret}  {address}"))?;
@@ -232,9 +232,9 @@ fn setting<T>(named: Option<T>, clear: &[Clearable], what: Clearable) -> FieldUp
 }
 
 /// The limits of each metric. Each option may add windows to those of its metric.
-fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, FieldUpdate<Limits>>, String> {
+fn limits_of(named: Vec<LimitArg>) -> Result<BTreeMap<Metric, FieldUpdate<Limits>>, String> {
     let mut all: BTreeMap<Metric, FieldUpdate<Limits>> = BTreeMap::new();
-    for NamedLimit { metric, limits } in named {
+    for LimitArg { metric, limits } in named {
         let together = match (all.remove(&metric), limits) {
             (None, limits) => limits,
             (Some(FieldUpdate::Set(before)), FieldUpdate::Set(limits)) => {
@@ -251,7 +251,7 @@ fn limits_of(named: Vec<NamedLimit>) -> Result<BTreeMap<Metric, FieldUpdate<Limi
 
 /// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client
 /// may set one more: then both happened, in this order.
-async fn clear_limits(change: &mut SubjectChange, redis: &Redis) -> anyhow::Result<()> {
+async fn clear_limits(change: &mut SubjectChange, redis: &CliConnection) -> anyhow::Result<()> {
     let mut command = redis::cmd("HKEYS");
     command.arg(redis.keys().subject(&change.subject));
     let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;

@@ -31,7 +31,7 @@ use super::{
 use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
-use crate::ledger::{past_days, query};
+use crate::ledger::{daily_usage, query};
 use crate::outbox::{JumpPolicy, Recipients, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
@@ -317,7 +317,7 @@ impl Explainer {
         }
         // Once its periods are closed, only the history knows of a subject.
         let Partition { client, keys } = partition;
-        if !past_days::read(client, keys, subject, None, &[]).await?.is_empty() {
+        if !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty() {
             return Ok(true);
         }
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };

@@ -29,7 +29,7 @@ const READS_MAX: u32 = 8;
 
 /// The reading that is under way, if there is one.
 #[derive(Debug)]
-pub(super) struct MissingReader {
+pub(super) struct StateLoader {
     keys: Keys,
     plans: Plans,
     changes: ChangeFeed,
@@ -56,7 +56,7 @@ pub(super) struct FinishedRead {
     replies: RedisResult<Vec<RedisResult<Value>>>,
 }
 
-impl MissingReader {
+impl StateLoader {
     /// With these plans; `changes` tells which subjects have changed.
     pub(super) const fn new(keys: Keys, plans: Plans, changes: ChangeFeed) -> Self {
         Self { keys, plans, changes, under_way: None, first: None, reads: 0 }
@@ -149,7 +149,7 @@ impl MissingReader {
         if !builder.follows(checkpoint) {
             return Err(SessionError::Again("another worker committed while counters were read"));
         }
-        held.take_totals(&missing, &totals, builder.live());
+        held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
         builder.take_records(held, records);
         // A change is noticed after the reading that it came too late for. Somebody who writes a subject all the time
         // must not stop the counting: then its change is left for the next reading, which comes well within the second
@@ -186,13 +186,13 @@ mod tests {
     use crate::events::batch_builder::BatchBounds;
     use crate::types::{Instance, Subject};
 
-    fn fixture() -> (MissingReader, HeldState, BatchBuilder) {
+    fn fixture() -> (StateLoader, HeldState, BatchBuilder) {
         let (keys, changes) = (Keys::new("usage"), ChangeFeed::default());
         changes.listening(true);
         let plans = Plans::without_limits();
         let held = HeldState::new(10, 10, &plans);
         let builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
-        (MissingReader::new(keys, plans, changes), held, builder)
+        (StateLoader::new(keys, plans, changes), held, builder)
     }
 
     fn under_way(builder: &BatchBuilder, beside_commit: bool, settings: &[u32]) -> UnderWay {
@@ -210,16 +210,16 @@ mod tests {
     #[tokio::test]
     async fn settings_that_changed_on_their_way_are_read_again() {
         let (mut reader, mut held, mut builder) = fixture();
-        let slots = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
+        let subjects = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
         let mut ahead = ReadAhead::default();
         let report = WorkerReport::new(reader.keys.partition(), Arc::new(Notify::new()));
         reader.take_changes(&mut held, &report);
-        reader.under_way = Some(under_way(&builder, false, &slots));
+        reader.under_way = Some(under_way(&builder, false, &subjects));
         reader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
         reader.take_changes(&mut held, &report);
         let done = reader.finished().await;
         reader.take(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
-        let is_held = slots.map(|slot| held.cache.slot(slot).profile().is_some());
+        let is_held = subjects.map(|subject_index| held.cache.subject(subject_index).profile().is_some());
         assert_eq!(is_held, [false, true]);
     }
 

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- probe: prepare the dry run of a commit: the one entry that it claims to have read, and a time to live on the keys to
--- which a commit gives none, so that nothing lasts where the daemon dies before it has swept up.
+-- dry_run: prepare the dry run of a commit: the one entry that it claims to have read, and a time to live on the keys
+-- to which a commit gives none, so that nothing lasts where the daemon dies before it has deleted them.
 --
--- KEYS[1] the probe's stream   KEYS[2] its outbox stream   KEYS[3] its refused stream   KEYS[4] its checkpoint hash
+-- KEYS[1] stream of the dry run   KEYS[2] its outbox stream   KEYS[3] its refused stream   KEYS[4] its checkpoint hash
 -- KEYS[5] its totals hash
 --
 -- ARGV[1] time to live, s

@@ -5,13 +5,13 @@ use crate::types::StreamId;
 use super::held_state::HeldState;
 use super::parse::RawEvent;
 
-/// So many entries are looked up together: the memory of one is fetched while others are looked up. Where many subjects
+/// How many entries are looked up together, so that their accesses to memory overlap. Where many subjects
 /// are held this is most of what an event costs.
 pub(super) const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// One entry as the reader has it.
 #[derive(Debug, Clone)]
-pub struct ReadEntry<F> {
+pub struct StreamEntry<F> {
     /// Its id.
     pub id: StreamId,
     /// Its fields and values.
@@ -19,29 +19,29 @@ pub struct ReadEntry<F> {
 }
 
 /// An entry with its fields by name, and where its subject is held.
-pub(super) struct FoundEntry<'a, F> {
-    pub(super) entry: ReadEntry<F>,
+pub(super) struct LookedUpEntry<'a, F> {
+    pub(super) entry: StreamEntry<F>,
     pub(super) raw: RawEvent<'a>,
     /// `None` where it is not held, or not there.
-    pub(super) slot: Option<u32>,
+    pub(super) subject_index: Option<u32>,
 }
 
-impl<'a, F> FoundEntry<'a, F>
+impl<'a, F> LookedUpEntry<'a, F>
 where
     F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
 {
     /// Not looked up yet.
-    pub(super) fn of(entry: ReadEntry<F>) -> Self {
-        Self { raw: RawEvent::of(entry.fields.clone()), entry, slot: None }
+    pub(super) fn of(entry: StreamEntry<F>) -> Self {
+        Self { raw: RawEvent::of(entry.fields.clone()), entry, subject_index: None }
     }
 }
 
-/// Finds the subjects of entries, and brings the counters of their last events near.
-pub(super) fn look_up<F>(held: &HeldState, some: &mut [FoundEntry<'_, F>]) {
+/// Finds the subjects of entries, and brings the rows of their last events into the processor's cache.
+pub(super) fn look_up<F>(held: &HeldState, some: &mut [LookedUpEntry<'_, F>]) {
     for found in some.iter_mut() {
-        found.slot = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
+        found.subject_index = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
     }
-    let rows = some.iter().filter_map(|found| held.cache.slot(found.slot?).extra.rows().first());
+    let rows = some.iter().filter_map(|found| held.cache.subject(found.subject_index?).extra.rows().first());
     // The sum is of no use; to add it up is to have each of them in the processor's cache.
     std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.peek(*row))));
 }

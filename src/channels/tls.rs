@@ -18,7 +18,7 @@ use super::error::ChannelError;
 /// # Errors
 ///
 /// `ca_file` can't be read, holds no certificate, or one that is broken.
-pub(super) fn tls(setting: &'static str, ca_file: Option<&Path>) -> Result<ClientConfig, ChannelError> {
+pub(super) fn client_config(setting: &'static str, ca_file: Option<&Path>) -> Result<ClientConfig, ChannelError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::contact_filter::ContactFilterArgs;
 use crate::channels::{self, ChannelDefinition, FilterFlag, FilterFlags, FormatDefinition, REGISTRY, SecretDefinition};
-use crate::contacts::merge::{NamedContact, NamedOptions};
+use crate::contacts::merge::{ContactSpec, OptionsSpec};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_address};
@@ -22,7 +22,7 @@ use crate::types::{Channel, Secret};
 /// What was named, channel by channel. As arguments of a verb: a flag for each channel, and those of its secrets,
 /// formats and headers.
 #[derive(Debug, Clone)]
-pub struct NamedAddresses(Vec<ChannelAddresses>);
+pub struct AddressArgs(Vec<ChannelAddresses>);
 
 /// What was named on one channel, each in its place.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ struct ChannelAddresses {
 
 /// The same with flags that say which alerts the nth address hears, for a verb that names several contacts.
 #[derive(Debug, Clone)]
-pub struct FilteredAddresses(pub NamedAddresses);
+pub struct FilteredAddressArgs(pub AddressArgs);
 
 /// One address as it was named.
 struct NamedAddress {
@@ -54,9 +54,9 @@ struct NamedAddress {
 
 /// The contacts that were named, and the secrets that nobody has seen yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NamedContacts {
+pub struct ContactSpecs {
     /// The contacts.
-    pub contacts: Vec<NamedContact>,
+    pub contacts: Vec<ContactSpec>,
     /// Secrets of those among them that named none.
     pub generated: Vec<GeneratedSecret>,
 }
@@ -70,7 +70,7 @@ pub struct GeneratedSecret {
     pub secret: String,
 }
 
-impl Default for NamedAddresses {
+impl Default for AddressArgs {
     fn default() -> Self {
         let nothing = |definition| ChannelAddresses {
             definition,
@@ -85,7 +85,7 @@ impl Default for NamedAddresses {
     }
 }
 
-impl Args for NamedAddresses {
+impl Args for AddressArgs {
     fn augment_args(command: Command) -> Command {
         REGISTRY.into_iter().fold(command, |command, definition| {
             let check = move |text: &str| (definition.check_address)(text).map(|()| text.to_owned());
@@ -112,7 +112,7 @@ impl Args for NamedAddresses {
     }
 }
 
-impl FromArgMatches for NamedAddresses {
+impl FromArgMatches for AddressArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut named = Self::default();
         named.update_from_arg_matches(matches)?;
@@ -147,9 +147,9 @@ impl FromArgMatches for NamedAddresses {
     }
 }
 
-impl Args for FilteredAddresses {
+impl Args for FilteredAddressArgs {
     fn augment_args(command: Command) -> Command {
-        REGISTRY.into_iter().fold(NamedAddresses::augment_args(command), |command, definition| {
+        REGISTRY.into_iter().fold(AddressArgs::augment_args(command), |command, definition| {
             let list = |flag: FilterFlag, value| {
                 Arg::new(flag.name).long(flag.name).value_name(value).action(ArgAction::Append).help(flag.help)
             };
@@ -163,9 +163,9 @@ impl Args for FilteredAddresses {
     }
 }
 
-impl FromArgMatches for FilteredAddresses {
+impl FromArgMatches for FilteredAddressArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        NamedAddresses::from_arg_matches(matches).map(Self)
+        AddressArgs::from_arg_matches(matches).map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -173,7 +173,7 @@ impl FromArgMatches for FilteredAddresses {
     }
 }
 
-impl NamedAddresses {
+impl AddressArgs {
     /// The flags that name an address, one for each channel.
     pub fn flags() -> [&'static str; REGISTRY.len()] {
         REGISTRY.map(|definition| definition.channel.as_str())
@@ -227,8 +227,8 @@ impl NamedAddresses {
     ///
     /// A sentence: a broken address, secret, format or header, one of them without an address, or a contact that is
     /// named twice. Shows no secret.
-    pub fn into_contacts(self) -> Result<NamedContacts, String> {
-        let mut named = NamedContacts::default();
+    pub fn into_contacts(self) -> Result<ContactSpecs, String> {
+        let mut named = ContactSpecs::default();
         for ChannelAddresses { definition, addresses, secrets, formats, headers, thresholds, metrics } in self.0 {
             let name = definition.channel.as_str();
             let options = [
@@ -281,7 +281,7 @@ fn headers_of(text: &str) -> Result<ExtraHeaders, &'static str> {
     serde_json::from_str(text).map_err(|_| r#"must be a JSON object of strings, as {"Authorization": "Bearer ..."}"#)
 }
 
-impl NamedContacts {
+impl ContactSpecs {
     /// Adds a contact. Where its channel has secrets and none was named, one is generated.
     fn add(
         &mut self,
@@ -289,7 +289,7 @@ impl NamedContacts {
         NamedAddress { address, secret, format, headers, filter }: NamedAddress,
     ) -> Result<(), String> {
         let ChannelDefinition { channel, secret: secrets, .. } = *definition;
-        let named = NamedOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
+        let named = OptionsSpec { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
         let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
         let generated = secrets.filter(|_| !named.secret).and_then(|secrets| (secrets.generate)(&format));
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
@@ -300,16 +300,16 @@ impl NamedContacts {
         if self.contacts.iter().any(|other| other.contact.derived_id() == contact.derived_id()) {
             return Err(format!("contact {} is named twice", masked_address(&contact)));
         }
-        self.contacts.push(NamedContact { contact, named, filter });
+        self.contacts.push(ContactSpec { contact, named, filter });
         let secret = generated.map(|secret| secret.reveal().to_owned());
         self.generated.extend(secret.map(|secret| GeneratedSecret { channel, address, secret }));
         Ok(())
     }
 
     /// The one contact that was named.
-    pub fn into_one(self) -> Result<(NamedContact, Option<GeneratedSecret>), String> {
+    pub fn into_one(self) -> Result<(ContactSpec, Option<GeneratedSecret>), String> {
         let Self { contacts, generated } = self;
-        match <[NamedContact; 1]>::try_from(contacts) {
+        match <[ContactSpec; 1]>::try_from(contacts) {
             Ok([contact]) => Ok((contact, generated.into_iter().next())),
             Err(several) => Err(format!("{} contacts are named, one is allowed", several.len())),
         }

@@ -6,7 +6,7 @@ use redis::{Pipeline, RedisResult, Value, from_redis_value};
 
 /// A part of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct KeyChunk {
     /// The key, as it is called at the target.
     pub(super) key: String,
     /// What belongs into it.
@@ -22,7 +22,7 @@ pub(super) enum Elements {
     Text(Vec<u8>),
     /// Fields and values of a hash that has no others.
     Fields(Vec<(Vec<u8>, Vec<u8>)>),
-    /// Some of the fields and values of a hash, each in one piece.
+    /// Some of the fields and values of a hash, each in one chunk.
     SomeFields(Vec<(Vec<u8>, Vec<u8>)>),
     /// Scores and members of a sorted set.
     Scores(Vec<(Vec<u8>, Vec<u8>)>),
@@ -32,8 +32,8 @@ pub(super) enum Elements {
     List(Vec<Vec<u8>>),
 }
 
-impl Piece {
-    /// Adds the commands that write it. Safe to run twice. Several pieces of one key keep the latest end of any.
+impl KeyChunk {
+    /// Adds the commands that write it. Safe to run twice. Several chunks of one key keep the latest end of any.
     pub(super) fn write(&self, pipeline: &mut Pipeline) {
         let key = &self.key;
         match &self.content {

@@ -3,7 +3,7 @@
 //! A transaction is opened, every command is queued and the whole is discarded: the server judges each command with its
 //! keys when it is queued, as it would judge it when the daemon runs it by itself or in a script, and runs none. So no
 //! right to ask about rights is needed. Writes nothing. `run` goes further: it tries a commit on keys of its own
-//! (`ledger::probe`).
+//! (`ledger::dry_run`).
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ const SUBJECT: &str = "HGET KEY x, HGETALL KEY, HSET KEY x x, HDEL KEY x, DEL KE
 
 /// What the user may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rights {
+pub enum Permissions {
     /// Everything that the daemon does.
     Enough,
     /// Not these: commands with their keys, or whole keys.
@@ -87,15 +87,20 @@ pub enum Rights {
 /// # Errors
 ///
 /// What Redis or the connection said, unless it is that a command is denied.
-pub async fn check(client: &RedisClient, deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> RedisResult<Rights> {
+pub async fn check(
+    client: &RedisClient,
+    deployment: Deployment,
+    keys: &Keys,
+    trim: TrimPolicy,
+) -> RedisResult<Permissions> {
     match client.query::<String>(&redis::cmd("MULTI")).await {
         Ok(_) => {}
-        Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Rights::Unknown),
+        Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Permissions::Unknown),
         Err(error) => return Err(error),
     }
     // A proxy may say yes to MULTI and run what follows: only queued commands are discarded.
     if client.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
-        return Ok(Rights::Unknown);
+        return Ok(Permissions::Unknown);
     }
     let needs = needs(deployment, keys, trim);
     let mut pipeline = redis::pipe();
@@ -107,13 +112,13 @@ pub async fn check(client: &RedisClient, deployment: Deployment, keys: &Keys, tr
     let denied = |reply: &RedisResult<Value>| reply.as_ref().is_err_and(|error| error_kind(error) == ErrorKind::Denied);
     let (lacking, granted): (Vec<_>, Vec<_>) = needs.iter().zip(&replies).partition(|(_, reply)| denied(reply));
     if lacking.is_empty() {
-        return Ok(Rights::Enough);
+        return Ok(Permissions::Enough);
     }
     let granted: BTreeSet<&str> = granted.into_iter().filter_map(|(need, _)| need.key.as_deref()).collect();
     let mut named: Vec<String> = lacking.into_iter().map(|(need, _)| need.named(&granted)).collect();
     // A key that may not be touched is named once: its commands lie side by side.
     named.dedup();
-    Ok(Rights::Lacking(named))
+    Ok(Permissions::Lacking(named))
 }
 
 /// A command with just enough arguments for the server to judge it.

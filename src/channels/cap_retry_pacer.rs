@@ -1,8 +1,8 @@
 //! When deliveries that a cap refused ask again: one after the other, at about the rate of the cap.
 //!
-//! Without this a thousand deliveries to one destination would all ask again at the same moment, for one free place.
+//! Without this a thousand deliveries to one destination would all ask again at the same moment, for one free permit.
 //! Holds one instant a destination, in memory: what is forgotten at a restart, or not known to a second daemon, costs
-//! questions and no promise, since only the limiter decides. Pure: `now` is an argument.
+//! requests and no promise, since only the limiter decides. Pure: `now` is an argument.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::types::Rate;
 
-/// So many deliveries ask for each place. With one alone, a delivery that asks an instant too early would leave its
-/// place unused until the next one asks.
-const QUESTIONS_PER_PLACE: u32 = 4;
+/// How many deliveries ask for each permit of the cap. With one alone, a delivery that asks an instant too early would
+/// leave the permit unused until the next one asks.
+const REQUESTS_PER_PERMIT: u32 = 4;
 /// The shortest wait: a server's clock and ours may differ by a tick.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 /// The longest wait of the first in the queue, and how much longer the last one waits. So a cap that was raised takes
@@ -28,14 +28,14 @@ const JITTER_MIN: Duration = Duration::from_millis(10);
 
 /// When refused deliveries ask again, by the key of their cap.
 #[derive(Debug, Default)]
-pub struct RetrySpacing {
+pub struct CapRetryPacer {
     /// When the last delivery of each queue asks.
     last: HashMap<String, Instant>,
 }
 
 /// A delivery that a cap refused.
 #[derive(Debug, Clone, Copy)]
-pub struct RefusedByCap<'a> {
+pub struct ThrottledDelivery<'a> {
     /// The key of the cap.
     pub key: &'a str,
     /// The cap.
@@ -46,11 +46,11 @@ pub struct RefusedByCap<'a> {
     pub now: Instant,
 }
 
-impl RetrySpacing {
+impl CapRetryPacer {
     /// Puts the delivery at the end of its queue: how long until it asks again. Never before it can be admitted, unless
     /// that is more than five minutes away; never after more than ten.
-    pub fn wait(&mut self, refused: RefusedByCap<'_>) -> Duration {
-        let RefusedByCap { key, rate, retry_after, now } = refused;
+    pub fn wait(&mut self, refused: ThrottledDelivery<'_>) -> Duration {
+        let ThrottledDelivery { key, rate, retry_after, now } = refused;
         let first = now + retry_after.clamp(WAIT_MIN, WAIT_MAX);
         let behind = self.last.get(key).map_or(first, |last| first.max(*last + step(rate)));
         let next = if behind > first + WAIT_MAX { first } else { behind };
@@ -74,7 +74,7 @@ impl RetrySpacing {
 
 /// From one delivery of a queue to the next.
 fn step(rate: Rate) -> Duration {
-    let asking = u128::from(rate.limit().get()) * u128::from(QUESTIONS_PER_PLACE);
+    let asking = u128::from(rate.limit().get()) * u128::from(REQUESTS_PER_PERMIT);
     Duration::from_nanos(u64::try_from(rate.window().as_nanos() / asking).unwrap_or(u64::MAX))
 }
 
@@ -123,7 +123,7 @@ mod tests {
     /// A crowd that is due at once, until the last one has gone.
     fn work_off(rate: Rate, crowd: usize) -> Worked {
         let begin = Instant::now();
-        let (mut window, mut spacing) = (Window { rate, admitted: VecDeque::new() }, RetrySpacing::default());
+        let (mut window, mut spacing) = (Window { rate, admitted: VecDeque::new() }, CapRetryPacer::default());
         let mut due: BTreeMap<(Instant, usize), ()> = (0..crowd).map(|id| ((begin, id), ())).collect();
         let mut worked = Worked { asked: 0, took: Duration::ZERO };
         while let Some(((now, id), ())) = due.pop_first() {
@@ -131,7 +131,7 @@ mod tests {
             match window.ask(now) {
                 None => worked.took = now - begin,
                 Some(retry_after) => {
-                    let wait = spacing.wait(RefusedByCap { key: "a", rate, retry_after, now });
+                    let wait = spacing.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
                     // Some come a little later than they were to, each by another bit.
                     let late = jitter_max(rate) * (id as u32 * 7 % 11) / 11;
                     due.insert((now + wait + late, id), ());
@@ -161,11 +161,11 @@ mod tests {
     /// Subjects choose destinations: the memory for their rows is bounded.
     #[test]
     fn rows_are_bounded_and_those_that_are_past_are_forgotten() {
-        let mut spacing = RetrySpacing::default();
+        let mut spacing = CapRetryPacer::default();
         let begin = Instant::now();
         let mut refuse = |key: &str, now| {
             let retry_after = Duration::from_secs(1);
-            spacing.wait(RefusedByCap { key, rate: rate("1/1m"), retry_after, now });
+            spacing.wait(ThrottledDelivery { key, rate: rate("1/1m"), retry_after, now });
             spacing.last.len()
         };
         for n in 0..DESTINATIONS_MAX {
@@ -181,11 +181,11 @@ mod tests {
         #[test]
         fn waits_are_bounded(limit in 1_u64..100_000, window_ms in 1_u64..100_000_000, asks in proptest::collection::vec((0_u64..1_000_000, 0_u64..1_000_000), 1..200)) {
             let rate: Rate = format!("{limit}/{window_ms}ms").parse().expect("a rate");
-            let (mut spacing, mut now) = (RetrySpacing::default(), Instant::now());
+            let (mut spacing, mut now) = (CapRetryPacer::default(), Instant::now());
             for (later, retry_after) in asks {
                 now += Duration::from_millis(later);
                 let retry_after = Duration::from_millis(retry_after);
-                let wait = spacing.wait(RefusedByCap { key: "a", rate, retry_after, now });
+                let wait = spacing.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
                 prop_assert!(wait >= retry_after.clamp(WAIT_MIN, WAIT_MAX) && wait <= 2 * WAIT_MAX, "{wait:?}");
             }
         }

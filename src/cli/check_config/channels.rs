@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::findings::Findings;
-use crate::channels::{ChannelDefinition, Channels, REGISTRY, ServerProbe, SharedServer, definition};
+use crate::channels::{ChannelDefinition, Channels, ProbeResult, REGISTRY, SharedServer, definition};
 use crate::config::Config;
 use crate::contacts::Contact;
 use crate::terminal::hint;
@@ -88,8 +88,8 @@ fn is_wanted(definition: &ChannelDefinition, server: &SharedServer, config: &Con
 
 /// Where nobody has named the server, its absence is no failure: many need only another channel. `absence` says what it
 /// means.
-fn note_server(probe: &ServerProbe, absence: Option<&str>, findings: &mut Findings) {
-    let ServerProbe { server, location, outcome, works, hint } = probe;
+fn note_server(probe: &ProbeResult, absence: Option<&str>, findings: &mut Findings) {
+    let ProbeResult { server, location, outcome, works, hint } = probe;
     let why = outcome.error.as_deref().unwrap_or("no reason given");
     match absence {
         _ if outcome.class == OutcomeClass::Delivered => {
@@ -107,8 +107,8 @@ fn note_server(probe: &ServerProbe, absence: Option<&str>, findings: &mut Findin
     }
 }
 
-fn note_contact(probe: &ServerProbe, named: ConfiguredContact<'_>, findings: &mut Findings) {
-    let ServerProbe { server, location, outcome, works, hint } = probe;
+fn note_contact(probe: &ProbeResult, named: ConfiguredContact<'_>, findings: &mut Findings) {
+    let ProbeResult { server, location, outcome, works, hint } = probe;
     let ConfiguredContact { section, contact } = named;
     let name = format!("{section} contact {} ({server} at {location})", contact.id);
     findings.note(

@@ -1,0 +1,175 @@
+//! A dry run of the commit, and of the lease before it, at start, so that a missing permission shows there and not in
+//! the middle of the traffic.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{RedisError, RedisResult};
+
+use crate::throttle::Lease;
+use crate::types::{
+    Alert, AlertId, AlertKey, Day, Instance, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
+    Subject, UnixMs, keys,
+};
+use crate::wire::{RedisClient, Script};
+
+use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
+use super::commit::{CommitAnswer, Committer};
+use super::commit_settings::CommitSettings;
+use super::event_ids::{EventIdDigest, NewEventIds, window_of};
+use super::tidy::{Tidier, TidyWarning};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("dry_run.lua")));
+
+/// Keys of the dry run are removed at once; if the daemon dies in between they go by themselves.
+const DRY_RUN_TTL_S: u64 = 60;
+
+/// Why the dry run failed.
+#[expect(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum DryRunError {
+    #[error("try a commit on {key}")]
+    Redis {
+        key: String,
+        #[source]
+        source: RedisError,
+    },
+    #[error("try the lease on {key}")]
+    Lease {
+        key: String,
+        #[source]
+        source: RedisError,
+    },
+    /// A command that is optional while running, but configured.
+    #[error("try a commit on {key}: {what} was refused: {error}")]
+    Refused {
+        key: String,
+        /// `group`, `trim` or `unlink`.
+        what: String,
+        error: String,
+    },
+    #[error("try a commit on {key}: unexpected answer {answer}")]
+    Answer { key: String, answer: String },
+}
+
+/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming;
+/// and hands a lease over. Leaves nothing behind.
+///
+/// # Errors
+///
+/// [`DryRunError`], naming what the user may not do.
+pub async fn dry_run(
+    client: &RedisClient,
+    keys: &Keys,
+    settings: &CommitSettings,
+    nonce: &str,
+) -> Result<(), DryRunError> {
+    let keys = keys.dry_run(nonce);
+    let key = keys.stream().to_owned();
+    let redis = |source| DryRunError::Redis { key: key.clone(), source };
+    hand_over(client, &keys).await?;
+    let batch = add_entry(client, &keys).await.map_err(redis)?;
+    let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
+    let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
+    let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
+    let swept = delete_keys(client, &keys, &batch).await;
+    match answer.map_err(redis)? {
+        CommitAnswer::Committed { .. } => {
+            for warning in tidied.map_err(redis)? {
+                if let TidyWarning::CommandRefused { what, error } = warning {
+                    return Err(DryRunError::Refused { key, what, error });
+                }
+            }
+            swept.map_err(redis)
+        }
+        answer => Err(DryRunError::Answer { key, answer: format!("{answer:?}") }),
+    }
+}
+
+/// Takes a lease, fails to take it as another, and lets it go: every command of `lease.lua`.
+async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), DryRunError> {
+    let key = keys.lease();
+    let lasts = Duration::from_secs(DRY_RUN_TTL_S);
+    let (one, other) = (Lease::new("one", lasts), Lease::new("other", lasts));
+    let handed_over = async {
+        one.acquire(client, &key).await?;
+        other.acquire(client, &key).await?;
+        one.release(client, &key).await
+    };
+    handed_over.await.map_err(|source| DryRunError::Lease { key: key.clone(), source })
+}
+
+/// Adds the one entry to which the batch refers. The argument is in `dry_run.lua`.
+async fn add_entry(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
+    let mut call = SCRIPT.call().key(keys.stream());
+    for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {
+        call = call.key(key);
+    }
+    let (id, now): (String, i64) = call.arg(DRY_RUN_TTL_S).run(client).await?;
+    Ok(batch_of(id.parse().unwrap_or(StreamId::ZERO), UnixMs(now)))
+}
+
+fn batch_of(to: StreamId, now: UnixMs) -> Batch {
+    let subject = Subject::parse(b"probe").expect("a legal subject");
+    let percent = Percent::new(100).expect("a legal threshold");
+    let period: Period = Day::in_utc(now).expect("the server's clock shows a year of four digits").into();
+    let of = MetricPeriod { metric: Metric::default(), period };
+    let mut batch = Batch::new(Instance::from_stored("probe"), StreamId::ZERO);
+    (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
+    let mut ids = NewEventIds::new(window_of(now));
+    ids.push(EventIdDigest::of(&subject, &of.metric, b"probe"));
+    batch.event_ids.push(ids);
+    batch.refused.push(RefusedEvent {
+        entry: to,
+        reason: RefusalReason::BadUnits,
+        detail: "probe".into(),
+        fields: Vec::new(),
+    });
+    let key = AlertKey { subject: &subject, metric: &of.metric, period, percent, units: 1 };
+    let alert = Alert {
+        id: AlertId::of(&batch.instance, &key),
+        subject: subject.clone(),
+        metric: of.metric.clone(),
+        window: period.window(),
+        period,
+        threshold_percent: percent,
+        threshold_units: 1,
+        limit: 1,
+        plan: "probe".into(),
+        timezone: "UTC".into(),
+        resets_at_ms: now,
+        used_before: 0,
+        used: 1,
+        first_entry: to,
+        last_entry: to,
+        raised_at_ms: now,
+        higher_percents: Vec::new(),
+    };
+    batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
+    let bucket = keys::bucket(subject.as_str());
+    batch.metrics.push(of.clone());
+    batch.groups.push(CounterGroup {
+        of,
+        bucket,
+        ttl_s: Some(DRY_RUN_TTL_S),
+        rows: vec![Row { subject, before: 0, total: 1 }],
+    });
+    batch
+}
+
+/// Removes every key that the dry run made, by name.
+async fn delete_keys(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
+    let mut command = redis::cmd("UNLINK");
+    command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());
+    for ids in &batch.event_ids {
+        command.arg(keys.event_ids(ids.window));
+    }
+    for CounterGroup { of, bucket, .. } in &batch.groups {
+        command.arg(keys.usage(&of.metric, of.period, *bucket)).arg(keys.raised(&of.metric, of.period, *bucket));
+        command.arg(keys.metrics(of.period));
+    }
+    for alert in &batch.alerts {
+        command.arg(keys.flag(&alert.alert().key()));
+    }
+    client.query(&command).await
+}

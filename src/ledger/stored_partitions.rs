@@ -1,0 +1,134 @@
+//! What the last daemon left in Redis: the layout, the number of partitions, keys of another type than they must have.
+
+use redis::RedisResult;
+
+use crate::types::{Keys, PARTITIONS_MAX, PartitionNumber};
+use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
+
+/// What the last daemon left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPartitions {
+    /// Of each partition.
+    pub checkpoints: Vec<StoredCheckpoint>,
+    /// State of another number of partitions.
+    pub others: Option<OtherPartitions>,
+    /// Streams of another number of partitions, of which nothing was counted: nobody reads them.
+    pub unread: Vec<String>,
+}
+
+/// A checkpoint of another number of partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherPartitions {
+    /// Its key.
+    pub checkpoint: String,
+    /// How many partitions it counts.
+    pub count: u32,
+}
+
+/// Whether the stored layout is one that this daemon knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredCheckpoint {
+    /// `format` of the checkpoint.
+    pub format: Option<String>,
+    /// `partitions` of the checkpoint.
+    pub partitions: Option<u32>,
+    /// `fingerprint` of the checkpoint.
+    pub fingerprint: Option<String>,
+    /// `moved_to` of the checkpoint: where a migration has taken everything.
+    pub moved_to: Option<String>,
+    /// `migration` of the checkpoint: how far a migration to here is.
+    pub migration: Option<String>,
+    /// The first of the partition's keys that holds something else.
+    pub misplaced: Option<WrongKeyType>,
+}
+
+/// A key that is not of the type that it must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongKeyType {
+    /// The key.
+    pub key: String,
+    /// Its type, as Redis names it.
+    pub found: String,
+    /// What it must be.
+    pub wanted: &'static str,
+}
+
+/// Reads what the last daemon left in the checkpoints, and looks whether the partitions' keys are what they must be.
+pub async fn stored_partitions(partitions: &Partitions) -> RedisResult<StoredPartitions> {
+    let mut checkpoints = Vec::new();
+    for Partition { client, keys } in partitions.iter() {
+        checkpoints.push(stored(client, keys).await?);
+    }
+    let (others, unread) = others(partitions).await?;
+    Ok(StoredPartitions { checkpoints, others, unread })
+}
+
+async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoint> {
+    let misplaced = misplaced(client, keys).await?;
+    if misplaced.is_some() {
+        return Ok(StoredCheckpoint { misplaced, ..StoredCheckpoint::default() });
+    }
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg(&["format", "partitions", "fingerprint", "moved_to", "migration"]);
+    let (format, partitions, fingerprint, moved_to, migration) = client.query(&command).await?;
+    Ok(StoredCheckpoint { format, partitions, fingerprint, moved_to, migration, misplaced })
+}
+
+/// Looks for the checkpoints that another number of partitions would have left under other names, and for its streams.
+/// A checkpoint that counts one partition and bears a number belongs to another stream, which is called so.
+async fn others(partitions: &Partitions) -> RedisResult<(Option<OtherPartitions>, Vec<String>)> {
+    let Partition { client, keys } = partitions.first();
+    let several = PartitionNumber::all(PARTITIONS_MAX);
+    let all = several.chain([PartitionNumber::first(1)]).map(|partition| keys.of_sibling(partition));
+    let others: Vec<Keys> =
+        all.filter(|other| partitions.iter().all(|own| own.keys.stream() != other.stream())).collect();
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for other in &others {
+        pipeline.cmd("HGET").arg(other.checkpoint()).arg("partitions");
+        pipeline.cmd("EXISTS").arg(other.stream());
+    }
+    let replies: Vec<RedisResult<Option<u32>>> = client.pipe(&pipeline).await?;
+    let mut answers = Vec::new();
+    for reply in replies {
+        match reply {
+            Ok(answer) => answers.push(answer),
+            // What is there is not ours, and a user who may not look has never written there.
+            Err(error) if matches!(error_kind(&error), ErrorKind::WrongType | ErrorKind::Denied) => answers.push(None),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut unread = Vec::new();
+    for (other, answers) in others.iter().zip(answers.chunks_exact(2)) {
+        match answers {
+            [Some(count), _] if (*count == 1) == (other.partition().count() == 1) => {
+                return Ok((Some(OtherPartitions { checkpoint: other.checkpoint(), count: *count }), Vec::new()));
+            }
+            [None, Some(1)] => unread.push(other.stream().to_owned()),
+            _ => {}
+        }
+    }
+    Ok((None, unread))
+}
+
+async fn misplaced(client: &RedisClient, keys: &Keys) -> RedisResult<Option<WrongKeyType>> {
+    let wanted = [
+        (keys.stream().to_owned(), "stream"),
+        (keys.checkpoint(), "hash"),
+        (keys.outbox(), "stream"),
+        (keys.refused(), "stream"),
+        (keys.totals(), "hash"),
+        (keys.lease(), "string"),
+        (keys.destinations(), "zset"),
+        (keys.destinations_unhealthy(), "zset"),
+        (keys.deliveries(), "zset"),
+        (keys.dead(), "zset"),
+    ];
+    let mut pipeline = redis::pipe();
+    for (key, _) in &wanted {
+        pipeline.cmd("TYPE").arg(key);
+    }
+    let found: Vec<String> = client.pipe(&pipeline).await?;
+    let mut pairs = wanted.into_iter().zip(found).filter(|((_, wanted), found)| found != "none" && found != wanted);
+    Ok(pairs.next().map(|((key, wanted), found)| WrongKeyType { key, found, wanted }))
+}
