@@ -3,11 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::types::meters::{
-    CHECKS, CONFIGURED_REFUSED, CONTACTS_DISABLED, DELIVERIES_THROTTLED, DRIFT, ENTRIES_LOST, ENTRIES_RETURNED,
-    EVENTS_COUNTED, EVENTS_DUPLICATE, EVENTS_REFUSED, IDS_FORGOTTEN, RELOADS, SUBJECTS_UNREADABLE, TEMPLATE_FAILURES,
-    VERIFICATIONS, WAITED_FOR_COUNTING,
-};
+use crate::types::meters::MeterKind;
 use crate::types::{Channel, DisableReason, RefusalReason, meters};
 use crate::verification::VerificationEvent;
 
@@ -36,34 +32,27 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 fn describe() {
     for meter in meters::ALL {
         match meter.kind {
-            meters::MeterKind::Counter => describe_counter!(meter.name, meter.help),
-            meters::MeterKind::Gauge => describe_gauge!(meter.name, meter.help),
-            meters::MeterKind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
+            MeterKind::Counter => {
+                describe_counter!(meter.name, meter.help);
+                counter!(meter.name).absolute(0);
+            }
+            MeterKind::LabelledCounter => describe_counter!(meter.name, meter.help),
+            MeterKind::Gauge => describe_gauge!(meter.name, meter.help),
+            MeterKind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
         }
     }
-    // A rate over a counter that appears with its first event misses that event: start from zero.
-    let without_label = [
-        EVENTS_COUNTED,
-        EVENTS_DUPLICATE,
-        ENTRIES_LOST,
-        ENTRIES_RETURNED,
-        IDS_FORGOTTEN,
-        DRIFT,
-        SUBJECTS_UNREADABLE,
-        WAITED_FOR_COUNTING,
-    ];
-    without_label.into_iter().for_each(|name| counter!(name).absolute(0));
+    // Those whose values are known before anything happens begin with 0 too.
     let channels = Channel::SENDING.map(Channel::as_str);
     let reasons = DisableReason::ALL.map(DisableReason::as_str);
     let labelled: [(&str, &str, &[&'static str]); 8] = [
-        (DELIVERIES_THROTTLED, "channel", &channels),
-        (TEMPLATE_FAILURES, "channel", &channels),
-        (CHECKS, "decision", &CheckOutcome::LABELS),
-        (VERIFICATIONS, "outcome", &VerificationEvent::ALL.map(VerificationEvent::as_str)),
-        (CONTACTS_DISABLED, "reason", &reasons),
-        (CONFIGURED_REFUSED, "reason", &reasons),
-        (RELOADS, "outcome", &["applied", "refused"]),
-        (EVENTS_REFUSED, "reason", &RefusalReason::ALL.map(RefusalReason::as_str)),
+        (meters::DELIVERIES_THROTTLED, "channel", &channels),
+        (meters::TEMPLATE_FAILURES, "channel", &channels),
+        (meters::CHECKS, "decision", &CheckOutcome::LABELS),
+        (meters::VERIFICATIONS, "outcome", &VerificationEvent::ALL.map(VerificationEvent::as_str)),
+        (meters::CONTACTS_DISABLED, "reason", &reasons),
+        (meters::CONFIGURED_REFUSED, "reason", &reasons),
+        (meters::RELOADS, "outcome", &["applied", "refused"]),
+        (meters::EVENTS_REFUSED, "reason", &RefusalReason::ALL.map(RefusalReason::as_str)),
     ];
     for (name, label, values) in labelled {
         values.iter().for_each(|value| counter!(name, label => *value).absolute(0));

@@ -23,8 +23,10 @@ pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeterKind {
-    /// Only grows.
+    /// Only grows. Begins with 0: a rate over a counter that appears with its first event misses that event.
     Counter,
+    /// The same, with a series for each value of its labels.
+    LabelledCounter,
     /// Goes up and down.
     Gauge,
     /// A distribution, seconds.
@@ -52,26 +54,26 @@ macro_rules! meters {
 
 meters! {
     EVENTS_COUNTED = Counter "quotabell_events_counted_total" "Usage events counted";
-    EVENTS_REFUSED = Counter "quotabell_events_refused_total" "Usage events refused, by reason";
+    EVENTS_REFUSED = LabelledCounter "quotabell_events_refused_total" "Usage events refused, by reason";
     EVENTS_DUPLICATE = Counter "quotabell_events_duplicate_total" "Usage events not counted because their id had been counted before";
     IDS_FORGOTTEN = Counter "quotabell_event_ids_forgotten_total" "Event ids forgotten before their time, because more came than stream.event_ids_max";
     ENTRIES_LOST = Counter "quotabell_entries_lost_total" "Stream entries that were trimmed or deleted by others, one by one or with the whole stream, before they were read";
     ENTRIES_RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
-    COMMITS = Counter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift)";
+    COMMITS = LabelledCounter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift)";
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
     PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect, 0 for those before a reload";
-    RELOADS = Counter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
+    RELOADS = LabelledCounter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";
-    ALERTS_RAISED = Counter "quotabell_alerts_raised_total" "Alerts raised, by threshold percent and window";
-    DELIVERIES_MADE = Counter "quotabell_deliveries_made_total" "Deliveries made by fan-out, by channel; channel none means that no contact was known";
-    DELIVERIES_ENDED = Counter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
-    ATTEMPTS = Counter "quotabell_attempts_total" "Attempts, by channel and outcome";
-    TEMPLATE_FAILURES = Counter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
-    DELIVERIES_THROTTLED = Counter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap was exhausted, by channel";
+    ALERTS_RAISED = LabelledCounter "quotabell_alerts_raised_total" "Alerts raised, by threshold percent and window";
+    DELIVERIES_MADE = LabelledCounter "quotabell_deliveries_made_total" "Deliveries made by fan-out, by channel; channel none means that no contact was known";
+    DELIVERIES_ENDED = LabelledCounter "quotabell_deliveries_ended_total" "Deliveries that ended, by channel and final state";
+    ATTEMPTS = LabelledCounter "quotabell_attempts_total" "Attempts, by channel and outcome";
+    TEMPLATE_FAILURES = LabelledCounter "quotabell_template_failures_total" "Messages that were sent in the built-in form because their template failed, by channel";
+    DELIVERIES_THROTTLED = LabelledCounter "quotabell_deliveries_throttled_total" "Times that a delivery was put off because a cap was exhausted, by channel";
     WAITED_FOR_COUNTING = Counter "quotabell_deliveries_waited_for_counting_total" "Times that fan-out or sending waited because the counting was behind";
     DELIVERED_SECONDS = Histogram "quotabell_delivered_seconds" "Seconds from the commit that raised an alert to its delivery, by channel";
-    CONTACTS_DISABLED = Counter "quotabell_contacts_disabled_total" "Contacts of subjects disabled, by reason (gone, asked, no_mailbox, failing)";
-    CONFIGURED_REFUSED = Counter "quotabell_configured_contacts_refused_total" "Attempts after which a contact of the configuration would be disabled if it were a subject's, by reason";
+    CONTACTS_DISABLED = LabelledCounter "quotabell_contacts_disabled_total" "Contacts of subjects disabled, by reason (gone, asked, no_mailbox, failing)";
+    CONFIGURED_REFUSED = LabelledCounter "quotabell_configured_contacts_refused_total" "Attempts after which a contact of the configuration would be disabled if it were a subject's, by reason";
     LAG = Gauge "quotabell_lag_entries" "Stream entries not committed yet";
     OLDEST_PENDING = Gauge "quotabell_oldest_pending_seconds" "Age of the oldest pending delivery";
     DELIVERIES_PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
@@ -83,12 +85,12 @@ meters! {
     DELIVERIES_WITHOUT_CONTACT = Gauge "quotabell_deliveries_without_contact" "Deliveries that wait because their subject has no contact";
     SUBJECTS_UNREADABLE = Counter "quotabell_subjects_unreadable_total" "Readings of a subject's hash with an unknown plan or an unreadable field";
     SUBJECTS_CACHED = Gauge "quotabell_subjects_cached" "Subjects whose settings are held in memory";
-    CHECKS = Counter "quotabell_checks_total" "Checks by decision (allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied)";
+    CHECKS = LabelledCounter "quotabell_checks_total" "Checks by decision (allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied)";
     CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
     COUNTING_STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
     READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";
-    VERIFICATIONS = Counter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
-    REDIS_ERRORS = Counter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
+    VERIFICATIONS = LabelledCounter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
+    REDIS_ERRORS = LabelledCounter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
     READY = Gauge "quotabell_ready" "1 while the daemon is ready";
 }

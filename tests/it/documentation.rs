@@ -109,7 +109,7 @@ fn every_metric_is_documented_with_its_kind() {
         .collect();
     for meter in meters::ALL {
         let kind = match meter.kind {
-            MeterKind::Counter => "counter",
+            MeterKind::Counter | MeterKind::LabelledCounter => "counter",
             MeterKind::Gauge => "gauge",
             MeterKind::Histogram => "histogram",
         };

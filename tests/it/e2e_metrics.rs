@@ -160,7 +160,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     for meter in meters::ALL {
         assert_eq!(metrics.help.get(meter.name).map(String::as_str), Some(meter.help), "HELP of {}", meter.name);
         let kind = match meter.kind {
-            meters::MeterKind::Counter => "counter",
+            meters::MeterKind::Counter | meters::MeterKind::LabelledCounter => "counter",
             meters::MeterKind::Gauge => "gauge",
             meters::MeterKind::Histogram => "histogram",
         };
