@@ -16,7 +16,7 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, FanOutLoop, FanOutParts, LEASE_MARGIN, Slots, Waker,
+    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, FanOutLoop, LEASE_MARGIN, OutboxContext, Slots, Waker,
 };
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::types::Keys;
@@ -131,39 +131,34 @@ impl Workers<'_> {
         shared: &SharedByOutboxes,
     ) {
         let Partition { client, keys } = partition.clone();
-        let new_deliveries = Arc::clone(self.parts.new_deliveries.of(partition.number()));
         let SharedByOutboxes { contacts, consents, notifier, slots } = shared.clone();
-        let jump = self.parts.config.alerts.jump;
-        let fan_out = FanOutParts {
-            jump,
-            client: Arc::clone(&client),
-            keys: keys.clone(),
-            contacts: Arc::clone(&contacts),
-            new_alerts: Arc::clone(new_alerts),
-            new_deliveries: Arc::clone(&new_deliveries),
+        let outbox = OutboxContext {
+            client,
+            keys,
+            contacts,
+            jump: self.parts.config.alerts.jump,
+            new_deliveries: Arc::clone(self.parts.new_deliveries.of(partition.number())),
         };
-        tasks.spawn_restarted("fan-out", self.stop, move |stop| FanOutLoop::new(fan_out.clone()).run(stop));
+        let (fan_out, new_alerts) = (outbox.clone(), Arc::clone(new_alerts));
+        let fan_out = move |stop| FanOutLoop::new(fan_out.clone(), Arc::clone(&new_alerts)).run(stop);
+        tasks.spawn_restarted("fan-out", self.stop, fan_out);
 
         let config = self.parts.config.delivery.clone();
         if !config.send {
             tracing::warn!(
-                stream = keys.stream(),
+                stream = outbox.keys.stream(),
                 "this daemon sends nothing: delivery.send is false, or --no-send was given"
             );
             return;
         }
         let give_up_after = self.parts.config.retry.give_up_after;
         let dispatcher = move || Dispatcher {
-            client: Arc::clone(&client),
-            keys: keys.clone(),
-            contacts: Arc::clone(&contacts),
+            outbox: outbox.clone(),
             notifier: Arc::clone(&notifier),
-            jump,
             consents: Arc::clone(&consents),
             slots: slots.clone(),
             config: config.clone(),
             give_up_after,
-            new_deliveries: Arc::clone(&new_deliveries),
             lease_margin: LEASE_MARGIN,
         };
         tasks.spawn_restarted("dispatcher", self.stop, move |stop| dispatcher().run(stop));

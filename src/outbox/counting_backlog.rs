@@ -6,15 +6,14 @@
 //! partition, and no id that a producer chose is taken for a time. Counting that stands still, for whatever reason,
 //! gains nothing by waiting: deliveries then go on at full speed.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::counter;
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
-use crate::types::{Keys, UnixMs, meters};
-use crate::wire::RedisClient;
+use super::context::OutboxContext;
+use crate::types::{UnixMs, meters};
 
 /// The counting is behind when readings have been full for longer than this.
 const BEHIND_AFTER: Duration = Duration::from_millis(250);
@@ -28,25 +27,18 @@ const WAIT_FACTOR: u32 = 3;
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Whether the counting of a partition is behind, as one loop knows it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CountingBacklog {
-    client: Arc<RedisClient>,
-    keys: Keys,
     asked: Option<Instant>,
     is_behind: bool,
 }
 
 impl CountingBacklog {
-    /// Nothing is known yet.
-    pub(super) const fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
-        Self { client, keys, asked: None, is_behind: false }
-    }
-
     /// After a call of the loop that took so long: waits while the counting is behind, or until `stop`.
-    pub(super) async fn wait_for_counting(&mut self, took: Duration, stop: &CancellationToken) {
+    pub(super) async fn wait_for_counting(&mut self, outbox: &OutboxContext, took: Duration, stop: &CancellationToken) {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
             // Where Redis does not answer, the next call says so.
-            self.is_behind = self.ask().await.unwrap_or(false);
+            self.is_behind = ask(outbox).await.unwrap_or(false);
             self.asked = Some(Instant::now());
         }
         if self.is_behind {
@@ -54,15 +46,15 @@ impl CountingBacklog {
             let _ = tokio::time::timeout(wait_after(took), stop.cancelled()).await;
         }
     }
+}
 
-    async fn ask(&self) -> RedisResult<bool> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.checkpoint()).arg(&["committed_at_ms", "behind_ms"]);
-        let (committed_at, behind_ms): (Option<i64>, Option<u64>) = self.client.query(&command).await?;
-        let (Some(committed_at), Some(behind_ms)) = (committed_at, behind_ms) else { return Ok(false) };
-        let committed_ago = self.client.server_time().await?.since(UnixMs(committed_at));
-        Ok(Duration::from_millis(behind_ms) > BEHIND_AFTER && committed_ago < STANDS_STILL_AFTER)
-    }
+async fn ask(OutboxContext { client, keys, .. }: &OutboxContext) -> RedisResult<bool> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.checkpoint()).arg(&["committed_at_ms", "behind_ms"]);
+    let (committed_at, behind_ms): (Option<i64>, Option<u64>) = client.query(&command).await?;
+    let (Some(committed_at), Some(behind_ms)) = (committed_at, behind_ms) else { return Ok(false) };
+    let committed_ago = client.server_time().await?.since(UnixMs(committed_at));
+    Ok(Duration::from_millis(behind_ms) > BEHIND_AFTER && committed_ago < STANDS_STILL_AFTER)
 }
 
 fn wait_after(took: Duration) -> Duration {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 use super::UNREADABLE_CONTACT_WAIT;
-use super::config::JumpPolicy;
 use super::consent::ConsentRequests;
 use super::contact_choice::{ContactChoice, choose_contact, is_over};
+use super::context::OutboxContext;
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::FanOutAnswer;
@@ -24,15 +24,14 @@ use super::leased_recipients::LeasedRecipients;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
-use super::settle::{LeaseEnd, SettleAnswer, Settlement};
+use super::settle::{SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
 use super::settlement_log::{SettlementLog, count_ended};
 use super::slots::HeldSlot;
 use super::wake::wake_reachable;
 use crate::contacts::Contact;
-use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
-use crate::types::{Alert, Channel, DeliveryState, DisabledState, Keys, Notification, Subject, meters};
-use crate::wire::RedisClient;
+use crate::contacts::resolver::ResolvedContacts;
+use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, Subject, meters};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover
@@ -46,18 +45,14 @@ const FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 /// What every task of a dispatcher shares.
 #[derive(Debug)]
 pub(super) struct DeliveryWorker<N> {
-    pub(super) client: Arc<RedisClient>,
-    pub(super) keys: Keys,
-    pub(super) contacts: Arc<ContactResolver>,
+    pub(super) outbox: OutboxContext,
     pub(super) notifier: Arc<N>,
     pub(super) consents: Arc<dyn ConsentRequests>,
-    pub(super) new_deliveries: Arc<Notify>,
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) fan_out_queue: FanOutQueue,
     pub(super) fan_out_log: FanOutLog,
     pub(super) settlement_log: SettlementLog,
-    pub(super) jump: JumpPolicy,
     pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
 }
@@ -131,7 +126,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             Ok(Notification::ContactDisabled(notice)) => self.decide_notice(leased, &notice.subject).await,
             Ok(Notification::Digest(_)) => {
                 let contact =
-                    self.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
+                    self.outbox.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
                 match contact.filter(|contact| contact.channel() == leased.channel) {
                     Some(contact) => Decision::Attempt(contact.clone(), None),
                     None => Decision::End(Settlement::Cancelled),
@@ -151,13 +146,14 @@ impl<N: Notifier> DeliveryWorker<N> {
         alert: &'a Alert,
         read: Option<LeasedRecipients>,
     ) -> Decision<'a> {
+        let OutboxContext { client, contacts, .. } = &self.outbox;
         let stored = match read {
-            Some(read) => read.get(&self.client).await,
+            Some(read) => read.get(client).await,
             None => None,
         };
         let recipients = match stored {
-            Some(stored) => self.contacts.read_recipients(alert, stored, leased.clock.now()),
-            None => self.contacts.recipients_of(&self.client, alert, leased.clock.now()).await,
+            Some(stored) => contacts.read_recipients(alert, stored, leased.clock.now()),
+            None => contacts.recipients_of(client, alert, leased.clock.now()).await,
         };
         let (contacts, mutes) = match recipients {
             Ok(recipients) => recipients,
@@ -182,7 +178,7 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
     async fn decide_notice<'a>(&self, leased: &LeasedDelivery, subject: &Subject) -> Decision<'a> {
-        let contacts = match self.contacts.contacts_of(&self.client, subject).await {
+        let contacts = match self.outbox.contacts.contacts_of(&self.outbox.client, subject).await {
             Ok(contacts) => contacts,
             Err(error) => return give_back(leased, &error),
         };
@@ -244,21 +240,18 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
     async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &ResolvedContacts) {
-        let recipients = Recipients::of(alert, contacts, self.jump);
-        let call = || self.fan_out_queue.fan_out((&self.client, &self.keys), leased, alert, &recipients);
+        let recipients = Recipients::of(alert, contacts, self.outbox.jump);
+        let call = || self.fan_out_queue.fan_out(&self.outbox, leased, alert, &recipients);
         let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
         self.fan_out_log.done_again(leased, alert, &result);
         // Also where none was made, a place at a destination is free.
-        self.new_deliveries.notify_one();
+        self.outbox.new_deliveries.notify_one();
         if recipients.waits {
             let subjects = std::slice::from_ref(&alert.subject);
-            let look_again = || wake_reachable(&self.client, &self.keys, &self.contacts, subjects);
-            if self.retry_until_recorded(leased, look_again).await.is_some_and(|woken| woken > 0) {
-                self.new_deliveries.notify_one();
-            }
+            self.retry_until_recorded(leased, || wake_reachable(&self.outbox, subjects)).await;
         }
     }
 
@@ -268,7 +261,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
                 .increment(1);
         }
-        let answer = self.retry_until_recorded(leased, || self.settle(leased, &settlement)).await;
+        let answer = self.retry_until_recorded(leased, || self.settle_queue.settle(leased, &settlement)).await;
         // Of an unreadable one only the lease is given back; what is wrong is said when it is attempted.
         let notification = leased.notification.as_ref().ok();
         let now = match answer {
@@ -296,15 +289,6 @@ impl<N: Notifier> DeliveryWorker<N> {
         if let Notification::Verification(request) = notification {
             self.consents.settled(request, &settlement);
         }
-    }
-
-    fn settle<'a>(
-        &'a self,
-        leased: &'a LeasedDelivery,
-        settlement: &'a Settlement,
-    ) -> impl Future<Output = Result<SettleAnswer, OutboxError>> + Send + 'a {
-        let LeasedDelivery { id, channel, token, .. } = leased;
-        self.settle_queue.settle(LeaseEnd { id, channel: *channel, token, settlement })
     }
 
     /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the

@@ -9,6 +9,7 @@ use metrics::counter;
 
 use super::ENDED_DELIVERY_TTL;
 use super::contact_health::{ContactHealth, failing_since};
+use super::context::OutboxContext;
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue};
 use super::error::{Operation, OutboxError, chain};
@@ -61,15 +62,15 @@ impl<N: Notifier> DeliveryWorker<N> {
             return settlement;
         }
         if let Notification::Alert(alert) = notification {
-            let recipients = Recipients::of(alert, &others, self.jump);
+            let recipients = Recipients::of(alert, &others, self.outbox.jump);
             let source = FanOutSource::StaysLeased { id: &leased.id };
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
-            let call = || fan_out(&self.client, &self.keys, &requests);
+            let call = || fan_out(&self.outbox.client, &self.outbox.keys, &requests);
             let Some(answers) = self.retry_until_recorded(leased, call).await else { return settlement };
             if let [FanOutAnswer::Done(result)] = answers.as_slice() {
                 self.fan_out_log.done(alert, result);
             }
-            self.new_deliveries.notify_one();
+            self.outbox.new_deliveries.notify_one();
         }
         Settlement::ContactDisabled(outcome.clone())
     }
@@ -83,7 +84,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         state: &DisabledState,
         now: UnixMs,
     ) -> Result<ResolvedContacts, OutboxError> {
-        let contacts = self.contacts.contacts_of(&self.client, subject).await?;
+        let OutboxContext { client, keys, contacts, new_deliveries, .. } = &self.outbox;
+        let contacts = contacts.contacts_of(client, subject).await?;
         // Deliveries are kept for so long: later nobody knows that they were told.
         if now.since(state.at) >= ENDED_DELIVERY_TTL {
             return Ok(contacts);
@@ -93,9 +95,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         let notification = Notification::ContactDisabled(notice);
         let operators = contacts.operator.iter().filter(|one| one.notices).map(|one| &one.contact);
         for contact in contacts.readable.iter().filter(|other| other.id != disabled.id).chain(operators) {
-            enqueue(&self.client, &self.keys, NewDelivery { notification: &notification, contact }).await?;
+            enqueue(client, keys, NewDelivery { notification: &notification, contact }).await?;
         }
-        self.new_deliveries.notify_one();
+        new_deliveries.notify_one();
         Ok(contacts)
     }
 
@@ -115,7 +117,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             return None;
         }
         let kept = self.disable_after;
-        match failing_since(&self.client, &self.keys, subject, &contact.id, (now, kept)).await {
+        match failing_since(&self.outbox.client, &self.outbox.keys, subject, &contact.id, (now, kept)).await {
             Ok(since) => since.filter(|since| now.since(*since) >= kept).map(|_| DisableReason::Failing),
             Err(error) => {
                 let error = chain(&error);
@@ -133,7 +135,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         contact: &Contact,
         state: &DisabledState,
     ) -> Result<Option<DisabledState>, OutboxError> {
-        let edited = edit_contacts(&self.client, &self.keys, subject, |array| {
+        let edited = edit_contacts(&self.outbox.client, &self.outbox.keys, subject, |array| {
             Ok::<_, EditContactsError>(array.disable(contact, state))
         });
         match edited.await {

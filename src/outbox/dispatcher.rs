@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::config::{DeliveryConfig, JumpPolicy};
+use super::config::DeliveryConfig;
 use super::consent::ConsentRequests;
+use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
@@ -24,24 +25,16 @@ use super::settle_queue::{Settler, settle_queue};
 use super::settlement_log::{SettlementLog, count_ended};
 use super::slots::{DestinationFollowers, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
-use crate::contacts::resolver::ContactResolver;
-use crate::types::{DeliveryId, DeliveryState, Destination, Keys, UnixMs, nonce};
-use crate::wire::RedisClient;
+use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs, nonce};
 use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Works off the deliveries of one partition. Does nothing until it runs.
 #[derive(Debug)]
 pub struct Dispatcher<N> {
-    /// Redis.
-    pub client: Arc<RedisClient>,
-    /// The partition.
-    pub keys: Keys,
-    /// Where subjects are reached.
-    pub contacts: Arc<ContactResolver>,
+    /// The partition's outbox.
+    pub outbox: OutboxContext,
     /// What makes the attempts.
     pub notifier: Arc<N>,
-    /// What is told where a count jumps over several thresholds.
-    pub jump: JumpPolicy,
     /// What knows about requests for consent.
     pub consents: Arc<dyn ConsentRequests>,
     /// Bounds the attempts at once; shared by the dispatchers of a process.
@@ -50,8 +43,6 @@ pub struct Dispatcher<N> {
     pub config: DeliveryConfig,
     /// How long a delivery is tried; behind an open circuit too, without the time in which nobody sent.
     pub give_up_after: Duration,
-    /// Notified when deliveries were made or woken, so that they need not wait for the next look.
-    pub new_deliveries: Arc<Notify>,
     /// How much longer a lease lasts than the deadline of its channel; [`LEASE_MARGIN`] in the daemon.
     pub lease_margin: Duration,
 }
@@ -68,51 +59,30 @@ impl<N: Notifier> Dispatcher<N> {
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type,
     /// or Redis refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let Self {
-            client,
-            keys,
-            contacts,
-            notifier,
-            jump,
-            consents,
-            slots,
-            config,
-            give_up_after,
-            new_deliveries,
-            lease_margin,
-        } = self;
+        let Self { outbox, notifier, consents, slots, config, give_up_after, lease_margin } = self;
         let times = LeaseTimes::of(|channel| notifier.timeout(channel), lease_margin);
-        let pending_outcomes = PendingOutcomes::default();
-        let notify = Arc::clone(&new_deliveries);
-        // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
-        let stop = stop.child_token();
-        let per_destination_max = config.per_destination_max;
-        let attempts_max = 2 * config.concurrency as usize;
-        let followers_max = config.concurrency as usize / 2;
-        let disable_after = config.disable_after;
-        let (settle_queue, settler) = settle_queue(Arc::clone(&client), keys.clone(), config);
+        let concurrency = config.concurrency as usize;
+        let (per_destination_max, disable_after) = (config.per_destination_max, config.disable_after);
+        let (settle_queue, settler) = settle_queue(outbox.clone(), config);
         let worker = Arc::new(DeliveryWorker {
-            client: Arc::clone(&client),
-            keys: keys.clone(),
-            contacts,
+            outbox,
             notifier,
             consents,
-            new_deliveries,
-            pending_outcomes,
+            pending_outcomes: PendingOutcomes::default(),
             settle_queue,
             fan_out_queue: FanOutQueue::default(),
             fan_out_log: FanOutLog::default(),
             settlement_log: SettlementLog::default(),
-            jump,
             disable_after,
-            stop: stop.clone(),
+            // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
+            stop: stop.child_token(),
         });
         let dispatch = DispatchLoop {
             worker,
             settler,
             slots,
-            attempts_max,
-            followers: Arc::new(Semaphore::new(followers_max)),
+            attempts_max: 2 * concurrency,
+            followers: Arc::new(Semaphore::new(concurrency / 2)),
             followers_at: HashMap::new(),
             per_destination_max,
             give_up_after,
@@ -121,9 +91,9 @@ impl<N: Notifier> Dispatcher<N> {
             calls: 0,
             attempts: RunningAttempts::default(),
             is_paused: false,
-            counting: CountingBacklog::new(client, keys),
+            counting: CountingBacklog::default(),
         };
-        dispatch.run(&stop, &notify).await
+        dispatch.run().await
     }
 }
 
@@ -168,10 +138,10 @@ impl NextLease {
 }
 
 impl<N: Notifier> DispatchLoop<N> {
-    async fn run(mut self, stop: &CancellationToken, new_deliveries: &Notify) -> Result<(), OutboxError> {
+    async fn run(mut self) -> Result<(), OutboxError> {
         let mut outage = RedisOutage::new("dispatch");
         let ended = loop {
-            let next = match self.settle_and_lease(stop).await {
+            let next = match self.settle_and_lease().await {
                 Ok(next) => {
                     outage.worked();
                     next
@@ -179,20 +149,20 @@ impl<N: Notifier> DispatchLoop<N> {
                 Err(error) if error.is_fatal() => break Err(error),
                 Err(error) => {
                     let wait = outage.failed(&error);
-                    let _ = tokio::time::timeout(wait, stop.cancelled()).await;
+                    let _ = tokio::time::timeout(wait, self.worker.stop.cancelled()).await;
                     NextLease::NOW
                 }
             };
             tokio::select! {
-                () = stop.cancelled() => break Ok(()),
-                () = new_deliveries.notified() => {}
+                () = self.worker.stop.cancelled() => break Ok(()),
+                () = self.worker.outbox.new_deliveries.notified() => {}
                 () = self.settler.filled() => tokio::time::sleep(GATHER).await,
                 () = self.slots.unhealthy_free(), if next.unhealthy_waits => {}
                 () = tokio::time::sleep(next.wait) => {}
             }
         };
         // What was leased and has not started sees this and is given back.
-        stop.cancel();
+        self.worker.stop.cancel();
         tokio::select! {
             () = self.attempts.all_ended() => ended,
             () = self.settler.run() => unreachable!("the queue lives as long as the attempts"),
@@ -204,11 +174,12 @@ impl<N: Notifier> DispatchLoop<N> {
     ///
     /// Both calls are sent together, round after round: what ends meanwhile goes out with the next one, so that a call
     /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same round.
-    async fn settle_and_lease(&mut self, stop: &CancellationToken) -> Result<NextLease, OutboxError> {
+    async fn settle_and_lease(&mut self) -> Result<NextLease, OutboxError> {
+        let (outbox, stop) = (&self.worker.outbox, &self.worker.stop);
         self.attempts.reap_ended();
         if self.worker.pending_outcomes.any() {
-            let ping = self.worker.client.query::<()>(&redis::cmd("PING")).await;
-            ping.map_err(OutboxError::redis(Operation::Lease, self.worker.keys.stream()))?;
+            let ping = outbox.client.query::<()>(&redis::cmd("PING")).await;
+            ping.map_err(OutboxError::redis(Operation::Lease, outbox.keys.stream()))?;
             tokio::select! {
                 () = self.worker.pending_outcomes.flush(RESPONSE_TIMEOUT) => {}
                 () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
@@ -238,7 +209,7 @@ impl<N: Notifier> DispatchLoop<N> {
             give_up_after: self.give_up_after,
         };
         let began = Instant::now();
-        let leasing = lease(&self.worker.client, &self.worker.keys, request);
+        let leasing = lease(&outbox.client, &outbox.keys, request);
         let ((), lease) = tokio::join!(self.settler.record(), leasing);
         let lease = lease?;
         let took = began.elapsed();
@@ -258,7 +229,7 @@ impl<N: Notifier> DispatchLoop<N> {
         // The other partitions' dispatchers may need those that are left.
         drop(slots);
         if !is_idle {
-            self.counting.wait_for_counting(took, stop).await;
+            self.counting.wait_for_counting(&self.worker.outbox, took, &self.worker.stop).await;
         }
         Ok(next)
     }
@@ -268,7 +239,7 @@ impl<N: Notifier> DispatchLoop<N> {
         self.followers_at.retain(|_, followers| followers.are_in_use());
         // Those that follow first: an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
-        let reads = LeasedRecipients::of_each(&self.worker.contacts, &leased);
+        let reads = LeasedRecipients::of_each(&self.worker.outbox.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
             let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
             let followers = self.followers_at.entry(leased.destination.clone()).or_default();
@@ -290,7 +261,7 @@ impl<N: Notifier> DispatchLoop<N> {
             return;
         }
         self.is_paused = is_paused;
-        let stream = self.worker.keys.stream();
+        let stream = self.worker.outbox.keys.stream();
         if is_paused {
             tracing::warn!(stream, "sending is paused: nothing leaves until `quotabell deliveries resume`");
         } else {

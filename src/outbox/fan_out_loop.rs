@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
-use super::config::JumpPolicy;
+use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
@@ -17,10 +17,8 @@ use super::fan_out_log::FanOutLog;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
-use crate::contacts::resolver::ContactResolver;
 use crate::contacts::unreadable_log;
-use crate::types::{Alert, Keys, Subject};
-use crate::wire::RedisClient;
+use crate::types::{Alert, Subject};
 
 /// Alerts read in one call.
 const READ_MAX: usize = 64;
@@ -38,30 +36,14 @@ const ALERT: &[u8] = b"alert";
 /// Fans out the alerts of one partition.
 #[derive(Debug)]
 pub struct FanOutLoop {
-    parts: FanOutParts,
+    outbox: OutboxContext,
+    new_alerts: Arc<Notify>,
     /// Entries that hold no alert and were named in the log.
     named: HashSet<String>,
     /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
     unsure: HashSet<Subject>,
     log: FanOutLog,
     counting: CountingBacklog,
-}
-
-/// What the loop needs.
-#[derive(Debug, Clone)]
-pub struct FanOutParts {
-    /// Redis.
-    pub client: Arc<RedisClient>,
-    /// The partition.
-    pub keys: Keys,
-    /// Where subjects are reached.
-    pub contacts: Arc<ContactResolver>,
-    /// What is told where a count jumps over several thresholds.
-    pub jump: JumpPolicy,
-    /// Notified by the committer when alerts were raised.
-    pub new_alerts: Arc<Notify>,
-    /// Notified by this loop when deliveries were made.
-    pub new_deliveries: Arc<Notify>,
 }
 
 /// An entry of the outbox.
@@ -71,10 +53,10 @@ struct OutboxEntry {
 }
 
 impl FanOutLoop {
-    /// A loop that does nothing until it runs.
-    pub fn new(parts: FanOutParts) -> Self {
-        let counting = CountingBacklog::new(Arc::clone(&parts.client), parts.keys.clone());
-        Self { parts, named: HashSet::new(), unsure: HashSet::new(), log: FanOutLog::default(), counting }
+    /// A loop that does nothing until it runs. `new_alerts` is notified by the committer when alerts were raised.
+    pub fn new(outbox: OutboxContext, new_alerts: Arc<Notify>) -> Self {
+        let (log, counting) = (FanOutLog::default(), CountingBacklog::default());
+        Self { outbox, new_alerts, named: HashSet::new(), unsure: HashSet::new(), log, counting }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
@@ -102,7 +84,7 @@ impl FanOutLoop {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.parts.new_alerts.notified() => {}
+                () = self.new_alerts.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -127,7 +109,7 @@ impl FanOutLoop {
                 let newest = self.entries(redis::cmd("XREVRANGE"), "+", &from).await?;
                 self.fan_out(newest).await?;
             }
-            self.counting.wait_for_counting(began.elapsed(), stop).await;
+            self.counting.wait_for_counting(&self.outbox, began.elapsed(), stop).await;
             if stop.is_cancelled() {
                 return Ok(());
             }
@@ -142,7 +124,7 @@ impl FanOutLoop {
                 Err(why) => self.name_unreadable(&id, &why),
             }
         }
-        let FanOutParts { client, keys, contacts, jump, new_deliveries, .. } = &self.parts;
+        let OutboxContext { client, keys, contacts, jump, new_deliveries } = &self.outbox;
         let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert)| &alert.subject).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
         let told = alerts.iter().zip(&contacts).map(|((_, alert), contacts)| Recipients::of(alert, contacts, *jump));
@@ -179,17 +161,14 @@ impl FanOutLoop {
 
     /// Wakes what began to wait although its subject has got a contact meanwhile.
     async fn look_again(&mut self) -> Result<(), OutboxError> {
-        let FanOutParts { client, keys, contacts, new_deliveries, .. } = &self.parts;
         let unsure: Vec<Subject> = self.unsure.iter().cloned().collect();
-        if wake_reachable(client, keys, contacts, &unsure).await? > 0 {
-            new_deliveries.notify_one();
-        }
+        wake_reachable(&self.outbox, &unsure).await?;
         self.unsure.clear();
         Ok(())
     }
 
     async fn entries(&self, mut command: Cmd, from: &str, to: &str) -> Result<Vec<OutboxEntry>, OutboxError> {
-        let FanOutParts { client, keys, .. } = &self.parts;
+        let OutboxContext { client, keys, .. } = &self.outbox;
         command.arg(keys.outbox()).arg(from).arg(to).arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
@@ -202,7 +181,7 @@ impl FanOutLoop {
             self.named.clear();
         }
         if self.named.insert(entry.to_owned()) {
-            let outbox = self.parts.keys.outbox();
+            let outbox = self.outbox.keys.outbox();
             tracing::error!(outbox, entry, why, "outbox entry holds no readable alert and stays there");
         }
     }

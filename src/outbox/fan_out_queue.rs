@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::context::OutboxContext;
 use super::error::OutboxError;
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
 use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
-use crate::types::{Alert, DeliveryId, Keys};
-use crate::wire::RedisClient;
+use crate::types::{Alert, DeliveryId};
 
 /// The most alerts that one caller fans out with its own: others wait for theirs meanwhile.
 const AT_ONCE_MAX: usize = 100;
@@ -42,7 +42,7 @@ impl FanOutQueue {
     /// [`OutboxError`], of the call that others shared.
     pub(super) async fn fan_out(
         &self,
-        (client, keys): (&RedisClient, &Keys),
+        outbox: &OutboxContext,
         leased: &LeasedDelivery,
         alert: &Alert,
         recipients: &Recipients,
@@ -58,14 +58,14 @@ impl FanOutQueue {
                     Ok(answer) => return answer,
                     // Whoever made the call was cut off in the middle of it.
                     Err(TryRecvError::Closed) => break,
-                    Err(TryRecvError::Empty) => self.fan_out_waiting(client, keys).await,
+                    Err(TryRecvError::Empty) => self.fan_out_waiting(outbox).await,
                 }
             }
         }
     }
 
     /// Fans out those that wait, the first of them first.
-    async fn fan_out_waiting(&self, client: &RedisClient, keys: &Keys) {
+    async fn fan_out_waiting(&self, OutboxContext { client, keys, .. }: &OutboxContext) {
         let queued: Vec<QueuedFanOut> = {
             let mut waiting = self.waiting();
             let count = waiting.len().min(AT_ONCE_MAX);

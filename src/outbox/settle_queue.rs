@@ -1,14 +1,13 @@
 //! Outcomes on their way to Redis: what is told while one call runs goes out together with the next.
 
-use std::sync::Arc;
-
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::DeliveryConfig;
+use super::context::OutboxContext;
 use super::error::OutboxError;
+use super::lease::LeasedDelivery;
 use super::settle::{LeaseEnd, SETTLE_MAX, SettleAnswer, SettledLeases, Settlement, settle};
-use crate::types::{Channel, DeliveryId, Keys};
-use crate::wire::RedisClient;
+use crate::types::{Channel, DeliveryId};
 
 /// Takes the outcomes of attempts. Each caller gets its own answer.
 #[derive(Debug, Clone)]
@@ -19,8 +18,7 @@ pub(super) struct SettleQueue {
 /// Records what the queue takes.
 #[derive(Debug)]
 pub(super) struct Settler {
-    client: Arc<RedisClient>,
-    keys: Keys,
+    outbox: OutboxContext,
     config: DeliveryConfig,
     receiver: mpsc::Receiver<QueuedEnd>,
     /// Taken from the queue, and not recorded yet.
@@ -37,19 +35,21 @@ struct QueuedEnd {
 }
 
 /// A queue, and what empties it.
-pub(super) fn settle_queue(client: Arc<RedisClient>, keys: Keys, config: DeliveryConfig) -> (SettleQueue, Settler) {
+pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (SettleQueue, Settler) {
     let (sender, receiver) = mpsc::channel(SETTLE_MAX);
-    (SettleQueue { sender }, Settler { client, keys, config, receiver, ends: Vec::new() })
+    (SettleQueue { sender }, Settler { outbox, config, receiver, ends: Vec::new() })
 }
 
 impl SettleQueue {
     /// As [`settle`] with one lease. Never returns when the settler is gone: then the attempts are cut off too.
-    pub(super) async fn settle(&self, end: LeaseEnd<'_>) -> Result<SettleAnswer, OutboxError> {
+    pub(super) async fn settle(
+        &self,
+        leased: &LeasedDelivery,
+        settlement: &Settlement,
+    ) -> Result<SettleAnswer, OutboxError> {
         let (answer, answered) = oneshot::channel();
-        let LeaseEnd { id, channel, token, settlement } = end;
-        let end =
-            QueuedEnd { id: id.clone(), channel, token: token.to_owned(), settlement: settlement.clone(), answer };
-        let _ = self.sender.send(end).await;
+        let (id, channel, token) = (leased.id.clone(), leased.channel, leased.token.clone());
+        let _ = self.sender.send(QueuedEnd { id, channel, token, settlement: settlement.clone(), answer }).await;
         match answered.await {
             Ok(answer) => answer,
             Err(_) => std::future::pending().await,
@@ -91,7 +91,7 @@ impl Settler {
             return;
         }
         let leases: Vec<LeaseEnd<'_>> = self.ends.iter().map(QueuedEnd::as_lease_end).collect();
-        let settled = settle(&self.client, &self.keys, &self.config, &leases).await;
+        let settled = settle(&self.outbox.client, &self.outbox.keys, &self.config, &leases).await;
         if let Ok(settled) = &settled {
             log_circuits(settled);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use super::context::OutboxContext;
 use super::error::{Operation, OutboxError};
 use super::schedule;
 use crate::contacts::resolver::ContactResolver;
@@ -50,8 +51,9 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
     Ok(woken)
 }
 
-/// Wakes deliveries of these subjects that began to wait although their subject has a contact: it got one between the
-/// reading of its contacts and the writing of the deliveries, and whoever woke the subject then found none.
+/// Wakes deliveries of these subjects that began to wait although their subject has a contact, and notifies the
+/// dispatcher: it got one between the reading of its contacts and the writing of the deliveries, and whoever woke the
+/// subject then found none.
 ///
 /// With this, no delivery waits beside a contact. A contact is written before its change is noticed, and the deliveries
 /// are written before this reads contacts. If the contact is written before this reading, this wakes them; else the
@@ -60,18 +62,15 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
 /// # Errors
 ///
 /// [`OutboxError`]; to be called again.
-pub async fn wake_reachable(
-    client: &RedisClient,
-    keys: &Keys,
-    contacts: &ContactResolver,
-    subjects: &[Subject],
-) -> Result<u64, OutboxError> {
+pub(super) async fn wake_reachable(outbox: &OutboxContext, subjects: &[Subject]) -> Result<(), OutboxError> {
+    let OutboxContext { client, keys, contacts, new_deliveries, .. } = outbox;
     let found = contacts.contacts_of_each(client, &subjects.iter().collect::<Vec<_>>()).await?;
-    let mut woken = 0;
     for (subject, _) in subjects.iter().zip(&found).filter(|(_, contacts)| !contacts.readable.is_empty()) {
-        woken += wake_subject(client, keys, subject).await?;
+        if wake_subject(client, keys, subject).await? > 0 {
+            new_deliveries.notify_one();
+        }
     }
-    Ok(woken)
+    Ok(())
 }
 
 /// The deliveries that wait, in slices: those of subjects with a contact are woken, the others sleep on.

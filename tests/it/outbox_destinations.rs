@@ -15,8 +15,8 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::lease::LEASE_MAX;
 use quotabell::outbox::{
-    DestinationCounts, Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, LeaseEnd, LeaseRequest,
-    LeasedDelivery, Settlement, Slots, lease,
+    DestinationCounts, Dispatcher, FanOutLoop, JumpPolicy, LEASE_MARGIN, LeaseEnd, LeaseRequest, LeasedDelivery,
+    OutboxContext, Settlement, Slots, lease,
 };
 use quotabell::types::{DeliveryId, Destination, Outcome, OutcomeClass, Secret, UnixMs};
 use tokio::task::JoinHandle;
@@ -57,26 +57,21 @@ impl Running {
         let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &defaults.dns]);
         let sending = Sending::new(Arc::clone(&outbox.client), &settings, defaults.retry).expect("legal settings");
         let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new()));
-        let (new_alerts, new_deliveries) = (Arc::default(), Arc::default());
-        let fan_out = FanOutLoop::new(FanOutParts {
-            client: Arc::clone(&outbox.client),
-            keys: outbox.keys.clone(),
-            contacts: Arc::clone(&contacts),
-            jump: JumpPolicy::Each,
-            new_alerts,
-            new_deliveries: Arc::clone(&new_deliveries),
-        });
-        let dispatcher = Dispatcher {
+        let context = OutboxContext {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
             contacts,
-            notifier: Arc::new(sending.notifier),
             jump: JumpPolicy::Each,
+            new_deliveries: Arc::default(),
+        };
+        let fan_out = FanOutLoop::new(context.clone(), Arc::default());
+        let dispatcher = Dispatcher {
+            outbox: context,
+            notifier: Arc::new(sending.notifier),
             consents: Arc::new(NoConsentRequests),
             slots: Slots::new(&delivery_config(concurrency)),
             config: delivery_config(concurrency),
             give_up_after: GIVE_UP_AFTER,
-            new_deliveries,
             lease_margin: LEASE_MARGIN,
         };
         let stop = CancellationToken::new();

@@ -12,7 +12,7 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, LEASE_MARGIN, RetryConfig, Slots, wake_subject,
+    Dispatcher, FanOutLoop, JumpPolicy, LEASE_MARGIN, OutboxContext, RetryConfig, Slots, wake_subject,
 };
 use quotabell::types::{Alert, DeliveryId, Metric, Percent, Secret, Subject};
 use quotabell::views::deliveries::show;
@@ -91,26 +91,15 @@ impl ContactReceivers {
         let retry = RetryConfig { first: Duration::from_millis(1), factor: 1.0, ..defaults.retry };
         let sending = Sending::new(Arc::clone(&client), &settings, retry).expect("legal settings");
         let contacts = Arc::new(ContactResolver::new(keys.clone(), fallback).with_operator(&operator));
-        let new_deliveries = Arc::default();
-        let fan_out = FanOutLoop::new(FanOutParts {
-            client: Arc::clone(&client),
-            keys: keys.clone(),
-            contacts: Arc::clone(&contacts),
-            jump,
-            new_alerts: Arc::default(),
-            new_deliveries: Arc::clone(&new_deliveries),
-        });
+        let context = OutboxContext { client, keys, contacts, jump, new_deliveries: Arc::default() };
+        let fan_out = FanOutLoop::new(context.clone(), Arc::default());
         let dispatcher = Dispatcher {
-            client,
-            keys,
-            contacts,
+            outbox: context,
             notifier: Arc::new(sending.notifier),
-            jump,
             consents: Arc::new(NoConsentRequests),
             slots: Slots::new(&delivery_config(16)),
             config: delivery_config(16),
             give_up_after: GIVE_UP_AFTER,
-            new_deliveries,
             lease_margin: LEASE_MARGIN,
         };
         let stop = CancellationToken::new();

@@ -21,7 +21,7 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
     ConsentRequestError, ConsentRequests, Dispatcher, EnqueueAnswer, JumpPolicy, LEASE_MARGIN, NewDelivery,
-    RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
+    OutboxContext, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
 };
 use quotabell::types::{
     Channel, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, OutcomeClass, Secret,
@@ -119,16 +119,18 @@ impl Running {
         let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
         let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));
         let dispatcher = Dispatcher {
-            client: Arc::clone(&outbox.client),
-            keys: outbox.keys.clone(),
-            contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
+            outbox: OutboxContext {
+                client: Arc::clone(&outbox.client),
+                keys: outbox.keys.clone(),
+                contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
+                jump: JumpPolicy::Each,
+                new_deliveries: Arc::default(),
+            },
             notifier: Arc::new(sending.expect("legal settings").notifier),
-            jump: JumpPolicy::Each,
             consents,
             slots: Slots::new(&delivery_config(4)),
             config: delivery_config(4),
             give_up_after: GIVE_UP_AFTER,
-            new_deliveries: Arc::default(),
             lease_margin: LEASE_MARGIN,
         };
         let stop = CancellationToken::new();

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{FanOutLoop, FanOutParts, JumpPolicy, wake_subject, wake_subjects};
+use quotabell::outbox::{FanOutLoop, JumpPolicy, OutboxContext, wake_subject, wake_subjects};
 use quotabell::types::{Destination, Subject};
 use quotabell::wire::RedisClient;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::daemon::DaemonSetup;
@@ -70,15 +69,14 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     // The reply that holds no contact comes through, and the script that makes the delivery waits.
     proxy.set(Fault::HoldScripts);
     let stop = CancellationToken::new();
-    let fan_out = FanOutLoop::new(FanOutParts {
+    let context = OutboxContext {
         client: Arc::new(RedisClient::new(redis::Client::open(proxy.url()).expect("a URL"))),
         keys: outbox.keys.clone(),
         contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
         jump: JumpPolicy::Each,
-        new_alerts: Arc::new(Notify::new()),
-        new_deliveries: Arc::new(Notify::new()),
-    });
-    let running = tokio::spawn(fan_out.run(stop.clone()));
+        new_deliveries: Arc::default(),
+    };
+    let running = tokio::spawn(FanOutLoop::new(context, Arc::default()).run(stop.clone()));
     eventually("contacts are read", || async { (calls(&outbox, "hget").await > 0).then_some(()) }).await;
     outbox.set_contacts(&alice, &json(&[email("new")])).await;
     // Whoever listens to changes looks now.

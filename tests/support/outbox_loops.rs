@@ -7,7 +7,7 @@ use std::time::Duration;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, Dispatcher, FanOutLoop, FanOutParts, JumpPolicy, Notifier, OutboxError, Settlement, Slots,
+    AttemptRequest, Dispatcher, FanOutLoop, JumpPolicy, Notifier, OutboxContext, OutboxError, Settlement, Slots,
 };
 use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
@@ -135,27 +135,22 @@ impl Loops {
     pub fn start(outbox: &Outbox, notifier: &Arc<FakeNotifier>, setting: Setting) -> Self {
         let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
-        // Each process has a link of its own.
-        let client = Arc::new(outbox.server.client());
-        let fan_out = FanOutLoop::new(FanOutParts {
-            jump: setting.jump,
-            client: Arc::clone(&client),
-            keys: outbox.keys.clone(),
-            contacts: Arc::clone(&contacts),
-            new_alerts: Arc::clone(&new_alerts),
-            new_deliveries: Arc::clone(&new_deliveries),
-        });
-        let dispatcher = Dispatcher {
-            client,
+        let context = OutboxContext {
+            // Each process has a link of its own.
+            client: Arc::new(outbox.server.client()),
             keys: outbox.keys.clone(),
             contacts,
-            notifier: Arc::clone(notifier),
             jump: setting.jump,
+            new_deliveries: Arc::clone(&new_deliveries),
+        };
+        let fan_out = FanOutLoop::new(context.clone(), Arc::clone(&new_alerts));
+        let dispatcher = Dispatcher {
+            outbox: context,
+            notifier: Arc::clone(notifier),
             consents: Arc::new(NoConsentRequests),
             slots: Slots::new(&delivery_config(setting.concurrency)),
             config: delivery_config(setting.concurrency),
             give_up_after: GIVE_UP_AFTER,
-            new_deliveries: Arc::clone(&new_deliveries),
             lease_margin: setting.lease_margin,
         };
         let fan_out = tokio::spawn(fan_out.run(stop.clone()));
