@@ -12,7 +12,7 @@ use tracing::field::display;
 
 use super::UNREADABLE_CONTACT_WAIT;
 use super::consent::ConsentRequests;
-use super::contact_choice::{ContactChoice, choose_contact, is_over};
+use super::contact_choice::{choose_contact, is_over};
 use super::context::OutboxContext;
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
@@ -30,7 +30,7 @@ use super::settlement_log::{SettlementLog, count_ended};
 use super::slots::HeldSlot;
 use super::wake::wake_reachable;
 use crate::contacts::Contact;
-use crate::contacts::resolver::ResolvedContacts;
+use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, Subject, meters};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -161,18 +161,21 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         match choose_contact(leased, &contacts) {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
-            ContactChoice::FanOut
+            ContactLookup::Removed
                 if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
             {
                 Decision::End(Settlement::Expired)
             }
-            ContactChoice::Send(contact) => match mutes.of(&alert.metric) {
+            ContactLookup::Found(contact) => match mutes.of(&alert.metric) {
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },
-            ContactChoice::FanOut => Decision::FanOut(alert, contacts),
-            ContactChoice::Disabled(contact, state) => Decision::Disabled(alert, contact, state),
-            ContactChoice::Wait => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
+            ContactLookup::Removed => Decision::FanOut(alert, contacts),
+            ContactLookup::Disabled(contact) => match contact.disabled.clone() {
+                Some(state) => Decision::Disabled(alert, contact, state),
+                None => Decision::FanOut(alert, contacts),
+            },
+            ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
         }
     }
 
@@ -183,9 +186,9 @@ impl<N: Notifier> DeliveryWorker<N> {
             Err(error) => return give_back(leased, &error),
         };
         match choose_contact(leased, &contacts) {
-            ContactChoice::Send(contact) => Decision::Attempt(contact, Some(contacts)),
-            ContactChoice::Wait => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
-            ContactChoice::FanOut | ContactChoice::Disabled(..) => Decision::End(Settlement::Cancelled),
+            ContactLookup::Found(contact) => Decision::Attempt(contact, Some(contacts)),
+            ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
+            ContactLookup::Removed | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
         }
     }
 
