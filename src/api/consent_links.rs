@@ -16,7 +16,7 @@ use axum::response::Response;
 use super::consent_html::{HtmlState, html};
 use super::problem::{CALL_TIMEOUT, within};
 use super::state::ApiState;
-use crate::verification::{ConfirmOutcome, UnsubscribeOutcome};
+use crate::contacts::edit::VerifyOutcome;
 
 type TokenPath = Result<Path<String>, PathRejection>;
 
@@ -28,9 +28,9 @@ pub(super) async fn show_confirm(headers: HeaderMap) -> Response {
 /// `POST /confirm/{token}`
 pub(super) async fn confirm(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
     let (state, subject) = match within(CALL_TIMEOUT, api.verification.confirm(&token_of(path))).await {
-        Ok(ConfirmOutcome::Verified(subject)) => (HtmlState::Confirmed, Some(subject)),
-        Ok(ConfirmOutcome::AlreadyVerified(subject)) => (HtmlState::ConfirmedBefore, Some(subject)),
-        Ok(ConfirmOutcome::Invalid) => (HtmlState::NothingToConfirm, None),
+        Ok(Some((VerifyOutcome::Verified, subject))) => (HtmlState::Confirmed, Some(subject)),
+        Ok(Some((VerifyOutcome::AlreadyVerified, subject))) => (HtmlState::ConfirmedBefore, Some(subject)),
+        Ok(Some((VerifyOutcome::Outdated, _)) | None) => (HtmlState::NothingToConfirm, None),
         Err(_) => (HtmlState::ConfirmLater, None),
     };
     html(state, subject.as_ref(), &headers)
@@ -44,8 +44,8 @@ pub(super) async fn show_unsubscribe(headers: HeaderMap) -> Response {
 /// `POST /unsubscribe/{token}`: mutes the contact, whatever the body says, and again as often as it comes.
 pub(super) async fn unsubscribe(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
     let state = match within(CALL_TIMEOUT, api.verification.unsubscribe(&token_of(path))).await {
-        Ok(UnsubscribeOutcome::Muted) => HtmlState::Unsubscribed,
-        Ok(UnsubscribeOutcome::Invalid) => HtmlState::NothingToUnsubscribe,
+        Ok(true) => HtmlState::Unsubscribed,
+        Ok(false) => HtmlState::NothingToUnsubscribe,
         Err(_) => HtmlState::UnsubscribeLater,
     };
     html(state, None, &headers)

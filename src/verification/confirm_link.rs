@@ -11,7 +11,7 @@ use crate::types::text::hex;
 /// 256 bits: nobody guesses one.
 const TOKEN_BYTES: usize = 32;
 
-/// Generates a token.
+/// Generates a token, or a key.
 pub(super) fn generate() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>())
 }

@@ -25,7 +25,7 @@ impl ConsentRequests for VerificationService {
             let asked = contacts.into_iter().find(|stored| stored.consent == request.consent);
             let asked = asked.map(|stored| stored.contact).filter(|contact| !contact.verified);
             let Some(contact) = asked else { return Ok(None) };
-            let first = self.first_partition();
+            let first = self.partitions.first();
             let locale = read_locale(&first.client, &first.keys, &request.subject).await;
             let locale = locale.map_err(|error| failed("read the locale", error))?;
             Ok(Some(Contact { locale, ..contact }))
@@ -40,14 +40,14 @@ impl ConsentRequests for VerificationService {
             let code = code::generate();
             let holder = code::holder(&request.subject, &request.consent);
             let stored = self
-                .store(&self.first_partition().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code))
+                .store(&self.partitions.first().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code))
                 .await;
             stored.map_err(|error| failed("store the code", error))?;
             let mut link = None;
             if let Some(public_url) = &self.public_url {
                 let token = confirm_link::generate();
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
-                let stored = self.store(&confirm_link::key(&self.first_partition().keys, &token), &request).await;
+                let stored = self.store(&confirm_link::key(&self.partitions.first().keys, &token), &request).await;
                 stored.map_err(|error| failed("store the confirm link", error))?;
                 link = Some(Secret::new(confirm_link::url_of(public_url, "confirm", &token)));
             }

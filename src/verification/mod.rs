@@ -25,8 +25,7 @@ pub use code::CODE_DIGITS;
 pub use config::VerificationConfig;
 pub use forget::{ForgottenRequests, forget_requests};
 pub use open_requests::OPEN_REQUESTS_MAX;
-pub use service::{ConfirmOutcome, VerificationError, VerificationService};
-pub use unsubscribe::UnsubscribeOutcome;
+pub use service::{VerificationError, VerificationService};
 
 text_enum! {
     /// What happened in the course of a verification, as it is counted.

@@ -35,7 +35,7 @@ impl VerificationService {
         subject: &Subject,
         mut find: impl FnMut(&mut ContactArray) -> Result<StoredContact, VerificationError>,
     ) -> Result<ContactId, VerificationError> {
-        let now = self.first_partition().client.server_time().await?;
+        let now = self.partitions.first().client.server_time().await?;
         let mut find = |array: &mut ContactArray| {
             array.remove_unverified(now);
             find(array)
@@ -93,7 +93,7 @@ impl VerificationService {
         let address = digest_of(&[contact.channel().as_str(), &contact.counted_address()]);
         let rate = self.config.requests;
         let requests_max = u32::try_from(rate.limit().get()).unwrap_or(u32::MAX);
-        match self.count(requests_max, &self.first_partition().keys.verify_requests(&address), rate.window()).await? {
+        match self.count(requests_max, &self.partitions.first().keys.verify_requests(&address), rate.window()).await? {
             ExpiringSetDecision::Added { .. } => Ok(()),
             ExpiringSetDecision::Full { retry_after } => {
                 VerificationEvent::Throttled.count();

@@ -76,22 +76,11 @@ pub enum VerificationError {
     Contended,
 }
 
-/// What became of a confirm link.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConfirmOutcome {
-    /// The contact of this subject is verified, by this link.
-    Verified(Subject),
-    /// It was verified before: by another who pressed at the same moment, or by a press whose answer was lost.
-    AlreadyVerified(Subject),
-    /// The link was used before, has expired, or never existed; or the contact was removed or changed.
-    Invalid,
-}
-
 impl VerificationService {
     /// The contacts of a subject that can be read, and the server's time.
     pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
         let mut contacts = self.contacts(subject).await?;
-        let now = self.first_partition().client.server_time().await?;
+        let now = self.partitions.first().client.server_time().await?;
         contacts.remove_unverified(now);
         Ok((contacts.contacts(), now))
     }
@@ -104,7 +93,7 @@ impl VerificationService {
     pub async fn verify(&self, subject: &Subject, contact: &ContactId, guess: &str) -> Result<(), VerificationError> {
         let StoredContact { consent, .. } = unverified(&self.contacts(subject).await?, contact)?;
         let holder = code::holder(subject, &consent);
-        let key = self.first_partition().keys.verify_code(&holder);
+        let key = self.partitions.first().keys.verify_code(&holder);
         if !self.is_right(&key, &holder, guess).await? {
             VerificationEvent::Rejected.record(subject, contact);
             return Err(VerificationError::WrongCode);
@@ -117,25 +106,23 @@ impl VerificationService {
         Ok(())
     }
 
-    /// Verifies the contact of a confirm link.
+    /// Verifies the contact of a confirm link, and says whose it is. It was verified before by another who pressed at
+    /// the same moment, or by a press whose answer was lost. `None`: the link was used before, has expired, or never
+    /// existed.
     ///
     /// # Errors
     ///
     /// [`VerificationError`]. The link stays valid.
-    pub async fn confirm(&self, token: &str) -> Result<ConfirmOutcome, VerificationError> {
-        let key = confirm_link::key(&self.first_partition().keys, token);
+    pub async fn confirm(&self, token: &str) -> Result<Option<(VerifyOutcome, Subject)>, VerificationError> {
+        let key = confirm_link::key(&self.partitions.first().keys, token);
         let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
         let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
             VerificationEvent::Rejected.count();
-            return Ok(ConfirmOutcome::Invalid);
+            return Ok(None);
         };
         let outcome = self.consent_to(&subject, &contact, &consent).await?;
         self.delete_used(&key).await;
-        Ok(match outcome {
-            VerifyOutcome::Verified => ConfirmOutcome::Verified(subject),
-            VerifyOutcome::AlreadyVerified => ConfirmOutcome::AlreadyVerified(subject),
-            VerifyOutcome::Outdated => ConfirmOutcome::Invalid,
-        })
+        Ok(Some((outcome, subject)))
     }
 
     /// Stores the consent that was asked for, and counts and logs what became of it. Repeatable.
@@ -155,12 +142,8 @@ impl VerificationService {
     }
 
     pub(super) async fn contacts(&self, subject: &Subject) -> Result<ContactArray, VerificationError> {
-        let Partition { client, keys } = self.first_partition();
+        let Partition { client, keys } = self.partitions.first();
         Ok(read_contacts(client, keys, subject).await?)
-    }
-
-    pub(super) fn first_partition(&self) -> &Partition {
-        self.partitions.first()
     }
 
     pub(super) async fn edit<T>(
@@ -168,7 +151,7 @@ impl VerificationService {
         subject: &Subject,
         edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
     ) -> Result<T, VerificationError> {
-        let Partition { client, keys } = self.first_partition();
+        let Partition { client, keys } = self.partitions.first();
         edit_contacts(client, keys, subject, edit).await
     }
 
@@ -177,28 +160,28 @@ impl VerificationService {
         let Some(stored) = self.read(key).await? else { return Ok(false) };
         let Some(nonce) = code::nonce_of(&stored) else { return Ok(false) };
         let guesses =
-            self.count(GUESSES_MAX, &self.first_partition().keys.verify_guesses(nonce), self.config.lifetime).await?;
+            self.count(GUESSES_MAX, &self.partitions.first().keys.verify_guesses(nonce), self.config.lifetime).await?;
         Ok(matches!(guesses, ExpiringSetDecision::Added { .. }) && code::matches(&stored, holder, guess))
     }
 
     pub(super) async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
         let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
-        set.add(&self.first_partition().client, key, &nonce(), window).await
+        set.add(&self.partitions.first().client, key, &nonce(), window).await
     }
 
     /// Stores what a message shows, or a digest of it, as long as the message is good. Replaces what is there.
     pub(super) async fn store(&self, key: &str, value: &str) -> RedisResult<()> {
         // PX takes at least 1.
         let lifetime_ms = u64::try_from(self.config.lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.first_partition().client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
+        self.partitions.first().client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
     }
 
     async fn read(&self, key: &str) -> RedisResult<Option<String>> {
-        self.first_partition().client.query(redis::cmd("GET").arg(key)).await
+        self.partitions.first().client.query(redis::cmd("GET").arg(key)).await
     }
 
     async fn delete_used(&self, key: &str) {
-        if let Err(error) = self.first_partition().client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
+        if let Err(error) = self.partitions.first().client.query::<()>(redis::cmd("UNLINK").arg(key)).await {
             tracing::debug!(%error, "a code or confirm link that was used stays until it expires");
         }
     }

@@ -13,20 +13,8 @@ use crate::contacts::array::StoredContact;
 use crate::contacts::{Contact, ContactArray};
 use crate::types::{ContactId, Mute, Secret, Subject};
 
-/// The length of the key, in bytes: that of the hash.
-const KEY_BYTES: usize = 32;
-
 /// Why such a contact is muted, as an operator reads it.
 const REASON: &str = "unsubscribed by the link of a mail";
-
-/// What became of an unsubscribe link that was used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnsubscribeOutcome {
-    /// The contact gets no more alerts, by this or by an earlier use.
-    Muted,
-    /// The link was not made here, or its contact is gone.
-    Invalid,
-}
 
 /// Which contact a link mutes.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,43 +41,42 @@ impl VerificationService {
         Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
     }
 
-    /// Mutes the contact of a link. Repeatable.
+    /// Mutes the contact of a link, unless an earlier use has. Says whether there is one: a link may not have been made
+    /// here, or its contact may be gone. Repeatable.
     ///
     /// # Errors
     ///
     /// [`VerificationError`]. The link stays good.
-    pub async fn unsubscribe(&self, token: &str) -> Result<UnsubscribeOutcome, VerificationError> {
-        let Some(token) = read(token) else { return Ok(UnsubscribeOutcome::Invalid) };
+    pub async fn unsubscribe(&self, token: &str) -> Result<bool, VerificationError> {
+        let Some(token) = read(token) else { return Ok(false) };
         let key = self.unsubscribe_key().await?;
         let edit = |array: &mut ContactArray| {
             let Some(contact) = muted_by(array, &token.contact).find(|contact| token.is_of(key, contact)) else {
-                return Ok(UnsubscribeOutcome::Invalid);
+                return Ok(false);
             };
             // One that lasts keeps its reason; one that would end becomes one that lasts.
             if contact.mute.is_none_or(|mute| mute.until.is_some()) {
                 let mute = Mute { until: None, reason: Some(REASON.to_owned()) };
                 array.set_mute(&token.contact, Some(&mute));
             }
-            Ok(UnsubscribeOutcome::Muted)
+            Ok(true)
         };
-        let outcome = self.edit(&token.subject, edit).await?;
-        match outcome {
-            UnsubscribeOutcome::Muted => {
-                tracing::info!(subject = %token.subject, contact = %token.contact, "contact has unsubscribed and is muted");
-            }
-            UnsubscribeOutcome::Invalid => {
-                tracing::info!("an unsubscribe link is broken, or its contact is not there any more")
-            }
+        let is_muted = self.edit(&token.subject, edit).await?;
+        if is_muted {
+            tracing::info!(subject = %token.subject, contact = %token.contact, "contact has unsubscribed and is muted");
+        } else {
+            tracing::info!("an unsubscribe link is broken, or its contact is not there any more");
         }
-        Ok(outcome)
+        Ok(is_muted)
     }
 
     /// The key that signs links, drawn where there is none yet: one for all daemons.
     async fn unsubscribe_key(&self) -> Result<&hmac::Key, VerificationError> {
-        let first = self.first_partition();
+        let first = self.partitions.first();
         let read = async || {
             let key = first.keys.unsubscribe_key();
-            let drawn = URL_SAFE_NO_PAD.encode(rand::random::<[u8; KEY_BYTES]>());
+            // As long as the hash.
+            let drawn = confirm_link::generate();
             let _: Option<String> = first.client.query(redis::cmd("SET").arg(&key).arg(drawn).arg("NX")).await?;
             let stored: String = first.client.query(redis::cmd("GET").arg(&key)).await?;
             Ok::<_, redis::RedisError>(hmac::Key::new(hmac::HMAC_SHA256, stored.as_bytes()))

@@ -33,7 +33,7 @@ impl VerificationService {
     /// Removes contacts that nobody has confirmed, until `stop`. May be dropped at any moment, and run by many daemons.
     pub async fn run_removal(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            let removed = match self.first_partition().client.server_time().await {
+            let removed = match self.partitions.first().client.server_time().await {
                 Ok(now) => self.remove_unverified(now).await,
                 Err(error) => Err(error.into()),
             };
@@ -95,19 +95,19 @@ impl VerificationService {
 
     /// Notes that an unverified contact is to be looked at then. Comes before the write of the contact.
     pub(super) async fn note_unverified(&self, subject: &Subject, consent: &ConsentId, at: UnixMs) -> RedisResult<()> {
-        let Partition { client, keys } = self.first_partition();
+        let Partition { client, keys } = self.partitions.first();
         client.query(redis::cmd("ZADD").arg(keys.unverified()).arg(at.0).arg(member(subject, consent))).await
     }
 
     async fn due(&self, now: UnixMs) -> RedisResult<Vec<Vec<u8>>> {
-        let Partition { client, keys } = self.first_partition();
+        let Partition { client, keys } = self.partitions.first();
         let mut command = redis::cmd("ZRANGEBYSCORE");
         command.arg(keys.unverified()).arg("-inf").arg(now.0).arg("LIMIT").arg(0).arg(READ_MAX);
         client.query(&command).await
     }
 
     async fn forget_member(&self, member: &[u8]) -> RedisResult<()> {
-        let Partition { client, keys } = self.first_partition();
+        let Partition { client, keys } = self.partitions.first();
         client.query(redis::cmd("ZREM").arg(keys.unverified()).arg(member)).await
     }
 }
