@@ -22,13 +22,6 @@ RUN touch src/lib.rs src/main.rs \
  && cargo build --release --locked --bin quotabell
 
 FROM docker.io/library/debian:${DEBIAN}-slim
-ARG VERSION=0.1.0
-ARG REVISION=
-LABEL org.opencontainers.image.title="quotabell" \
-      org.opencontainers.image.description="Quota alerts from a Redis stream of usage events: counted once, raised once, delivered" \
-      org.opencontainers.image.licenses="MIT OR Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates \
@@ -36,6 +29,14 @@ RUN apt-get update \
  && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin quotabell \
  && mkdir /etc/quotabell \
  && printf '[redis]\nurl = "redis://redis:6379"\n' > /etc/quotabell/quotabell.toml
+# Not above the packages: these values differ from build to build, and what comes after them is made again.
+ARG VERSION=0.1.0
+ARG REVISION=
+LABEL org.opencontainers.image.title="quotabell" \
+      org.opencontainers.image.description="Quota alerts from a Redis stream of usage events: counted once, raised once, delivered" \
+      org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /src/target/release/quotabell /usr/local/bin/quotabell
 COPY --from=build /src/packaging/healthcheck /usr/local/bin/quotabell-healthcheck
 COPY LICENSE LICENSE-APACHE LICENSE-MIT /usr/share/doc/quotabell/

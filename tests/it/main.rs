@@ -94,6 +94,7 @@ mod outbox_settle;
 mod outbox_unrecorded;
 mod outbox_verification;
 mod outbox_waking;
+mod packaging_healthcheck;
 mod producers;
 mod throttle_edges;
 mod throttle_example;
