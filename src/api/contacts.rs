@@ -18,7 +18,7 @@ use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::subjects::answer;
-use crate::channels::{InvalidContact, ProbeResult, REGISTRY, check_contact, definition};
+use crate::channels::{InvalidContact, ProbeResult, REGISTRY, check_contact};
 use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
 use crate::contacts::store::edit_contacts;
@@ -86,7 +86,7 @@ pub(super) async fn add(
     let (contact, generated) = body.into_contact()?;
     // Whoever names such a receiver can mend it now, and would not hear of an attempt that fails.
     if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(&contact) {
-        let field = definition(contact.channel()).map_or("contact", |definition| definition.address_field);
+        let field = contact.channel().address_field().unwrap_or_default();
         return Err(Problem::bad_request(format!("{field}: {refused}")));
     }
     let id = within(CALL_TIMEOUT, api.verification.add(subject, &contact)).await?;
@@ -206,9 +206,9 @@ impl NewContactBody {
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
         };
         let mut fields = vec![("address", address), ("url", url)];
-        fields.retain(|(field, value)| *field == definition.address_field || value.is_some());
+        fields.retain(|(field, value)| *field == definition.address_field() || value.is_some());
         // Which of two channels was meant is unknown.
-        let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field);
+        let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field());
         let foreign = foreign.or((secret.is_some() && definition.secret.is_none()).then_some("secret"));
         let foreign = foreign.or((format.is_some() && definition.formats.is_none()).then_some("format"));
         let foreign = foreign.or((headers.is_some() && definition.formats.is_none()).then_some("headers"));
@@ -216,7 +216,7 @@ impl NewContactBody {
             return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
         }
         let address = fields.into_iter().find_map(|(_, value)| value).ok_or_else(|| {
-            Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field))
+            Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field()))
         })?;
         let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
         if !format.has_challenge() {

@@ -94,8 +94,6 @@ pub trait NotificationChannel: fmt::Debug + Send + Sync {
 pub struct ChannelDefinition {
     /// Its name.
     pub channel: Channel,
-    /// The field of a contact's JSON that holds its address.
-    pub address_field: &'static str,
     /// What an address of it is called in the command line's help, as `ADDRESS`.
     pub placeholder: &'static str,
     /// What the help says of the flag that names an address.
@@ -139,6 +137,17 @@ pub struct ChannelDefinition {
     pub preview: fn(&ChannelSettings<'_>, PreviewRequest<'_>) -> Result<Vec<String>, ChannelError>,
     /// What to do about a message that did not arrive, where its outcome has no hint of its own.
     pub hint: fn(&Outcome) -> &'static str,
+}
+
+impl ChannelDefinition {
+    /// The field of a contact's JSON that holds its address.
+    ///
+    /// # Panics
+    ///
+    /// For a channel that nothing is sent through, which none in the registry is.
+    pub const fn address_field(&self) -> &'static str {
+        self.channel.address_field().expect("something is sent through it")
+    }
 }
 
 /// The secrets of a channel's contacts.

@@ -2,8 +2,8 @@
 //!
 //! A folder owns the rules for addresses, the secret, the cap, the settings, the rendering, one attempt at sending, and
 //! the class of its outcome. Never decides when to try again and never touches deliveries. Adding a channel is a folder
-//! and a line in the registry, beside its name in `types/channel.rs`, its stored form in `contacts/contact.rs` and its
-//! section in `config/settings.rs`. Read next: [`channel`], the trait; [`registry`]; then [`webhook`] and [`email`].
+//! and a line in the registry; what it needs beside them stands in CONTRIBUTING.md. Read next: [`channel`], the trait;
+//! [`registry`]; then [`webhook`] and [`email`].
 
 mod cap_retry_pacer;
 pub mod caps;

@@ -330,7 +330,7 @@ impl GeneratedSecret {
 impl Serialize for GeneratedSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry(self.definition().address_field, &self.address)?;
+        map.serialize_entry(self.definition().address_field(), &self.address)?;
         map.serialize_entry("secret", &self.secret)?;
         map.end()
     }

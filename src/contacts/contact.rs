@@ -22,16 +22,6 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The field of the stored form that holds an address of this channel; `None` for a channel that nothing is sent
-    /// through.
-    pub(super) const fn address_field(channel: Channel) -> Option<&'static str> {
-        match channel {
-            Channel::Email => Some("address"),
-            Channel::Webhook => Some("url"),
-            Channel::None => None,
-        }
-    }
-
     /// Whether contacts of this channel have a secret, a format and headers.
     pub(super) const fn has_options(channel: Channel) -> bool {
         matches!(channel, Channel::Webhook)
@@ -82,7 +72,7 @@ impl Contact {
     /// through.
     pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         let options = Endpoint::has_options(channel).then_some(options);
-        Endpoint::address_field(channel).map(|_| Self::at(channel, address, options))
+        channel.address_field().map(|_| Self::at(channel, address, options))
     }
 
     fn at(channel: Channel, address: &str, options: Option<ContactOptions>) -> Self {

@@ -130,7 +130,7 @@ impl TryFrom<ContactJson> for Contact {
 
     fn try_from(json: ContactJson) -> Result<Self, ContactError> {
         let channel = Channel::from_stored(&json.channel);
-        let known = channel.and_then(|channel| Some((channel, Endpoint::address_field(channel)?)));
+        let known = channel.and_then(|channel| Some((channel, channel.address_field()?)));
         let (channel, field) = known.ok_or_else(|| ContactError::Channel(json.channel.clone()))?;
         let needed = |value: Option<String>, field| {
             let missing = ContactError::Missing { channel: channel.as_str(), field };
@@ -180,7 +180,7 @@ fn headers_of(channel: Channel, json: Option<Value>) -> Result<ExtraHeaders, Con
 impl From<Contact> for ContactJson {
     fn from(contact: Contact) -> Self {
         let channel = contact.channel();
-        let is_url = Endpoint::address_field(channel) == Some(URL);
+        let is_url = channel.address_field() == Some(URL);
         let address = Some(contact.address().to_owned());
         let (address, url) = if is_url { (None, address) } else { (address, None) };
         let ContactOptions { secret, format, headers } = contact.options().cloned().unwrap_or_default();

@@ -17,6 +17,17 @@ text_enum! {
 parsed_text_enum!(Channel, "a channel");
 
 impl Channel {
-    /// The channels that something can be sent through.
-    pub const SENDING: [Self; 2] = [Self::Email, Self::Webhook];
+    /// The channels that something can be sent through: all but the last.
+    pub const SENDING: [Self; Self::ALL.len() - 1] = *Self::ALL.first_chunk().expect("there is one more");
+
+    /// The field of a contact that holds its address; `None` where nothing is sent.
+    pub const fn address_field(self) -> Option<&'static str> {
+        match self {
+            Self::Email => Some("address"),
+            Self::Webhook => Some("url"),
+            Self::None => None,
+        }
+    }
 }
+
+const _: () = assert!(matches!(Channel::ALL[Channel::SENDING.len()], Channel::None));

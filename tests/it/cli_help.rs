@@ -5,54 +5,27 @@ use crate::support::table::Table;
 use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
+/// A verb, by the words that name it.
+struct Verb {
+    words: String,
+    /// Whether it does something by itself: others only hold verbs.
+    does_something: bool,
+}
+
 /// Every verb, and every verb within one.
-const VERBS: [&str; 45] = [
-    "",
-    "run",
-    "demo",
-    "check-config",
-    "reload",
-    "emit",
-    "subject",
-    "subject set",
-    "subject show",
-    "subject list",
-    "subject remove",
-    "subject mute",
-    "subject unmute",
-    "subject import",
-    "contact",
-    "contact list",
-    "contact add",
-    "contact remove",
-    "contact mute",
-    "contact unmute",
-    "contact enable",
-    "usage",
-    "history",
-    "top",
-    "check",
-    "alerts",
-    "deliveries",
-    "deliveries list",
-    "deliveries show",
-    "deliveries replay",
-    "deliveries retry",
-    "deliveries cancel",
-    "deliveries discard",
-    "deliveries destinations",
-    "deliveries pause",
-    "deliveries resume",
-    "explain",
-    "refused",
-    "refused list",
-    "migrate",
-    "send-test",
-    "listen",
-    "preview",
-    "completions",
-    "man",
-];
+fn verbs() -> Vec<Verb> {
+    fn add(command: &clap::Command, words: &str, verbs: &mut Vec<Verb>) {
+        let does_something = words.is_empty() || !command.is_subcommand_required_set();
+        verbs.push(Verb { words: words.to_owned(), does_something });
+        for inner in command.get_subcommands() {
+            add(inner, format!("{words} {}", inner.get_name()).trim_start(), verbs);
+        }
+    }
+    let mut verbs = Vec::new();
+    add(&Cli::command(), "", &mut verbs);
+    assert!(verbs.len() > 40);
+    verbs
+}
 
 fn help(verb: &str) -> String {
     quotabell(verb.split_whitespace().chain(["--help"])).run().expect_done()
@@ -61,14 +34,15 @@ fn help(verb: &str) -> String {
 /// Help is the documentation that is always at hand: a change of it must be seen.
 #[test]
 fn every_verb_explains_itself() {
-    let pages: Table = VERBS.map(|verb| (format!("quotabell {verb} --help"), help(verb))).into_iter().collect();
+    let pages: Table =
+        verbs().iter().map(|Verb { words, .. }| (format!("quotabell {words} --help"), help(words))).collect();
     insta::assert_snapshot!("help", pages);
 }
 
 /// An option is learnt from an example.
 #[test]
 fn every_verb_that_does_something_has_examples() {
-    for verb in VERBS.iter().filter(|verb| !["subject", "contact", "deliveries"].contains(verb)) {
+    for Verb { words: verb, .. } in verbs().iter().filter(|verb| verb.does_something) {
         assert!(help(verb).contains("Examples:\n  quotabell") || help(verb).contains("Examples:\n  printf"), "{verb}");
     }
 }
@@ -76,8 +50,8 @@ fn every_verb_that_does_something_has_examples() {
 /// Every verb must take the configuration's name, also behind it.
 #[test]
 fn every_verb_takes_the_configuration() {
-    for verb in VERBS {
-        assert!(help(verb).contains("--config <FILE>"), "{verb}");
+    for Verb { words: verb, .. } in verbs() {
+        assert!(help(&verb).contains("--config <FILE>"), "{verb}");
     }
 }
 
@@ -96,7 +70,7 @@ fn no_sentence_of_the_help_is_broken_by_hand() {
 /// An example is copied: a manual page that fills it into the text joins and breaks its lines.
 #[test]
 fn manual_pages_keep_the_lines_of_examples() {
-    for verb in VERBS.iter().filter(|verb| !["subject", "contact", "deliveries"].contains(verb)) {
+    for Verb { words: verb, .. } in verbs().iter().filter(|verb| verb.does_something) {
         let page = quotabell(["man"].into_iter().chain(verb.split_whitespace())).run().expect_done();
         assert!(!page.contains(".SH EXTRA"), "{verb}");
         let (_, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{verb}: {page}"));

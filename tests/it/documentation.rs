@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use quotabell::api::routes::{Access, ROUTES};
 use quotabell::config::DEFAULTS;
 use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::meters::{self, MeterKind};
@@ -95,6 +96,43 @@ fn every_setting_is_documented_with_its_default() {
         assert!(both.contains(setting), "docs/configuration.md lacks {setting:?}");
     }
     assert_eq!(documented.len(), settings.len(), "docs/configuration.md names settings that are not there");
+}
+
+/// The routes of the first table of docs/http-api.md, with what it says of their token. A cell may shorten the routes
+/// that follow: `DELETE ...` has the path before, `/retry` another end of it.
+fn routes_documented(markdown: &str) -> BTreeSet<(String, String, String)> {
+    let table = markdown.lines().skip_while(|line| !line.starts_with("| route |")).skip(2);
+    let table: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
+    let mut routes = BTreeSet::new();
+    for row in rows(&table.join("\n")) {
+        let (mut method, mut path) = (String::new(), String::new());
+        for name in quoted(&row[0]) {
+            match name.split_once(' ') {
+                Some((other, "...")) => other.clone_into(&mut method),
+                Some((named, at)) => (method, path) = (named.to_owned(), at.to_owned()),
+                None => path.replace_range(path.rfind('/').expect("a path")..path.len(), name),
+            }
+            routes.insert((method.clone(), path.clone(), row[1].clone()));
+        }
+    }
+    routes
+}
+
+/// Whoever writes a client without the OpenAPI document begins with that table.
+#[test]
+fn every_route_is_documented_with_its_token() {
+    let routes = ROUTES.iter().map(|route| {
+        let token = match route.access {
+            Access::Open => "open",
+            Access::TokenIfSet => "where one is set",
+            Access::RequiredToken => "needed",
+        };
+        (route.method.to_owned(), route.path.to_owned(), token.to_owned())
+    });
+    let (routes, documented): (BTreeSet<_>, _) = (routes.collect(), routes_documented(&text_of("docs/http-api.md")));
+    let lacks: Vec<_> = routes.difference(&documented).collect();
+    let invents: Vec<_> = documented.difference(&routes).collect();
+    assert!(lacks.is_empty() && invents.is_empty(), "docs/http-api.md lacks {lacks:?}, and has {invents:?} too many");
 }
 
 /// Dashboards are built by that table.

@@ -46,7 +46,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
-    address_field: "address",
     placeholder: "ADDRESS",
     flag_help: "E-mail to this address",
     example: r#"{ channel = "email", address = "a@b.test" }"#,

@@ -47,7 +47,6 @@ const CLOCKS_APART_MAX: Duration = Duration::from_secs(30);
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
-    address_field: "url",
     placeholder: "URL",
     flag_help: "Webhook to this receiver",
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
