@@ -83,18 +83,45 @@ fn missing_files(document: &Source, exists: impl Fn(&str) -> bool) -> Vec<String
     violations
 }
 
-/// The walk through the code is a newcomer's first hour; a file that was renamed ends it.
+/// Functions that a document names as `Type::function` and that no file with such a type has. Types of others are left
+/// alone.
+fn missing_functions(document: &Source, code: &[Source]) -> Vec<String> {
+    let has = |file: &Source, keyword: &str, name: &str| {
+        let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+        file.text.split(&format!("{keyword} {name}")).skip(1).any(ends)
+    };
+    let is_ours =
+        |name: &str| code.iter().any(|file| ["struct", "enum", "trait"].iter().any(|word| has(file, word, name)));
+    let mut violations = Vec::new();
+    for (number, line) in document.text.lines().enumerate() {
+        for name in line.split('`').skip(1).step_by(2) {
+            let Some((of, function)) = name.split_once("::") else { continue };
+            let is_function = of.starts_with(char::is_uppercase) && function.starts_with(char::is_lowercase);
+            if is_function
+                && is_ours(of)
+                && !code.iter().any(|file| file.text.contains(of) && has(file, "fn", function))
+            {
+                violations.push(document.says(number, &format!("names {name}, which is not there")));
+            }
+        }
+    }
+    violations
+}
+
+/// The walk through the code is a newcomer's first hour; a file or function that was renamed ends it.
 #[test]
 fn files_that_the_tour_names_are_there() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let code = rust_below("src");
     let tours: Vec<Source> = documents()
         .into_iter()
         .filter(|document| matches!(document.path.as_str(), "ARCHITECTURE.md" | "CONTRIBUTING.md"))
         .collect();
     assert_eq!(tours.len(), 2);
-    expect_none(
-        &tours.iter().flat_map(|tour| missing_files(tour, |path| source.join(path).exists())).collect::<Vec<_>>(),
-    );
+    let missing = tours.iter().flat_map(|tour| {
+        [missing_files(tour, |path| source.join(path).exists()), missing_functions(tour, &code)].concat()
+    });
+    expect_none(&missing.collect::<Vec<_>>());
 }
 
 /// As above.
@@ -102,4 +129,7 @@ fn files_that_the_tour_names_are_there() {
 fn files_that_are_gone_are_found() {
     let text = "`a/b.rs`, `src/a/c.lua` and `tests/x.rs`, `b.rs`, `a/<name>.rs`";
     assert_eq!(missing_files(&Source::sample("ARCHITECTURE.md", text), |path| path == "a/b.rs").len(), 1);
+    let text = "`Worker::run`, `Worker::runs`, `Utc::now`, `Worker::Idle` and `worker::run`";
+    let code = [Source::sample("src/a/x.rs", "pub struct Worker;\nimpl Worker { fn runs_on() {} fn run(&self) {} }")];
+    assert_eq!(missing_functions(&Source::sample("ARCHITECTURE.md", text), &code).len(), 1);
 }
