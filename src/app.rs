@@ -53,9 +53,9 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
     // Early: in a container the daemon is process 1, for which a signal that nobody listens to is lost.
     let mut signals = Signals::listen().context("listen to signals")?;
+    let hangup = signals::hangup().context("listen to SIGHUP")?;
     // Before anything is bound or connected, so that a mistake in a setting is reported as one.
     let parts = Parts::build(&config, read, recorder.clone())?;
-    let hangup = signals::hangup().context("listen to SIGHUP")?;
     let (listener, address) = listen(&config.http.listen).await?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();

@@ -267,7 +267,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
         plans,
         cache_entries: config.subjects.cache_entries,
         changes,
-        raised: Arc::default(),
+        new_alerts: Arc::default(),
     });
     let clock = Clock::start()?;
     let worker = tokio::spawn(worker.run(stop.clone()));

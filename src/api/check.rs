@@ -60,7 +60,7 @@ pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<Che
         }
         CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision)),
         CheckOutcome::FailOpen(recorded) => {
-            let response = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::none() });
+            let response = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::not_judged() });
             Ok((StatusCode::OK, json(&response)).into_response())
         }
         CheckOutcome::FailClosed => Err(fail_closed(&request)),
@@ -101,7 +101,7 @@ fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
 }
 
 fn fail_closed(request: &CheckRequest) -> Problem {
-    let response = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::none()) };
+    let response = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::not_judged()) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
         .members(members(&response))
         .header(RETRY_AFTER, HeaderValue::from_static("1"))

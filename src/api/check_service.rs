@@ -100,7 +100,7 @@ impl CheckService {
         Self { config, lookup, partitions, servers, logs }
     }
 
-    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::judge`].
+    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::run`].
     pub async fn decide(&self, request: &CheckRequest) -> CheckOutcome {
         let began = Instant::now();
         let decided = tokio::time::timeout(self.config.timeout, self.decide_by_limits(request)).await;

@@ -42,7 +42,7 @@ impl SubjectBody {
 fn in_order(thresholds: Vec<Percent>) -> Result<Vec<Percent>, Problem> {
     let of = |problem: String| Problem::bad_request(format!("thresholds: {problem}"));
     if thresholds.is_empty() {
-        return Err(of("names none, leave it out for those of the plan".to_owned()));
+        return Err(of("is an empty list, leave it out for those of the plan".to_owned()));
     }
     percent::ascending(thresholds).map_err(|error| of(error.to_string()))
 }

@@ -10,7 +10,7 @@ use crate::ledger::stored_partitions::{
     OtherPartitions, StoredCheckpoint, StoredPartitions, WrongKeyType, stored_partitions,
 };
 use crate::migration;
-use crate::types::text::count_noun;
+use crate::types::text::pluralize;
 use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::endpoint::Deployment;
@@ -217,7 +217,7 @@ pub fn check_partition_count(partitions: &Partitions, stored: &StoredPartitions)
         Some((checkpoint, begun)) => Err(StartupError::new(
             format_args!(
                 "{checkpoint} counts {}, stream.partitions is {count}",
-                count_noun(begun, "partition", "partitions")
+                pluralize(begun, "partition", "partitions")
             ),
             format_args!(
                 "set stream.partitions = {begun}, the number that the stream was begun with; quotabell migrate takes everything to another (docs/scaling.md)"

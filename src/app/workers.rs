@@ -116,7 +116,7 @@ impl Workers<'_> {
             // One daemon may have to read all of them.
             cache_entries: config.subjects.cache_entries.div_ceil(partitions),
             changes,
-            raised: Arc::clone(new_alerts),
+            new_alerts: Arc::clone(new_alerts),
         });
         tasks.spawn("worker", worker.run(self.stop.clone()));
         Ok(())

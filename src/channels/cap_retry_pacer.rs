@@ -26,7 +26,7 @@ const JITTER_MAX: Duration = Duration::from_secs(1);
 /// The shortest jitter.
 const JITTER_MIN: Duration = Duration::from_millis(10);
 
-/// When refused deliveries ask again, by the key of their cap.
+/// When throttled deliveries ask again, by the key of their cap.
 #[derive(Debug, Default)]
 pub struct CapRetryPacer {
     /// When the last delivery of each queue asks.
@@ -49,8 +49,8 @@ pub struct ThrottledDelivery<'a> {
 impl CapRetryPacer {
     /// Puts the delivery at the end of its queue: how long until it asks again. Never before it can be admitted, unless
     /// that is more than five minutes away; never after more than ten.
-    pub fn wait(&mut self, refused: ThrottledDelivery<'_>) -> Duration {
-        let ThrottledDelivery { key, rate, retry_after, now } = refused;
+    pub fn wait(&mut self, throttled: ThrottledDelivery<'_>) -> Duration {
+        let ThrottledDelivery { key, rate, retry_after, now } = throttled;
         let first = now + retry_after.clamp(WAIT_MIN, WAIT_MAX);
         let behind = self.last.get(key).map_or(first, |last| first.max(*last + step(rate)));
         let next = if behind > first + WAIT_MAX { first } else { behind };
@@ -123,7 +123,7 @@ mod tests {
     /// A crowd that is due at once, until the last one has gone.
     fn work_off(rate: Rate, crowd: usize) -> Worked {
         let begin = Instant::now();
-        let (mut window, mut spacing) = (Window { rate, admitted: VecDeque::new() }, CapRetryPacer::default());
+        let (mut window, mut pacer) = (Window { rate, admitted: VecDeque::new() }, CapRetryPacer::default());
         let mut due: BTreeMap<(Instant, usize), ()> = (0..crowd).map(|id| ((begin, id), ())).collect();
         let mut worked = Worked { asked: 0, took: Duration::ZERO };
         while let Some(((now, id), ())) = due.pop_first() {
@@ -131,7 +131,7 @@ mod tests {
             match window.ask(now) {
                 None => worked.took = now - begin,
                 Some(retry_after) => {
-                    let wait = spacing.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
+                    let wait = pacer.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
                     // Some come a little later than they were to, each by another bit.
                     let late = jitter_max(rate) * (id as u32 * 7 % 11) / 11;
                     due.insert((now + wait + late, id), ());
@@ -161,12 +161,12 @@ mod tests {
     /// Subjects choose destinations: the memory for their rows is bounded.
     #[test]
     fn rows_are_bounded_and_those_that_are_past_are_forgotten() {
-        let mut spacing = CapRetryPacer::default();
+        let mut pacer = CapRetryPacer::default();
         let begin = Instant::now();
         let mut refuse = |key: &str, now| {
             let retry_after = Duration::from_secs(1);
-            spacing.wait(ThrottledDelivery { key, rate: rate("1/1m"), retry_after, now });
-            spacing.last.len()
+            pacer.wait(ThrottledDelivery { key, rate: rate("1/1m"), retry_after, now });
+            pacer.last.len()
         };
         for n in 0..DESTINATIONS_MAX {
             refuse(&n.to_string(), begin);
@@ -181,11 +181,11 @@ mod tests {
         #[test]
         fn waits_are_bounded(limit in 1_u64..100_000, window_ms in 1_u64..100_000_000, asks in proptest::collection::vec((0_u64..1_000_000, 0_u64..1_000_000), 1..200)) {
             let rate: Rate = format!("{limit}/{window_ms}ms").parse().expect("a rate");
-            let (mut spacing, mut now) = (CapRetryPacer::default(), Instant::now());
+            let (mut pacer, mut now) = (CapRetryPacer::default(), Instant::now());
             for (later, retry_after) in asks {
                 now += Duration::from_millis(later);
                 let retry_after = Duration::from_millis(retry_after);
-                let wait = spacing.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
+                let wait = pacer.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
                 prop_assert!(wait >= retry_after.clamp(WAIT_MIN, WAIT_MAX) && wait <= 2 * WAIT_MAX, "{wait:?}");
             }
         }

@@ -26,7 +26,7 @@ use crate::wire::{ErrorKind, RedisClient, error_kind};
 pub struct Caps {
     client: Arc<RedisClient>,
     keys: Keys,
-    spacing: Mutex<CapRetryPacer>,
+    pacer: Mutex<CapRetryPacer>,
     log_limiter: LogLimiter<LogSubject>,
 }
 
@@ -50,7 +50,7 @@ pub enum CapDecision {
 impl Caps {
     /// Caps for the partition of these keys. Connects nowhere.
     pub fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
-        Self { client, keys, spacing: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
+        Self { client, keys, pacer: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
     }
 
     /// Counts one message to this contact, if its cap admits it; always, if it has no cap. A message that was counted
@@ -73,9 +73,9 @@ impl Caps {
         };
         let Admission::Rejected { retry_after } = admission else { return CapDecision::Allowed };
         // One unit is never more than the limit, so the limiter always knows when.
-        let refused =
+        let throttled =
             ThrottledDelivery { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
-        let wait = self.spacing.lock().unwrap_or_else(PoisonError::into_inner).wait(refused);
+        let wait = self.pacer.lock().unwrap_or_else(PoisonError::into_inner).wait(throttled);
         if self.log_limiter.admit(LogSubject::Exhausted(cap.channel), now.into_std()).is_some() {
             tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap is exhausted: deliveries wait");
         }

@@ -8,7 +8,7 @@ use minijinja::{Environment, Value, context};
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
-use crate::types::text::count_noun;
+use crate::types::text::pluralize;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
 /// A text with what it is about.
@@ -76,13 +76,13 @@ pub(super) fn disabled_sample() -> DisabledNotice {
 pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
     let DailyDigest { from_ms, until_ms, dead, dead_first, waiting, waiting_first, .. } = digest;
     let mut text = format!("From {} to {}:\n\n", minute(*from_ms), minute(*until_ms));
-    let _ = writeln!(text, "{} given up.", count_noun(*dead, "delivery was", "deliveries were"));
+    let _ = writeln!(text, "{} given up.", pluralize(*dead, "delivery was", "deliveries were"));
     for DeadDelivery { id, subject, channel, error, at_ms } in dead_first {
         let subject = if subject.is_empty() { "-" } else { subject };
         let _ = writeln!(text, "  {}  {subject}  {}: {error}  {id}", minute(*at_ms), channel.as_str());
     }
     let _ = write!(text, "{}", more(*dead, dead_first.len()));
-    let _ = writeln!(text, "\n{} without a contact.", count_noun(*waiting, "alert waits", "alerts wait"));
+    let _ = writeln!(text, "\n{} without a contact.", pluralize(*waiting, "alert waits", "alerts wait"));
     for subject in waiting_first {
         let _ = writeln!(text, "  {subject}");
     }
@@ -91,8 +91,8 @@ pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
         "\n`quotabell deliveries list --state dead` lists the first, \
          `quotabell deliveries list --state pending --channel none` the others."
     );
-    let dead = count_noun(*dead, "dead delivery", "dead deliveries");
-    let waiting = count_noun(*waiting, "alert", "alerts");
+    let dead = pluralize(*dead, "dead delivery", "dead deliveries");
+    let waiting = pluralize(*waiting, "alert", "alerts");
     NoticeText { heading: format!("quotabell: {dead}, {waiting} without a contact"), text }
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::contact_filter::ContactFilterArgs;
 use crate::channels::{self, ChannelDefinition, FilterFlag, FilterFlags, FormatDefinition, REGISTRY, SecretDefinition};
-use crate::contacts::merge::{ContactSpec, OptionsSpec};
+use crate::contacts::merge::{ContactSpec, GivenOptions};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_address};
@@ -289,7 +289,7 @@ impl ContactSpecs {
         NamedAddress { address, secret, format, headers, filter }: NamedAddress,
     ) -> Result<(), String> {
         let ChannelDefinition { channel, secret: secrets, .. } = *definition;
-        let named = OptionsSpec { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
+        let named = GivenOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
         let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
         let generated = secrets.filter(|_| !named.secret).and_then(|secrets| (secrets.generate)(&format));
         let secret = secret.map(Secret::new).or_else(|| generated.clone());

@@ -8,7 +8,7 @@ use super::context::CliContext;
 use crate::config::Config;
 use crate::migration::{Migration, MigrationError, MigrationSummary};
 use crate::terminal::hint::{self, usage, with_hint};
-use crate::terminal::output::{self, FormatArgs, count_noun, say};
+use crate::terminal::output::{self, FormatArgs, pluralize, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
 use crate::wire::endpoint::Deployment;
 use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint};
@@ -67,7 +67,7 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
         Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys))
     };
     let (from, to) = (opened(&source, count)?, opened(&target, partitions)?);
-    let of_source = count_noun(count, "partition", "partitions");
+    let of_source = pluralize(count, "partition", "partitions");
     say(format_args!("from {source} with {of_source} to {target} with {partitions}"));
     let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
     let migrated = migration.run(|step| say(step)).await;
@@ -79,7 +79,7 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
     output::print(&format, &json!({"elements": elements, "entries": entries}), |output| {
         output.pairs(&[
             ("compared", format!("{elements} fields and members")),
-            ("appended", count_noun(entries, "entry of streams", "entries of streams")),
+            ("appended", pluralize(entries, "entry of streams", "entries of streams")),
             ("next", format!("set redis.url and stream.partitions = {partitions}, and start the daemons")),
         ])
     })

@@ -80,11 +80,11 @@ impl Violation {
 impl Violations {
     /// Notes the problem where the rule does not hold, once for each key.
     fn require(&mut self, holds: bool, path: &[&str], problem: impl fmt::Display) {
-        self.require_of_two(holds, path, None, problem);
+        self.require_beside(holds, path, None, problem);
     }
 
     /// As [`Self::require`], for a rule about two keys.
-    fn require_of_two(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
+    fn require_beside(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
         let path = owned(path);
         if !holds && self.0.iter().all(|found| found.path != path) {
             self.0.push(Violation { path, other: other.map(owned), problem: problem.to_string() });
@@ -144,7 +144,7 @@ fn subjects(config: &Config, violations: &mut Violations) {
     let own = prefix.starts_with(keys::FAMILY_PREFIX) && !prefix.starts_with(keys::SUBJECT_PREFIX_DEFAULT);
     violations.require(!own, &path, format!("{prefix:?} may begin other keys of quotabell"));
     let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
-    violations.require_of_two(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
+    violations.require_beside(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
     violations.require(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
 }
 
@@ -163,7 +163,7 @@ fn plans(config: &Config, violations: &mut Violations) {
             violations.require(false, &["plans", name, "rate", unlimitable.metric.as_str()], &unlimitable);
         }
     }
-    violations.require_of_two(
+    violations.require_beside(
         config.plans.contains_key(&config.default_plan),
         &["default_plan"],
         Some(&["plans", &config.default_plan]),
@@ -217,7 +217,7 @@ fn retry(config: &Config, violations: &mut Violations) {
         HumanDuration(retry.max_interval)
     );
     let ordered = retry.first <= retry.max_interval;
-    violations.require_of_two(ordered, &["retry", "max_interval"], Some(&["retry", "first"]), order);
+    violations.require_beside(ordered, &["retry", "max_interval"], Some(&["retry", "first"]), order);
     let factor = format!("{} is not a number of 1 or more", retry.factor);
     violations.require(retry.factor.is_finite() && retry.factor >= 1.0, &["retry", "factor"], factor);
     violations.require(!retry.give_up_after.is_zero(), &["retry", "give_up_after"], "is 0");

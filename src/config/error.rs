@@ -106,19 +106,19 @@ pub(super) enum Mistake {
     /// A table stands where a metric takes a value: its name holds a dot and was not quoted.
     #[error("{}: found a table, expected a value of the metric {metric:?} ({place})", key(path))]
     UnquotedMetric { path: Vec<String>, place: Place, metric: String },
-    /// A part has refused a setting that it judges itself: what a file holds, say.
+    /// A component has refused a setting that it checks itself, as what a file holds.
     #[error(transparent)]
     Component(ComponentError),
 }
 
-/// A setting that a part refused.
+/// A setting that a component refused.
 #[derive(Debug)]
 pub(super) struct ComponentError {
     /// The key, as `email.templates`; `None` where the machine is at fault and no key is.
     pub(super) setting: Option<&'static str>,
     /// Where that was written.
     pub(super) place: Option<Place>,
-    /// What the part said.
+    /// What the component said.
     pub(super) error: Box<dyn Error + Send + Sync>,
     /// What to do about it; `None` where what the key takes says it.
     pub(super) hint: Option<&'static str>,
@@ -195,7 +195,7 @@ impl Mistake {
 
     /// The setting that a part refused; `None` where no part did, or none is at fault.
     pub(super) const fn setting(&self) -> Option<&'static str> {
-        if let Self::Component(refusal) = self { refusal.setting } else { None }
+        if let Self::Component(error) = self { error.setting } else { None }
     }
 
     fn place(&self) -> Option<&Place> {
@@ -208,7 +208,7 @@ impl Mistake {
             | Self::Value { place, .. }
             | Self::UnquotedMetric { place, .. }
             | Self::Both { value_place: place, .. } => Some(place),
-            Self::Component(refusal) => refusal.place.as_ref(),
+            Self::Component(error) => error.place.as_ref(),
         }
     }
 }

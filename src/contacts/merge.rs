@@ -13,14 +13,14 @@ pub struct ContactSpec {
     /// The contact. Its id, mute, consent and what was not named apply only where its address is new.
     pub contact: Contact,
     /// What was named beside the address.
-    pub named: OptionsSpec,
+    pub named: GivenOptions,
     /// Which alerts it is to hear. A new contact bears this already.
     pub filter: FilterChange,
 }
 
 /// Which options of a contact the operator named. A stored contact keeps the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OptionsSpec {
+pub struct GivenOptions {
     /// The secret. Where none was named, one may have been generated: a stored one that fits is kept.
     pub secret: bool,
     /// The format.
@@ -76,13 +76,13 @@ impl ContactArray {
                 continue;
             };
             named_positions.push(found.position);
-            let kept_secret = with_named(&found.contact, contact, OptionsSpec { secret: false, ..*named });
+            let kept_secret = with_named(&found.contact, contact, GivenOptions { secret: false, ..*named });
             let merged = match !named.secret && is_sound(&kept_secret) {
                 true => {
                     report.kept_secrets.extend(contact.secret().map(|_| kept_secret.clone()));
                     kept_secret
                 }
-                false => with_named(&found.contact, contact, OptionsSpec { secret: true, ..*named }),
+                false => with_named(&found.contact, contact, GivenOptions { secret: true, ..*named }),
             };
             self.set_options(found, &merged);
             if !found.contact.verified {
@@ -106,7 +106,7 @@ impl ContactArray {
 }
 
 /// The stored contact with those options of `other` that are named.
-fn with_named(stored: &Contact, other: &Contact, named: OptionsSpec) -> Contact {
+fn with_named(stored: &Contact, other: &Contact, named: GivenOptions) -> Contact {
     let (Some(before), Some(after)) = (stored.options(), other.options()) else { return stored.clone() };
     stored.clone().with_options(ContactOptions {
         secret: if named.secret { after } else { before }.secret.clone(),
@@ -162,14 +162,14 @@ mod tests {
     fn named(contact: Contact) -> ContactSpec {
         ContactSpec {
             contact,
-            named: OptionsSpec { secret: true, ..OptionsSpec::default() },
+            named: GivenOptions { secret: true, ..GivenOptions::default() },
             filter: FilterChange::default(),
         }
     }
 
     /// A contact whose secret was generated.
     fn generated(contact: Contact) -> ContactSpec {
-        ContactSpec { contact, named: OptionsSpec::default(), filter: FilterChange::default() }
+        ContactSpec { contact, named: GivenOptions::default(), filter: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.

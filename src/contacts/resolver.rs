@@ -61,8 +61,8 @@ pub enum ContactLookup {
     Found(Contact),
     /// It is there, and disabled.
     Disabled(Contact),
-    /// The subject has no such contact (any more).
-    Removed,
+    /// It has been removed, lies on another channel or at another destination, or none was known.
+    NotUsable,
     /// It may be among what can't be read: nobody may conclude that it was removed.
     Unreadable,
 }
@@ -276,10 +276,10 @@ impl ResolvedContacts {
             return ContactLookup::Disabled(contact.clone());
         }
         if id.is_of_operator() {
-            return ContactLookup::Removed;
+            return ContactLookup::NotUsable;
         }
         let may_be_it = |unreadable: &UnreadableContact| unreadable.id.as_ref().is_none_or(|stated| stated == id);
-        if self.unreadable.iter().any(may_be_it) { ContactLookup::Unreadable } else { ContactLookup::Removed }
+        if self.unreadable.iter().any(may_be_it) { ContactLookup::Unreadable } else { ContactLookup::NotUsable }
     }
 
     /// Whether the configuration names this contact: nobody but the operator may disable it.
@@ -334,7 +334,7 @@ mod tests {
     fn an_unverified_contact_counts_as_not_there() {
         let contacts = parsed(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
         assert_eq!(addresses(&contacts), ["a@b.test"]);
-        assert_eq!(contacts.find(&ContactId::from_stored("c_1")), ContactLookup::Removed);
+        assert_eq!(contacts.find(&ContactId::from_stored("c_1")), ContactLookup::NotUsable);
         let unverified: Vec<&str> = contacts.unverified.iter().map(|contact| contact.id.as_str()).collect();
         assert_eq!(unverified, ["c_1"]);
     }

@@ -222,7 +222,7 @@ impl BatchBuilder {
     {
         let (mut added, mut some) = (0, Vec::with_capacity(LOOKED_UP_AT_ONCE));
         loop {
-            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(LookedUpEntry::of));
+            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(LookedUpEntry::unresolved));
             if some.is_empty() {
                 return (added, AddResult::Added);
             }

@@ -9,7 +9,7 @@ use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Threshold, ThresholdTransition, next_threshold};
 use crate::ledger::totals::RowKey;
-use crate::types::text::count_noun;
+use crate::types::text::pluralize;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
 
@@ -31,7 +31,7 @@ pub(super) struct BatchChanges {
     rows: Vec<ChangedRow>,
     /// Those of them that reached a threshold.
     reached: Vec<u32>,
-    /// The alerts raised before of the first of them; read in the order of `reached`.
+    /// What was raised before of `reached[..records.len()]`, in that order.
     records: Vec<RaisedRecords>,
     /// The hashes in which they lie, as [`RowKey::hash_id`].
     hashes: HashSet<u32, RandomState>,
@@ -122,7 +122,7 @@ impl BatchChanges {
         let rows = subject.extra.rows();
         if let Some(row) = rows.iter().find(|row| totals.row(**row).total > UNITS_MAX - units.get()) {
             let left = UNITS_MAX - totals.row(*row).total;
-            let left = count_noun(left, "unit fits", "units fit");
+            let left = pluralize(left, "unit fits", "units fit");
             let detail = format!("the counter would pass {UNITS_MAX}, {left}");
             return Err(InvalidEvent::new(RefusalReason::CounterOverflow, detail));
         }
@@ -244,13 +244,13 @@ impl BatchChanges {
         let period = if now < row.end { PeriodState::Open } else { PeriodState::Over };
         thresholds.iter().filter(move |threshold| {
             let units = threshold.units;
-            let reach = match units {
+            let transition = match units {
                 _ if changed.before < units && units <= total => ThresholdTransition::Crossed,
                 _ if self.crossings.contains(&Crossing { index, units }) => ThresholdTransition::Crossed,
                 _ if units <= used => ThresholdTransition::ReachedBefore,
                 _ => ThresholdTransition::NotReached,
             };
-            threshold.is_raised_by(reach, period, records.get(&threshold.percent))
+            threshold.is_raised_by(transition, period, records.get(&threshold.percent))
         })
     }
 

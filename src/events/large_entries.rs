@@ -18,7 +18,7 @@ impl EventWorker {
         self.finish_commit(in_flight).await?;
         loop {
             while self.ahead.add_some(&mut self.builder, &mut self.held) {}
-            self.begin_missing(in_flight)?;
+            self.begin_loading(in_flight)?;
             let is_due = self.builder.is_full() || self.ahead.is_empty();
             if is_due && self.may_commit(in_flight) {
                 *in_flight = self.commit().await?;
@@ -26,7 +26,7 @@ impl EventWorker {
             } else if self.builder.entries() == 0 && self.ahead.is_empty() {
                 return Ok(());
             } else {
-                let done = self.missing.finished().await;
+                let done = self.loader.finished().await;
                 self.take(done)?;
             }
         }

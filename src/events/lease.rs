@@ -89,7 +89,7 @@ impl PartitionLease {
             }
             let expires_in = match self.ask(client).await.map_err(|source| self.failed(source))? {
                 LeaseDecision::Acquired => {
-                    report.holds_lease();
+                    report.lease_acquired();
                     return Ok(LeaseStatus::Held);
                 }
                 LeaseDecision::HeldByOther { expires_in } => expires_in,
@@ -123,7 +123,7 @@ impl PartitionLease {
             // The session first: no renewal delays a commit.
             biased;
             ended = &mut session => return ended.map(|()| LeaseStatus::Stopped),
-            lost = self.lost(client) => lost,
+            lost = self.renew_until_lost(client) => lost,
             () = until(self.assigned.clone(), false) => Ok(()),
         };
         over.cancel();
@@ -152,7 +152,7 @@ impl PartitionLease {
     }
 
     /// Renews the lease until it is another's.
-    async fn lost(&self, client: &RedisClient) -> Result<(), SessionError> {
+    async fn renew_until_lost(&self, client: &RedisClient) -> Result<(), SessionError> {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             match self.lease.acquire(client, &self.key).await {

@@ -5,8 +5,8 @@ use crate::types::StreamId;
 use super::held_state::HeldState;
 use super::parse::RawEvent;
 
-/// How many entries are looked up together, so that their accesses to memory overlap. Where many subjects
-/// are held this is most of what an event costs.
+/// How many entries are looked up together, so that their accesses to memory overlap. Where many subjects are held this
+/// is most of what an event costs.
 pub(super) const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// One entry as the reader has it.
@@ -31,7 +31,7 @@ where
     F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
 {
     /// Not looked up yet.
-    pub(super) fn of(entry: StreamEntry<F>) -> Self {
+    pub(super) fn unresolved(entry: StreamEntry<F>) -> Self {
         Self { raw: RawEvent::of(entry.fields.clone()), entry, subject_index: None }
     }
 }

@@ -61,8 +61,8 @@ impl Membership {
         self.assigned[partition.get() as usize].subscribe()
     }
 
-    /// Sends heartbeats until stopped, and shares the partitions with the others; then leaves, so that they
-    /// need not wait.
+    /// Sends heartbeats until stopped, and shares the partitions with the others; then leaves, so that they need not
+    /// wait.
     pub async fn run(mut self, stop: CancellationToken) {
         let logs = LogLimiter::new(LOG_INTERVAL);
         let mut known = Instant::now();

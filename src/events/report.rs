@@ -21,7 +21,7 @@ use super::session_error::SessionError;
 #[derive(Debug)]
 pub struct WorkerReport {
     partition: PartitionNumber,
-    raised: Arc<Notify>,
+    new_alerts: Arc<Notify>,
     commits: u64,
     /// What is wrong at the moment, so that it is said once and not at every try.
     failing: Option<ErrorKind>,
@@ -39,11 +39,11 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Nothing to tell yet; `raised` is notified after a commit that raised alerts.
-    pub const fn new(partition: PartitionNumber, raised: Arc<Notify>) -> Self {
+    /// Nothing to tell yet; `new_alerts` is notified after a commit that raised alerts.
+    pub const fn new(partition: PartitionNumber, new_alerts: Arc<Notify>) -> Self {
         Self {
             partition,
-            raised,
+            new_alerts,
             commits: 0,
             failing: None,
             standing_by: false,
@@ -81,7 +81,7 @@ impl WorkerReport {
     }
 
     /// This daemon reads from now on.
-    pub fn holds_lease(&mut self) {
+    pub fn lease_acquired(&mut self) {
         self.gauge(meters::READING).set(1.0);
         if std::mem::take(&mut self.standing_by) {
             tracing::info!(partition = %self.partition, "taking over: this daemon reads from now on");
@@ -203,7 +203,7 @@ impl WorkerReport {
             }
         }
         if raised > 0 {
-            self.raised.notify_one();
+            self.new_alerts.notify_one();
         }
     }
 

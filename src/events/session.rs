@@ -50,7 +50,7 @@ impl EventWorker {
         // A server that was started again may have brought entries back, and the next commit trims them.
         self.audit(start.checkpoint, RETURNED_LOOK_MAX).await?;
         self.builder.set_generation(start.generation);
-        self.missing.cancel();
+        self.loader.cancel();
         self.ahead.clear();
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
         let mut in_flight = InFlightCommit::default();
@@ -66,7 +66,7 @@ impl EventWorker {
         ended
     }
 
-    /// The loop; ends as [`Self::session`], with what was added and is not committed yet in the batch.
+    /// The loop; ends as [`Self::run_session`], with what was added and is not committed yet in the batch.
     async fn read_and_commit(
         &mut self,
         SessionStart { checkpoint, .. }: SessionStart,
@@ -86,7 +86,7 @@ impl EventWorker {
         self.request(&mut reader, after, is_behind).await?;
         loop {
             let can_add = self.ahead.add_some(&mut self.builder, &mut self.held);
-            self.begin_missing(in_flight)?;
+            self.begin_loading(in_flight)?;
             let may_grow = (is_behind || can_add) && begun.elapsed() < HOLD_MAX && !self.builder.is_full();
             if !may_grow && self.may_commit(in_flight) {
                 *in_flight = self.commit().await?;
@@ -151,7 +151,7 @@ impl EventWorker {
             biased;
             () = stop.cancelled() => Ok(Waited::Stopped),
             done = in_flight.finished() => self.after_commit(done).await.map(|()| Waited::Committed),
-            done = self.missing.finished() => self.take(done).map(|()| Waited::ReadMissing),
+            done = self.loader.finished() => self.take(done).map(|()| Waited::ReadMissing),
             received = reader.receive(), if !self.ahead.is_full() => Ok(Waited::Read(received?)),
             () = tokio::time::sleep_until(tidy_at), if tidy_due.is_some() && !in_flight.is_under_way() => {
                 self.tidy().await;
@@ -171,27 +171,27 @@ impl EventWorker {
             return Err(SessionError::Again("batches are numbered anew"));
         }
         self.report.forgot_ids(self.held.event_ids.take_forgotten());
-        self.missing.touch(&mut self.held, &self.builder);
+        self.loader.touch(&mut self.held, &self.builder);
         self.held.touch(self.ahead.missing(), self.builder.number());
         self.held.shrink(self.builder.oldest_batch_in_use());
-        self.missing.take_changes(&mut self.held, &self.report);
+        self.loader.take_changes(&mut self.held, &self.report);
         Ok(())
     }
 
     /// Begins to read what is missing, if anything is.
-    pub(super) fn begin_missing(&mut self, in_flight: &InFlightCommit) -> Result<(), SessionError> {
-        let Self { client, ahead, held, builder, missing, .. } = self;
-        missing.begin(client, ahead, held, builder, in_flight.is_under_way())
+    pub(super) fn begin_loading(&mut self, in_flight: &InFlightCommit) -> Result<(), SessionError> {
+        let Self { client, ahead, held, builder, loader, .. } = self;
+        loader.begin(client, ahead, held, builder, in_flight.is_under_way())
     }
 
     /// Holds what was missing.
     pub(super) fn take(&mut self, done: FinishedRead) -> Result<(), SessionError> {
-        self.missing.take(done, &mut self.ahead, &mut self.held, &mut self.builder, &self.report)
+        self.loader.take(done, &mut self.ahead, &mut self.held, &mut self.builder, &self.report)
     }
 
     /// Whether there is a batch that may be committed now.
     pub(super) fn may_commit(&self, in_flight: &InFlightCommit) -> bool {
-        let is_ready = self.builder.is_ready() && !self.missing.is_older_than(&self.builder);
+        let is_ready = self.builder.is_ready() && !self.loader.is_older_than(&self.builder);
         self.builder.entries() > 0 && is_ready && !in_flight.is_under_way()
     }
 

@@ -2,7 +2,7 @@
 
 use redis::RedisError;
 
-use crate::types::text::count_noun;
+use crate::types::text::pluralize;
 use crate::wire::{ErrorKind, ReadError, error_kind};
 
 /// Why a session on one connection ended.
@@ -37,7 +37,7 @@ pub enum SessionError {
 /// A total is a number, unless somebody wrote something else there.
 fn events_were(total: &str) -> String {
     match total.parse::<u64>() {
-        Ok(total) => count_noun(total, "event was", "events were"),
+        Ok(total) => pluralize(total, "event was", "events were"),
         Err(_) => format!("{total} events were"),
     }
 }

@@ -22,12 +22,12 @@ use super::read_ahead::ReadAhead;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
 
-/// Settings that change while they are read are read again, this often at most; then the next reading sees them.
+/// Settings that change while they are read are read again, this often at most; then the next load sees them.
 const READ_AGAIN_MAX: u32 = 3;
 /// An entry waits for so many round trips at most. Above it something changes all the time.
 const READS_MAX: u32 = 8;
 
-/// The reading that is under way, if there is one.
+/// Loads what the batch needs and does not hold, one load at a time.
 #[derive(Debug)]
 pub(super) struct StateLoader {
     keys: Keys,
@@ -49,7 +49,7 @@ struct UnderWay {
     replies: AbortOnDropHandle<RedisResult<Vec<RedisResult<Value>>>>,
 }
 
-/// A reading that has an answer.
+/// A load that has its answers.
 #[derive(Debug)]
 pub(super) struct FinishedRead {
     missing: Missing,
@@ -62,12 +62,12 @@ impl StateLoader {
         Self { keys, plans, changes, under_way: None, first: None, reads: 0 }
     }
 
-    /// Nobody waits for the answer of a reading that is under way.
+    /// Nobody waits for the answers of a load that is under way.
     pub(super) fn cancel(&mut self) {
         (self.under_way, self.first, self.reads) = (None, None, 0);
     }
 
-    /// Begins to read what entries and the batch need, unless nothing is missing or a reading is under way.
+    /// Begins to read what entries and the batch need, unless nothing is missing or a load is under way.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl StateLoader {
         Ok(())
     }
 
-    /// Whether a reading is under way whose answer may be older than the commit before the batch that is built: it has
+    /// Whether a load is under way whose answers may be older than the commit before the batch that is built: it has
     /// to be taken before the batch is closed, because after that nothing may be built on it.
     pub(super) fn is_older_than(&self, builder: &BatchBuilder) -> bool {
         self.under_way.as_ref().is_some_and(|read| read.beside_commit || read.batch != builder.number())
@@ -151,8 +151,8 @@ impl StateLoader {
         }
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
         builder.take_records(held, records);
-        // A change is noticed after the reading that it came too late for. Somebody who writes a subject all the time
-        // must not stop the counting: then its change is left for the next reading, which comes well within the second
+        // A change is noticed after the load that it came too late for. Somebody who writes a subject all the time
+        // must not stop the counting: then its change is left for the next load, which comes well within the second
         // that a change may take.
         if self.reads <= READ_AGAIN_MAX && self.changes.is_live() {
             self.take_changes(held, report);
@@ -209,16 +209,16 @@ mod tests {
     /// Settings that were read before a change and come after it would hold for ever.
     #[tokio::test]
     async fn settings_that_changed_on_their_way_are_read_again() {
-        let (mut reader, mut held, mut builder) = fixture();
+        let (mut loader, mut held, mut builder) = fixture();
         let subjects = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
         let mut ahead = ReadAhead::default();
-        let report = WorkerReport::new(reader.keys.partition(), Arc::new(Notify::new()));
-        reader.take_changes(&mut held, &report);
-        reader.under_way = Some(under_way(&builder, false, &subjects));
-        reader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
-        reader.take_changes(&mut held, &report);
-        let done = reader.finished().await;
-        reader.take(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
+        let report = WorkerReport::new(loader.keys.partition(), Arc::new(Notify::new()));
+        loader.take_changes(&mut held, &report);
+        loader.under_way = Some(under_way(&builder, false, &subjects));
+        loader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
+        loader.take_changes(&mut held, &report);
+        let done = loader.finished().await;
+        loader.take(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
         let is_held = subjects.map(|subject_index| held.cache.subject(subject_index).profile().is_some());
         assert_eq!(is_held, [false, true]);
     }
@@ -226,15 +226,15 @@ mod tests {
     /// After the next commit its answer could not be told from one that somebody else's commit has outdated, so the
     /// session would begin again.
     #[tokio::test]
-    async fn a_reading_from_before_the_last_commit_is_taken_before_the_batch_is_closed() {
-        let (mut reader, _, mut builder) = fixture();
-        assert!(!reader.is_older_than(&builder), "none is under way");
-        reader.under_way = Some(under_way(&builder, false, &[]));
-        assert!(!reader.is_older_than(&builder), "it began after the commit that this batch follows");
-        reader.under_way = Some(under_way(&builder, true, &[]));
-        assert!(reader.is_older_than(&builder), "that commit was still under way");
-        reader.under_way = Some(under_way(&builder, false, &[]));
+    async fn a_load_from_before_the_last_commit_is_taken_before_the_batch_is_closed() {
+        let (mut loader, _, mut builder) = fixture();
+        assert!(!loader.is_older_than(&builder), "none is under way");
+        loader.under_way = Some(under_way(&builder, false, &[]));
+        assert!(!loader.is_older_than(&builder), "it began after the commit that this batch follows");
+        loader.under_way = Some(under_way(&builder, true, &[]));
+        assert!(loader.is_older_than(&builder), "that commit was still under way");
+        loader.under_way = Some(under_way(&builder, false, &[]));
         builder.begin(Instance::from_stored("x"), StreamId::ZERO, BatchBounds { entries: 9, cost: 9 });
-        assert!(reader.is_older_than(&builder), "the batch it began beside is closed");
+        assert!(loader.is_older_than(&builder), "the batch it began beside is closed");
     }
 }

@@ -46,7 +46,7 @@ pub struct EventWorker {
     pub(super) audit: Audit,
     pub(super) janitor: Janitor,
     pub(super) ahead: ReadAhead,
-    pub(super) missing: StateLoader,
+    pub(super) loader: StateLoader,
     pub(super) held: HeldState,
     pub(super) builder: BatchBuilder,
     pub(super) report: WorkerReport,
@@ -81,17 +81,17 @@ pub struct EventWorkerParts {
     /// Changes of subjects.
     pub changes: ChangeFeed,
     /// Notified after a commit that raised alerts.
-    pub raised: Arc<Notify>,
+    pub new_alerts: Arc<Notify>,
 }
 
 impl EventWorker {
     /// A worker that has not read anything yet.
     pub fn new(parts: EventWorkerParts) -> Self {
         let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
-        let EventWorkerParts { cache_entries, changes, raised, .. } = parts;
+        let EventWorkerParts { cache_entries, changes, new_alerts, .. } = parts;
         let batch_sizer = BatchSizer::new();
         let held = HeldState::new(cache_entries, config.event_ids_max, &plans);
-        let missing = StateLoader::new(keys.clone(), plans, changes);
+        let loader = StateLoader::new(keys.clone(), plans, changes);
         Self {
             audit: Audit::new(keys.clone()),
             janitor: Janitor::new(
@@ -100,7 +100,7 @@ impl EventWorker {
             ),
             held,
             builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds()),
-            report: WorkerReport::new(keys.partition(), raised),
+            report: WorkerReport::new(keys.partition(), new_alerts),
             committer: Arc::new(committer),
             audited: Instant::now(),
             restarts: 0,
@@ -111,7 +111,7 @@ impl EventWorker {
             lease,
             keys,
             ahead: ReadAhead::default(),
-            missing,
+            loader,
         }
     }
 

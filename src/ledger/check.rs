@@ -30,7 +30,7 @@ pub enum CheckError {
     Redis(#[from] RedisError),
     #[error("the server's clock shows {0}, which is in none of the periods that were asked about")]
     Clock(UnixMs),
-    #[error("check.lua gave a reply that is not in its list")]
+    #[error("check.lua gave an unexpected reply")]
     Reply,
 }
 
@@ -94,7 +94,7 @@ impl CheckScript {
             false => (&[][..], None),
         };
         if limits.is_empty() && limiter.is_none() && request.record.is_none() {
-            return Ok(CheckDecision::of_nothing(profile));
+            return Ok(CheckDecision::nothing_to_judge(profile));
         }
         let mut now = UnixMs(self.clock.now_ms());
         for _ in 0..TRIES {
@@ -125,7 +125,7 @@ impl CheckScript {
                         }
                         None => None,
                     };
-                    return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::of_nothing(profile) });
+                    return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::nothing_to_judge(profile) });
                 }
             }
         }

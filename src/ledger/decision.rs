@@ -118,13 +118,13 @@ impl PeriodStatus {
 
 impl CheckDecision {
     /// Nothing was there to judge by.
-    pub const fn of_nothing(profile: &Profile) -> Self {
+    pub const fn nothing_to_judge(profile: &Profile) -> Self {
         let basis = if profile.has_known_limits() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
         Self { basis, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
     /// Nobody could judge.
-    pub const fn none() -> Self {
+    pub const fn not_judged() -> Self {
         Self { basis: DecisionBasis::Nothing, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 

@@ -72,7 +72,7 @@ pub async fn dry_run(
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
     let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
     let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
-    let swept = delete_keys(client, &keys, &batch).await;
+    let deleted = delete_keys(client, &keys, &batch).await;
     match answer.map_err(redis)? {
         CommitAnswer::Committed { .. } => {
             for warning in tidied.map_err(redis)? {
@@ -80,7 +80,7 @@ pub async fn dry_run(
                     return Err(DryRunError::Refused { key, what, error });
                 }
             }
-            swept.map_err(redis)
+            deleted.map_err(redis)
         }
         answer => Err(DryRunError::Answer { key, answer: format!("{answer:?}") }),
     }

@@ -175,7 +175,7 @@ impl Migration<'_> {
             }
         }
         if !is_begun {
-            source::ensure_same_subjects(self.from.first(), self.to.first()).await?;
+            source::ensure_no_other_subjects(self.from.first(), self.to.first()).await?;
         }
         Ok(if is_done { TargetState::Done } else { TargetState::ToBeCopied })
     }

@@ -36,7 +36,7 @@ enum KeyPlacement {
 }
 
 /// By the name of a family; `None` for one that this version does not know.
-fn division_of(family: &str) -> Option<KeyPlacement> {
+fn placement_of(family: &str) -> Option<KeyPlacement> {
     Some(match family {
         "usage" | "history" => KeyPlacement::FieldOfSubject,
         "raised" => KeyPlacement::FieldEndsWithSubject,
@@ -81,14 +81,14 @@ impl<'a> Source<'a> {
         while let Some(found) = scan.next::<String>(&server).await.map_err(&redis)? {
             for key in &found {
                 let Some(family) = KeyFamily::of(keys, key) else { continue };
-                let division = division_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
-                if division != KeyPlacement::LeftOut {
+                let placement = placement_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
+                if placement != KeyPlacement::LeftOut {
                     let read = MigrationError::redis(format!("read {key}"));
                     let expires_at_ms = self.expires_at_ms(key).await.map_err(&read)?;
                     // -2: it is gone meanwhile.
                     if expires_at_ms != -2 {
                         let expires_at_ms = (expires_at_ms >= 0).then_some(expires_at_ms);
-                        self.transfer_key(StoredKey { key, family, division, expires_at_ms }, target).await?;
+                        self.transfer_key(StoredKey { key, family, placement, expires_at_ms }, target).await?;
                     }
                 }
             }
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
 
     async fn transfer_key(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
-        match stored.division {
+        match stored.placement {
             KeyPlacement::FieldOfSubject | KeyPlacement::FieldEndsWithSubject => {
                 self.transfer_fields(stored, target).await
             }
@@ -119,7 +119,7 @@ impl<'a> Source<'a> {
             }
             KeyPlacement::Shared | KeyPlacement::First => {
                 let content = self.content(stored.key).await.map_err(&read)?;
-                let numbers = if stored.division == KeyPlacement::First { 1 } else { self.to.count() };
+                let numbers = if stored.placement == KeyPlacement::First { 1 } else { self.to.count() };
                 for number in 0..numbers {
                     target.take(number, stored.chunk(self.keys_of(number), content.clone())).await?;
                 }
@@ -137,7 +137,7 @@ impl<'a> Source<'a> {
         while let Some(fields) = scan.next::<Field>(&self.from.client).await.map_err(&read)? {
             let mut parts = vec![Vec::new(); self.to.iter().len()];
             for (field, value) in fields.into_iter().filter(|(field, _)| given.insert(field.clone())) {
-                let subject = match stored.division {
+                let subject = match stored.placement {
                     KeyPlacement::FieldEndsWithSubject => {
                         field.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default()
                     }
@@ -231,7 +231,7 @@ fn sorted_sets(keys: &Keys, destination: &Destination) -> [String; 5] {
 struct StoredKey<'a> {
     key: &'a str,
     family: KeyFamily<'a>,
-    division: KeyPlacement,
+    placement: KeyPlacement,
     expires_at_ms: Option<i64>,
 }
 
@@ -280,7 +280,7 @@ pub(super) async fn transfer_subjects(
 
 /// Fails where the target has a subject that the source does not have, or has otherwise: its settings would be mixed
 /// with those of the source.
-pub(super) async fn ensure_same_subjects(from: &Partition, to: &Partition) -> Result<(), MigrationError> {
+pub(super) async fn ensure_no_other_subjects(from: &Partition, to: &Partition) -> Result<(), MigrationError> {
     let redis = MigrationError::redis("look which subjects are at the target");
     for server in to.client.primaries().await.map_err(&redis)? {
         let mut scan = Scan::keys(to.keys.subject_pattern());
@@ -329,7 +329,7 @@ mod tests {
             .map(|(family, _)| family)
             .collect();
         assert!(families.len() > 20);
-        let unknown: Vec<&&str> = families.iter().filter(|family| division_of(family).is_none()).collect();
+        let unknown: Vec<&&str> = families.iter().filter(|family| placement_of(family).is_none()).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 
@@ -341,7 +341,7 @@ mod tests {
         let (percent, period) = (Percent::new(80).expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
         let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, percent, period, units: 480 });
         let family = KeyFamily::of(&keys, &key).expect("a key of the partition");
-        let stored = StoredKey { key: &key, family, division: KeyPlacement::Flag, expires_at_ms: None };
+        let stored = StoredKey { key: &key, family, placement: KeyPlacement::Flag, expires_at_ms: None };
         assert_eq!(stored.subject_of_flag(), b"a:b:");
         assert_eq!(KeyFamily::of(&Keys::new("other"), &key), None);
     }

@@ -12,10 +12,10 @@ pub(super) fn is_over(alert: &Alert, contacts: &ResolvedContacts, now: UnixMs) -
     contacts.readable.is_empty() && now >= expires_at(alert)
 }
 
-/// The contact that this delivery may be attempted to. [`ContactLookup::Removed`] also where none was known.
+/// The contact that this delivery may be attempted to. [`ContactLookup::NotUsable`] also where none was known.
 pub(super) fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> ContactLookup {
     if leased.channel == Channel::None {
-        return ContactLookup::Removed;
+        return ContactLookup::NotUsable;
     }
     match contacts.find(&leased.contact) {
         // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or
@@ -24,7 +24,7 @@ pub(super) fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContact
         ContactLookup::Found(contact)
             if contact.channel() != leased.channel || destination(&contact) != leased.destination =>
         {
-            ContactLookup::Removed
+            ContactLookup::NotUsable
         }
         found => found,
     }

@@ -161,7 +161,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         };
         match choose_contact(leased, &contacts) {
             // Still nobody to tell: a delivery that was only woken goes on waiting.
-            ContactLookup::Removed
+            ContactLookup::NotUsable
                 if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
             {
                 Decision::End(Settlement::Expired)
@@ -170,7 +170,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },
-            ContactLookup::Removed => Decision::FanOut(alert, contacts),
+            ContactLookup::NotUsable => Decision::FanOut(alert, contacts),
             ContactLookup::Disabled(contact) => match contact.disabled.clone() {
                 Some(state) => Decision::Disabled(alert, contact, state),
                 None => Decision::FanOut(alert, contacts),
@@ -188,7 +188,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         match choose_contact(leased, &contacts) {
             ContactLookup::Found(contact) => Decision::Attempt(contact, Some(contacts)),
             ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
-            ContactLookup::Removed | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
+            ContactLookup::NotUsable | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
         }
     }
 

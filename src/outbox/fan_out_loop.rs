@@ -53,7 +53,7 @@ struct OutboxEntry {
 }
 
 impl FanOutLoop {
-    /// A loop that does nothing until it runs. `new_alerts` is notified by the committer when alerts were raised.
+    /// A loop that does nothing until it runs. The worker notifies `new_alerts` after a commit that raised alerts.
     pub fn new(outbox: OutboxContext, new_alerts: Arc<Notify>) -> Self {
         let (log, counting) = (FanOutLog::default(), CountingBacklog::default());
         Self { outbox, new_alerts, named: HashSet::new(), unsure: HashSet::new(), log, counting }

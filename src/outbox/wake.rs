@@ -51,9 +51,9 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
     Ok(woken)
 }
 
-/// Wakes deliveries of these subjects that began to wait although their subject has a contact, and notifies the
-/// dispatcher: it got one between the reading of its contacts and the writing of the deliveries, and whoever woke the
-/// subject then found none.
+/// Wakes deliveries of these subjects that began to wait although their subject has a contact: it got one between the
+/// reading of its contacts and the writing of the deliveries, and whoever woke the subject then found none. The
+/// dispatcher is notified of what was woken.
 ///
 /// With this, no delivery waits beside a contact. A contact is written before its change is noticed, and the deliveries
 /// are written before this reads contacts. If the contact is written before this reading, this wakes them; else the

@@ -48,7 +48,7 @@ pub struct CachedSubject<Extra> {
     pub subject: Subject,
     /// CRC-16 of the subject modulo 256.
     pub bucket: u8,
-    /// When it was used last, as the reader counts batches.
+    /// When it was used last, as whoever uses the table counts.
     pub used: u32,
     /// The reader's own.
     pub extra: Extra,
@@ -244,9 +244,9 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.subjects.iter_mut().for_each(|cached| cached.used = 0);
     }
 
-    /// Evicts the least recently used half when the table is over its bound, but none that this batch or a later one
-    /// uses. Returns the positions that are free again; the others stay as they are.
-    pub fn shrink(&mut self, oldest_batch_in_use: u32) -> Vec<u32> {
+    /// Evicts the least recently used half when the table is over its bound, but none that was used since
+    /// `keep_used_since`. Returns the positions that are free again; the others stay as they are.
+    pub fn shrink(&mut self, keep_used_since: u32) -> Vec<u32> {
         if self.len() <= self.entries_max {
             return Vec::new();
         }
@@ -257,7 +257,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         let keep = self.entries_max / 2;
         let (_, oldest_kept, _) = ages.select_nth_unstable_by(keep, |a, b| b.cmp(a));
         // Strictly younger are kept, so that subjects of one age can't keep the table over its bound.
-        let oldest_kept = (*oldest_kept).min(oldest_batch_in_use.saturating_sub(1));
+        let oldest_kept = (*oldest_kept).min(keep_used_since.saturating_sub(1));
         let gone: Vec<u32> = held.into_iter().filter(|at| self.subjects[*at as usize].used <= oldest_kept).collect();
         for at in &gone {
             self.vacate(*at);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::table::Styling;
 pub use super::table::Table;
 use super::wrap::{Margins, wrapped};
-pub use crate::types::text::{count_noun, escaped_bytes, printable};
+pub use crate::types::text::{escaped_bytes, pluralize, printable};
 
 /// `--json`, for verbs that print data.
 #[derive(Debug, Clone, Args)]

@@ -25,7 +25,8 @@ pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
 pub enum MeterKind {
     /// Only grows. Begins with 0: a rate over a counter that appears with its first event misses that event.
     Counter,
-    /// The same, with a series for each value of its labels.
+    /// Only grows, with a series for each value of its labels. A series whose value is known beforehand begins with 0,
+    /// the others with their first event.
     LabelledCounter,
     /// Goes up and down.
     Gauge,
@@ -88,7 +89,7 @@ meters! {
     CHECKS = LabelledCounter "quotabell_checks_total" "Checks by decision (allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied)";
     CHECK_SECONDS = Histogram "quotabell_check_seconds" "Time from a check's whole request to its answer";
     TRIM_HELD = Gauge "quotabell_trim_held_by_group" "1 while the named consumer group keeps consumed entries from being trimmed";
-    COUNTING_STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator mends what the log names";
+    COUNTING_STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator fixes what the log names";
     READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";
     VERIFICATIONS = LabelledCounter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
     REDIS_ERRORS = LabelledCounter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";

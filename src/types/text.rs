@@ -27,7 +27,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// A number with its noun: `1 delivery`, `2 deliveries`.
-pub fn count_noun<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, several: &str) -> String {
+pub fn pluralize<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, several: &str) -> String {
     let noun = if number == N::from(1) { one } else { several };
     format!("{number} {noun}")
 }
@@ -144,9 +144,9 @@ mod tests {
     /// "1 deliveries" makes a reader doubt the number.
     #[test]
     fn one_thing_is_singular() {
-        assert_eq!(count_noun(1_usize, "delivery", "deliveries"), "1 delivery");
-        assert_eq!(count_noun(0_u64, "alert waits", "alerts wait"), "0 alerts wait");
-        assert_eq!(count_noun(21_u64, "unit", "units"), "21 units");
+        assert_eq!(pluralize(1_usize, "delivery", "deliveries"), "1 delivery");
+        assert_eq!(pluralize(0_u64, "alert waits", "alerts wait"), "0 alerts wait");
+        assert_eq!(pluralize(21_u64, "unit", "units"), "21 units");
     }
 
     /// Refused events hold whatever a producer sent.

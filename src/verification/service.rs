@@ -106,9 +106,9 @@ impl VerificationService {
         Ok(())
     }
 
-    /// Verifies the contact of a confirm link, and says whose it is. It was verified before by another who pressed at
-    /// the same moment, or by a press whose answer was lost. `None`: the link was used before, has expired, or never
-    /// existed.
+    /// Verifies the contact of a confirm link, and says whose it is. It is verified already where another pressed at
+    /// the same moment, or where the answer to a press was lost; outdated where the contact was removed or changed.
+    /// `None`: the link was used before, has expired, or never existed.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ enum Servers {
     /// This one, whatever the key.
     One(Arc<NodeConnection>),
     /// The primary that serves the key.
-    RoutedCall(Router),
+    Routed(Router),
 }
 
 impl RedisClient {
@@ -48,7 +48,7 @@ impl RedisClient {
 
     /// A client that asks which server serves a key.
     pub(super) const fn routed(router: Router) -> Self {
-        Self { servers: Servers::RoutedCall(router) }
+        Self { servers: Servers::Routed(router) }
     }
 
     const fn on(connection: Arc<NodeConnection>) -> Self {
@@ -60,7 +60,7 @@ impl RedisClient {
     pub fn at(&self, default_key: &str) -> Self {
         match &self.servers {
             Servers::One(connection) => Self::on(Arc::clone(connection)),
-            Servers::RoutedCall(router) => Self::routed(router.at(default_key)),
+            Servers::Routed(router) => Self::routed(router.at(default_key)),
         }
     }
 
@@ -73,7 +73,7 @@ impl RedisClient {
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query(command).await,
-            Servers::RoutedCall(router) => command.query_async(&mut RoutedCall::new(router)).await,
+            Servers::Routed(router) => command.query_async(&mut RoutedCall::new(router)).await,
         }
     }
 
@@ -123,7 +123,7 @@ impl RedisClient {
         }
         match &self.servers {
             Servers::One(connection) => connection.pipe(pipeline).await,
-            Servers::RoutedCall(router) => pipeline.query_async(&mut RoutedCall::new(router)).await,
+            Servers::Routed(router) => pipeline.query_async(&mut RoutedCall::new(router)).await,
         }
     }
 
@@ -132,7 +132,7 @@ impl RedisClient {
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query_within(limit, command).await,
-            Servers::RoutedCall(router) => command.query_async(&mut RoutedCall::within(router, limit)).await,
+            Servers::Routed(router) => command.query_async(&mut RoutedCall::within(router, limit)).await,
         }
     }
 
@@ -142,7 +142,7 @@ impl RedisClient {
         load.arg("LOAD").arg(source);
         match &self.servers {
             Servers::One(connection) => connection.query(&load).await,
-            Servers::RoutedCall(router) => load.query_async(&mut RoutedCall::beside(router, call)).await,
+            Servers::Routed(router) => load.query_async(&mut RoutedCall::beside(router, call)).await,
         }
     }
 
@@ -154,7 +154,7 @@ impl RedisClient {
     pub async fn primary(&self) -> RedisResult<Self> {
         match &self.servers {
             Servers::One(connection) => Ok(Self::on(Arc::clone(connection))),
-            Servers::RoutedCall(router) => Ok(Self::on(Arc::new(router.connect_to_default().await?))),
+            Servers::Routed(router) => Ok(Self::on(Arc::new(router.connect_to_default().await?))),
         }
     }
 
@@ -166,7 +166,7 @@ impl RedisClient {
     pub async fn primaries(&self) -> RedisResult<Vec<Self>> {
         match &self.servers {
             Servers::One(connection) => Ok(vec![Self::on(Arc::clone(connection))]),
-            Servers::RoutedCall(router) => Ok(router.primaries().await?.into_iter().map(Self::on).collect()),
+            Servers::Routed(router) => Ok(router.primaries().await?.into_iter().map(Self::on).collect()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why nobody tells which server is the primary, or why the servers are not deployed as `redis.url` says.
+//! Why no Sentinel or node says which server is the primary, or why the servers are not deployed as `redis.url` says.
 
 use std::error::Error;
 use std::io;

@@ -49,7 +49,7 @@ pub enum Deployment {
 #[derive(Debug, Clone)]
 enum EndpointServers {
     Standalone,
-    RoutedCall { deployment: Deployment, topology: Arc<Topology> },
+    Routed { deployment: Deployment, topology: Arc<Topology> },
 }
 
 /// A primary, as far as is known.
@@ -214,7 +214,7 @@ impl RedisEndpoint {
 
     fn routed(deployment: Deployment, source: TopologySource, template: RedisNode, shown: String) -> Self {
         let topology = Arc::new(Topology::new(source));
-        let servers = EndpointServers::RoutedCall { deployment, topology };
+        let servers = EndpointServers::Routed { deployment, topology };
         Self { servers, node: Arc::new(template), shown: shown.into() }
     }
 
@@ -222,7 +222,7 @@ impl RedisEndpoint {
     pub const fn deployment(&self) -> Deployment {
         match &self.servers {
             EndpointServers::Standalone => Deployment::Standalone,
-            EndpointServers::RoutedCall { deployment, .. } => *deployment,
+            EndpointServers::Routed { deployment, .. } => *deployment,
         }
     }
 
@@ -253,7 +253,7 @@ impl RedisEndpoint {
     pub fn client(&self, default_key: &str) -> Result<RedisClient, EndpointError> {
         match &self.servers {
             EndpointServers::Standalone => self.node.client().map(RedisClient::new).map_err(EndpointError::Client),
-            EndpointServers::RoutedCall { topology, .. } => {
+            EndpointServers::Routed { topology, .. } => {
                 Ok(RedisClient::routed(Router::new(Arc::clone(topology), default_key)))
             }
         }
@@ -267,7 +267,7 @@ impl RedisEndpoint {
     pub async fn ask_primary_of(&self, key: &str) -> RedisResult<Primary> {
         match &self.servers {
             EndpointServers::Standalone => Ok(Primary { node: Arc::clone(&self.node), topology: None }),
-            EndpointServers::RoutedCall { topology, .. } => {
+            EndpointServers::Routed { topology, .. } => {
                 let node = topology.ask_primary_of(HashSlot::of_key(key.as_bytes())).await?;
                 Ok(Primary { node, topology: Some(Arc::clone(topology)) })
             }
@@ -282,7 +282,7 @@ impl RedisEndpoint {
     pub async fn primaries(&self) -> RedisResult<Vec<Primary>> {
         match &self.servers {
             EndpointServers::Standalone => Ok(vec![Primary { node: Arc::clone(&self.node), topology: None }]),
-            EndpointServers::RoutedCall { topology, .. } => {
+            EndpointServers::Routed { topology, .. } => {
                 let map = topology.map().await?;
                 let primary =
                     |node: &Arc<RedisNode>| Primary { node: Arc::clone(node), topology: Some(Arc::clone(topology)) };
@@ -297,7 +297,7 @@ impl RedisEndpoint {
     ///
     /// Nobody tells.
     pub async fn check_slots(&self) -> RedisResult<()> {
-        let EndpointServers::RoutedCall { topology, .. } = &self.servers else { return Ok(()) };
+        let EndpointServers::Routed { topology, .. } = &self.servers else { return Ok(()) };
         match topology.map().await?.uncovered() {
             None => Ok(()),
             Some(slots) => Err(DeploymentError::UncoveredSlots { slots }.into()),
@@ -307,7 +307,7 @@ impl RedisEndpoint {
     /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one
     /// server.
     pub async fn watch(self, stop: CancellationToken) {
-        if let EndpointServers::RoutedCall { topology, .. } = &self.servers {
+        if let EndpointServers::Routed { topology, .. } = &self.servers {
             topology.watch(stop).await;
         }
     }
@@ -316,7 +316,7 @@ impl RedisEndpoint {
     pub fn connected_to(&self) -> String {
         match &self.servers {
             EndpointServers::Standalone => self.shown.to_string(),
-            EndpointServers::RoutedCall { topology, .. } => {
+            EndpointServers::Routed { topology, .. } => {
                 let primaries = topology.known().map(|map| map.addresses()).unwrap_or_else(|| "unknown".to_owned());
                 format!("{}, primary {primaries}", self.shown)
             }

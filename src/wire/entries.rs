@@ -97,14 +97,15 @@ pub struct XreadEntry<'a> {
 pub struct TruncatedEntry {
     /// Its id.
     pub id: StreamId,
-    /// Names and values in turn, as many as had arrived and at most [`CUT_STRINGS_MAX`], each cut to [`CUT_BYTES_MAX`].
+    /// Names and values in turn, as many as had arrived and at most [`TRUNCATED_STRINGS_MAX`], each cut to
+    /// [`TRUNCATED_BYTES_MAX`].
     pub strings: Vec<Vec<u8>>,
 }
 
 /// How many names and values of an entry that is cut are kept.
-pub const CUT_STRINGS_MAX: usize = 32;
+pub const TRUNCATED_STRINGS_MAX: usize = 32;
 /// How many bytes of a name or value are kept.
-pub const CUT_BYTES_MAX: usize = 1024;
+pub const TRUNCATED_BYTES_MAX: usize = 1024;
 
 impl TruncatedEntry {
     /// Takes what has arrived of the entry that begins at the start of `buffer`.
@@ -113,9 +114,9 @@ impl TruncatedEntry {
         let head = Head::read(buffer, 0)?.ok_or(malformed)?;
         let id = StreamId::parse(&buffer[head.id]).ok_or(malformed)?;
         let (mut at, mut strings) = (head.next, Vec::new());
-        while strings.len() < head.strings.min(CUT_STRINGS_MAX) {
+        while strings.len() < head.strings.min(TRUNCATED_STRINGS_MAX) {
             let Some(LengthLine { count: Some(bytes), next }) = length(buffer, at, LengthKind::Bulk)? else { break };
-            let Some(kept) = buffer.get(next..next + bytes.min(CUT_BYTES_MAX)) else { break };
+            let Some(kept) = buffer.get(next..next + bytes.min(TRUNCATED_BYTES_MAX)) else { break };
             strings.push(kept.to_vec());
             at = next + bytes + 2;
         }

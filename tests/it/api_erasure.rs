@@ -289,7 +289,7 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"limits": {"a b": 5}}), "limits"),
         (json!({"thresholds": [80, 80]}), "thresholds: 80 is listed twice"),
         (json!({"thresholds": (1..=101).collect::<Vec<_>>()}), "thresholds: 101 thresholds are too many, at most 100"),
-        (json!({"thresholds": []}), "thresholds: names none"),
+        (json!({"thresholds": []}), "thresholds: is an empty list"),
         (json!({"thresholds": [0]}), "thresholds[0]: a threshold must be"),
         (json!({"locale": "vi_VN"}), "locale: \"vi_VN\" is not a language tag (BCP 47)"),
         (json!({"contacts": []}), "unknown field `contacts`"),

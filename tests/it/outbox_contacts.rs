@@ -60,7 +60,7 @@ async fn the_readable_elements_of_an_array_are_used() {
     assert_eq!(read.unreadable[0].why, "webhook contact has no \"secret\"");
     assert_eq!(read.find(&email("a").id), ContactLookup::Found(email("a")));
     assert_eq!(read.find(&ContactId::from_stored("c_1")), ContactLookup::Unreadable);
-    assert_eq!(read.find(&ContactId::from_stored("c_2")), ContactLookup::Removed, "the broken one states another id");
+    assert_eq!(read.find(&ContactId::from_stored("c_2")), ContactLookup::NotUsable, "the broken one states another id");
 }
 
 /// A recheck looks where fan-out looked: in the subject's own contacts, else in the fallback.
@@ -75,7 +75,7 @@ async fn a_contact_is_found_again_or_known_to_be_removed() {
     assert_eq!(find(email("ops")).await, ContactLookup::Found(email("ops")));
     outbox.set_contacts(&alice, &json(&[email("a")])).await;
     assert_eq!(find(email("a")).await, ContactLookup::Found(email("a")));
-    assert_eq!(find(email("ops")).await, ContactLookup::Removed, "it has contacts of its own now");
+    assert_eq!(find(email("ops")).await, ContactLookup::NotUsable, "it has contacts of its own now");
 }
 
 /// A contact that calls itself `none` would share its delivery with the alert that waits for a contact, and get

@@ -107,7 +107,7 @@ impl Partition {
             plans,
             cache_entries: 1000,
             changes,
-            raised: Arc::default(),
+            new_alerts: Arc::default(),
         });
         let task = tokio::spawn(worker.run(stop.clone()));
         Worker { stop, task }

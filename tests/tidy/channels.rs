@@ -23,7 +23,8 @@ fn channels() -> Vec<String> {
 
 /// What code writes where it names a channel.
 fn names_of(channel: &str) -> [String; 5] {
-    let variant = format!("{}{}", channel[..1].to_uppercase(), &channel[1..]);
+    let words = channel.split('_').map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]));
+    let variant: String = words.collect();
     let config = format!("{variant}Config");
     [variant, config, format!("\"{channel}\""), format!("{channel}::"), format!(".{channel}.")]
 }

@@ -83,26 +83,26 @@ fn missing_files(document: &Source, exists: impl Fn(&str) -> bool) -> Vec<String
     violations
 }
 
-/// Functions that a document names as `Type::function` and that no file with such a type has. Types of others are left
-/// alone.
+/// Functions and types that a document names behind their file, as `a/b.rs`, `Type::function` or `function`, and that
+/// this file does not have.
 fn missing_functions(document: &Source, code: &[Source]) -> Vec<String> {
-    let has = |file: &Source, keyword: &str, name: &str| {
+    let has = |file: &Source, name: &str| {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
-        file.text.split(&format!("{keyword} {name}")).skip(1).any(ends)
+        ["fn", "struct", "enum", "trait", "const", "static"]
+            .iter()
+            .any(|keyword| file.text.split(&format!("{keyword} {name}")).skip(1).any(ends))
     };
-    let is_ours =
-        |name: &str| code.iter().any(|file| ["struct", "enum", "trait"].iter().any(|word| has(file, word, name)));
     let mut violations = Vec::new();
-    for (number, line) in document.text.lines().enumerate() {
-        for name in line.split('`').skip(1).step_by(2) {
-            let Some((of, function)) = name.split_once("::") else { continue };
-            let is_function = of.starts_with(char::is_uppercase) && function.starts_with(char::is_lowercase);
-            if is_function
-                && is_ours(of)
-                && !code.iter().any(|file| file.text.contains(of) && has(file, "fn", function))
-            {
-                violations.push(document.says(number, &format!("names {name}, which is not there")));
-            }
+    let pieces: Vec<&str> = document.text.split('`').collect();
+    // Text and names take turns; between a file and what it has stands a comma.
+    for at in (1..pieces.len().saturating_sub(2)).step_by(2) {
+        let (path, name) = (pieces[at].trim_start_matches("src/"), pieces[at + 2]);
+        let Some(file) = code.iter().find(|file| file.path.strip_prefix("src/") == Some(path)) else { continue };
+        let is_name = name.chars().all(|letter| letter.is_alphanumeric() || letter == '_' || letter == ':');
+        let function = name.rsplit("::").next().unwrap_or_default();
+        if pieces[at + 1].trim_matches(['\n', ' ']) == "," && is_name && !has(file, function) {
+            let line = pieces[..at].iter().map(|piece| piece.matches('\n').count()).sum();
+            violations.push(document.says(line, &format!("names {name} in {path}, which has none")));
         }
     }
     violations
@@ -129,7 +129,11 @@ fn files_that_the_tour_names_are_there() {
 fn files_that_are_gone_are_found() {
     let text = "`a/b.rs`, `src/a/c.lua` and `tests/x.rs`, `b.rs`, `a/<name>.rs`";
     assert_eq!(missing_files(&Source::sample("ARCHITECTURE.md", text), |path| path == "a/b.rs").len(), 1);
-    let text = "`Worker::run`, `Worker::runs`, `Utc::now`, `Worker::Idle` and `worker::run`";
-    let code = [Source::sample("src/a/x.rs", "pub struct Worker;\nimpl Worker { fn runs_on() {} fn run(&self) {} }")];
-    assert_eq!(missing_functions(&Source::sample("ARCHITECTURE.md", text), &code).len(), 1);
+    let text =
+        "`a/b.rs`, `Worker::run`, and `a/b.rs`,\n`runs`; `a/b.rs` has `gone`, `a/c.rs`, `run`; `a/b.rs`, `Worker`";
+    let code = [Source::sample("src/a/b.rs", "pub struct Worker;\nimpl Worker { fn runs_on() {} fn run(&self) {} }")];
+    assert_eq!(
+        missing_functions(&Source::sample("ARCHITECTURE.md", text), &code),
+        ["ARCHITECTURE.md:1: names runs in a/b.rs, which has none"]
+    );
 }

@@ -73,7 +73,7 @@ pub struct WebhookClient {
     keeping: Client,
     closing: Arc<ClosingReceivers>,
     resolver: Arc<Resolver>,
-    rules: EgressPolicy,
+    policy: EgressPolicy,
     timeout: Duration,
 }
 
@@ -94,12 +94,12 @@ impl WebhookClient {
     /// [`ChannelError`], when `webhook.ca_file` or the TLS set-up is broken.
     pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let resolver = Arc::new(Resolver::new(dns));
-        let rules = config.call_rules();
-        let tls = tls(config)?;
+        let policy = config.egress_policy();
+        let tls = tls_config(config)?;
         let client = |kept_max| {
             Client::builder()
                 .tls_backend_preconfigured(tls.clone())
-                .dns_resolver(CheckedResolver { resolver: Arc::clone(&resolver), rules: rules.clone() })
+                .dns_resolver(CheckedResolver { resolver: Arc::clone(&resolver), policy: policy.clone() })
                 .no_proxy()
                 .redirect(Policy::none())
                 .retry(reqwest::retry::never())
@@ -111,7 +111,7 @@ impl WebhookClient {
                 .map_err(|error| ChannelError::of_machine("build the webhook client", error))
         };
         let (single, keeping) = (client(0)?, client(KEPT_MAX)?);
-        Ok(Self { single, keeping, closing: Arc::default(), resolver, rules, timeout: config.timeout })
+        Ok(Self { single, keeping, closing: Arc::default(), resolver, policy, timeout: config.timeout })
     }
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
@@ -122,7 +122,7 @@ impl WebhookClient {
     /// and another answer is a permanent failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
-        let (outcome, peer) = match self.rules.check_url(request.url) {
+        let (outcome, peer) = match self.policy.check_url(request.url) {
             Ok(url) => {
                 let peer = peer_of(&url);
                 (self.attempt(request, url).await.unwrap_or_else(|failed| failed), peer)
@@ -134,7 +134,7 @@ impl WebhookClient {
 
     /// How every attempt to call this URL would end, where the URL itself says it. Pure.
     pub fn refusal(&self, url: &str) -> Option<Outcome> {
-        let refused = self.rules.check_url(url).err()?;
+        let refused = self.policy.check_url(url).err()?;
         Some(Outcome { peer: peer(url), ..permanent(refused) })
     }
 
@@ -150,14 +150,14 @@ impl WebhookClient {
     }
 
     async fn check_before_connecting(&self, url: &str) -> Result<(), Outcome> {
-        let url = self.rules.check_url(url).map_err(permanent)?;
+        let url = self.policy.check_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let unresolved = |error: ResolveError| {
             let hint = hint_of_connection(connection_error::find(&error, ""));
             Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved") }
         };
         let found = self.resolver.addresses(host).await.map_err(unresolved)?;
-        let judged = self.rules.check_addresses(found);
+        let judged = self.policy.check_addresses(found);
         judged.map_err(|blocked| permanent(blocked.to_string()))
     }
 
@@ -255,7 +255,7 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
 
 /// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is
 /// called.
-fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
+fn tls_config(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
     let mut tls = tls::client_config("webhook.ca_file", config.ca_file.as_deref())?;
     // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods
     // such a connection with after the attempt has ended.
@@ -267,15 +267,15 @@ fn tls(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
 /// to: there is no second look-up between the judgement and the connection.
 struct CheckedResolver {
     resolver: Arc<Resolver>,
-    rules: EgressPolicy,
+    policy: EgressPolicy,
 }
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (resolver, rules) = (Arc::clone(&self.resolver), self.rules.clone());
+        let (resolver, policy) = (Arc::clone(&self.resolver), self.policy.clone());
         Box::pin(async move {
             let found = resolver.addresses(name.as_str()).await?;
-            rules.check_addresses(found.iter().copied())?;
+            policy.check_addresses(found.iter().copied())?;
             // The port is a placeholder: reqwest puts the URL's own in its place.
             Ok(Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })

@@ -36,7 +36,7 @@ pub struct WebhookConfig {
 
 impl WebhookConfig {
     /// What may be called.
-    pub(super) fn call_rules(&self) -> EgressPolicy {
+    pub(super) fn egress_policy(&self) -> EgressPolicy {
         EgressPolicy {
             allow_http: self.allow_http,
             allow_private_networks: self.allow_private_networks,

@@ -77,9 +77,9 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     check_public_address: url::check_public,
     check_options,
     warning: |contact, settings| {
-        let rules = settings.section::<WebhookConfig>().call_rules();
-        let refused = rules.check_url(contact.address()).err()?;
-        let is_plain = contact.address().starts_with("http://") && !rules.allow_http;
+        let policy = settings.section::<WebhookConfig>().egress_policy();
+        let refused = policy.check_url(contact.address()).err()?;
+        let is_plain = contact.address().starts_with("http://") && !policy.allow_http;
         let why = if is_plain { "webhook.allow_http = false refuses plain http" } else { &refused };
         Some(format!("{} will not be called: {why}", masked_contact(contact).address()))
     },

@@ -51,7 +51,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
         Ok(Permissions::Unknown) => findings.warn(&format!(
             "user {user:?} may not use MULTI, so its rights could not be checked; `quotabell run` tries a commit on keys of its own at start"
         )),
-        rights => findings.note("rights", rights.and_then(|rights| describe_permissions(user, rights))),
+        rights => findings.note("rights", rights.and_then(|rights| permissions_to_result(user, rights))),
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ async fn stored_state(redis: &CliConnection) -> anyhow::Result<(String, Option<S
     Ok((said, unread_streams(&stored)))
 }
 
-fn describe_permissions(user: &str, rights: Permissions) -> anyhow::Result<String> {
+fn permissions_to_result(user: &str, rights: Permissions) -> anyhow::Result<String> {
     let Permissions::Lacking(lacking) = rights else {
         return Ok(format!("user {user:?} may do what the daemon does"));
     };

@@ -10,7 +10,7 @@ use crate::cli::context::CliContext;
 use crate::outbox::action::ACTION_MAX;
 use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction, OutboxError, act};
 use crate::terminal::hint;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, count_noun, say};
+use crate::terminal::output::{Format, FormatArgs, Output, Table, pluralize, say};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::deliveries::{ActionResultView, DeliveryScan, behind_open_circuits};
 use crate::views::{DeliveryFilter, DeliveryIdPrefix};
@@ -64,7 +64,7 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         _ if dry_run || ids.is_empty() => Ok(()),
         0 => Ok(()),
         left => Err(hint::failed(
-            format_args!("{left} of {} could not be {}", count_noun(asked, "delivery", "deliveries"), action.done()),
+            format_args!("{left} of {} could not be {}", pluralize(asked, "delivery", "deliveries"), action.done()),
             match action {
                 DeliveryAction::Replay | DeliveryAction::Discard => {
                     "only dead deliveries can be: `quotabell deliveries list --state dead` lists them"
@@ -154,7 +154,7 @@ impl Run<'_> {
                 self.output.json(&json!({"action": action.as_str(), "deliveries": asked}))?;
             }
             Format::Table if self.dry_run => {
-                let many = count_noun(asked, "delivery", "deliveries");
+                let many = pluralize(asked, "delivery", "deliveries");
                 self.output.line(format_args!("{many} would be {}", action.done()))?;
             }
             _ if asked == 0 => say(match action.takes() {

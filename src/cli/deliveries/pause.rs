@@ -7,7 +7,7 @@ use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::{Pause, pause, read_pause, resume};
 use crate::terminal::hint;
-use crate::terminal::output::{self, FormatArgs, count_noun, printable, say};
+use crate::terminal::output::{self, FormatArgs, pluralize, printable, say};
 use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
 use crate::wire::Partition;
@@ -66,7 +66,7 @@ async fn print(redis: &CliConnection, format: &FormatArgs) -> anyhow::Result<()>
     output::print(format, &PauseView { paused: paused.is_some(), since, reason, in_flight }, |_| {
         match &paused {
             Some(pause) => {
-                let attempts = count_noun(in_flight, "attempt is", "attempts are");
+                let attempts = pluralize(in_flight, "attempt is", "attempts are");
                 say(format_args!("{}; {attempts} under way", summary(pause)));
             }
             None => say("sending goes on"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::terminal::output::{Output, Table, count_noun, or_dash, rounded};
+use crate::terminal::output::{Output, Table, or_dash, pluralize, rounded};
 use crate::terminal::table::Color;
 use crate::types::{Channel, DeliveryState, Destination, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
@@ -120,7 +120,7 @@ pub(super) fn open_circuits(circuits: &OpenCircuits, partitions: u32, now: UnixM
     let mut said: Vec<String> = circuits.iter().take(CIRCUITS_NAMED_MAX).map(told).collect();
     if circuits.len() > CIRCUITS_NAMED_MAX {
         let more = circuits.len() - CIRCUITS_NAMED_MAX;
-        let more = count_noun(more, "more circuit is", "more circuits are");
+        let more = pluralize(more, "more circuit is", "more circuits are");
         said.push(format!("and {more} open: `quotabell deliveries destinations` shows them"));
     }
     said

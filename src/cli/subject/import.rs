@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::contacts::merge::UnnamedContacts;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint::{self, with_hint};
-use crate::terminal::output::{Format, FormatArgs, Output, count_noun, printable, say};
+use crate::terminal::output::{Format, FormatArgs, Output, pluralize, printable, say};
 use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::billing_day::BillingDayError;
 use crate::types::{Metric, Subject};
@@ -258,7 +258,7 @@ impl Import<'_> {
         }
         self.output.finish()?;
         let done = if dry_run { "would import" } else { "imported" };
-        say(format_args!("{done} {}", count_noun(imported, "line", "lines")));
+        say(format_args!("{done} {}", pluralize(imported, "line", "lines")));
         outcome.with_context(|| format!("import {}", file.display()))?;
         if bad == 0 {
             return Ok(());
@@ -266,7 +266,7 @@ impl Import<'_> {
         Err(hint::failed(
             format_args!(
                 "{bad} of {} of {} {} bad",
-                count_noun(imported + bad as u64, "line", "lines"),
+                pluralize(imported + bad as u64, "line", "lines"),
                 file.display(),
                 if bad == 1 { "is" } else { "are" }
             ),

@@ -72,12 +72,12 @@ pub(super) async fn find(
             (Some(masked_address(&contact)), status)
         }
         ContactLookup::Disabled(contact) => (Some(masked_address(&contact)), DeliveryContactStatus::Disabled),
-        ContactLookup::Removed if contacts.unverified.iter().any(|contact| contact.id == *id) => {
+        ContactLookup::NotUsable if contacts.unverified.iter().any(|contact| contact.id == *id) => {
             (None, DeliveryContactStatus::Unverified)
         }
         // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the
         // same.
-        ContactLookup::Removed => {
+        ContactLookup::NotUsable => {
             let known = fallback.iter().find(|contact| contact.id == *id).map(masked_address);
             (known, DeliveryContactStatus::Removed)
         }

@@ -8,7 +8,7 @@ use crate::contacts::resolver::ResolvedContacts;
 use crate::outbox::retry_policy::give_up_after;
 use crate::outbox::{ENDED_DELIVERY_TTL, Pause, expires_after_hours};
 use crate::subjects::SubjectMutes;
-use crate::types::text::count_noun;
+use crate::types::text::pluralize;
 use crate::types::{Alert, Channel, ContactId, DeliveryState, NotificationKind, OutcomeClass, Rate, UnixMs};
 use crate::views::DeliveryDetailView;
 use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationView, DisabledContactView};
@@ -81,9 +81,9 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
         format!(
             "{subject} reached {threshold_percent}% of {} of {metric} in the {} {period} ({timezone}): the count went from \
              {used_before} to {used}, and {} needed.",
-            count_noun(*limit, "unit", "units"),
+            pluralize(*limit, "unit", "units"),
             window.as_str(),
-            count_noun(*threshold_units, "was", "were")
+            pluralize(*threshold_units, "was", "were")
         ),
         format!(
             "The commit of the entries {first_entry} to {last_entry} of {stream} raised alert {id} at {raised_at_ms}, under plan \

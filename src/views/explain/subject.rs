@@ -7,7 +7,7 @@ use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::ledger::thresholds::{Threshold, thresholds_of};
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
-use crate::types::text::count_noun;
+use crate::types::text::pluralize;
 use crate::types::{AlertId, Channel, ContactFilter, DeliveryState, Metric, Percent, Units, UnixMs};
 use crate::views::usage::{UsageAlertView, WindowUsageView};
 use crate::views::{DeliveryView, UsageView};
@@ -53,7 +53,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
         LiveDaemons::Sending => {}
     }
     if facts.lag > 0 {
-        let entries = count_noun(facts.lag, "entry of its stream is", "entries of its stream are");
+        let entries = pluralize(facts.lag, "entry of its stream is", "entries of its stream are");
         said.push(format!("{entries} not counted yet."));
     }
     said.extend(unreadable.iter().map(|error| format!("Its {error}.")));
@@ -72,7 +72,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
         said.push("It has used nothing, and no limit holds for it.".to_owned());
     }
     if facts.refused > 0 {
-        let events = count_noun(facts.refused, "event of it is", "events of it are");
+        let events = pluralize(facts.refused, "event of it is", "events of it are");
         said.push(format!(
             "{events} among the newest that could not be counted: `quotabell refused list --subject {subject}` shows why."
         ));
@@ -90,13 +90,13 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     let Some(limit) = limit.and_then(Units::new) else {
         return vec![format!(
             "It has used {} of {metric} in the {name} {period}; no limit holds, so nothing is alerted.",
-            count_noun(used, "unit", "units")
+            pluralize(used, "unit", "units")
         )];
     };
     let percent = window.used_percent.unwrap_or_default();
     let mut said = vec![format!(
         "It has used {used} of {} of {metric} ({percent}%) in the {name} {period}, which ends at {resets_at}.",
-        count_noun(limit.get(), "unit", "units")
+        pluralize(limit.get(), "unit", "units")
     )];
     let mut in_order: Vec<&UsageAlertView> = alerts.iter().collect();
     in_order.sort_by_key(|alert| (alert.raised_at_ms, alert.threshold_units));
@@ -105,7 +105,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         said.push(format!(
             "Alert {id} was raised at {raised_at}: {threshold_percent}% of the limit of {} in the {name} was reached, which is \
              {threshold_units}.",
-            count_noun(*limit, "unit", "units")
+            pluralize(*limit, "unit", "units")
         ));
         said.push(summary(&alert.id, facts.deliveries));
     }
@@ -119,8 +119,8 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         Some(threshold) => format!(
             "The next alert is due at {}%, which is {}: {} needed.",
             threshold.percent,
-            count_noun(threshold.units, "unit", "units"),
-            count_noun(threshold.units - used, "more is", "more are")
+            pluralize(threshold.units, "unit", "units"),
+            pluralize(threshold.units - used, "more is", "more are")
         ),
         None if alerts.is_empty() => {
             "Every threshold is reached and none was raised: an alert is raised with the next event that is counted."

@@ -62,14 +62,14 @@ impl AlertText {
             Ordering::Greater => ("Quota exceeded", "exceeded".to_owned()),
         };
         let is_test = purpose == AlertPurpose::Test;
-        let example = if is_test { "This is a test message from quotabell. The numbers are made up. " } else { "" };
+        let test_notice = if is_test { "This is a test message from quotabell. The numbers are made up. " } else { "" };
         let what_follows = match alert.used < alert.limit {
             true => "This is a warning: nothing is refused below the limit.".to_owned(),
             false => format!("Further {metric} may be refused until the count starts over."),
         };
         Self {
             heading: if is_test { "Test message" } else { heading },
-            sentence: format!("{example}{subject} has {has_done} its {metric} quota for {period}."),
+            sentence: format!("{test_notice}{subject} has {has_done} its {metric} quota for {period}."),
             facts: [
                 ("Used", format!("{used} of {limit} {metric} {a_window} ({percent:.1}%)")),
                 ("Remaining", thousands(alert.limit.saturating_sub(alert.used))),
