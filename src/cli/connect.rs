@@ -54,7 +54,7 @@ pub async fn redis(config: &Config) -> anyhow::Result<CliConnection> {
     Ok(redis)
 }
 
-/// As [`redis`], with any number of partitions stored.
+/// As [`redis()`], with any number of partitions stored.
 pub async fn redis_with_any_partitions(config: &Config) -> anyhow::Result<CliConnection> {
     open(config).await.map(|(redis, _)| redis)
 }

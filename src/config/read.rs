@@ -1,7 +1,7 @@
 //! From the tree of sources to the settings' own types, by serde; `serde_path_to_error` says at which key it failed.
 //!
 //! The type of a setting decides what a variable's text means: text where it takes text, else JSON, as `5`, `true` or
-//! `[80,100]`. Read next: [`words`](super::words), which words what serde says.
+//! `[80,100]`. Read next: [`value_error`](super::value_error), which words what serde says.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor};
