@@ -516,6 +516,18 @@ async fn a_mail_is_signed_with_everything_that_a_provider_looks_at() {
     assert_eq!(mail.header("List-Unsubscribe"), format!("<{link}>"));
 }
 
+/// Such mails are signed, and receivers that ask for DMARC drop them all the same.
+#[test]
+fn a_signature_for_another_domain_is_warned_of_at_start() {
+    let (_folder, key) = key_of(1024);
+    let warnings = |from: &str| {
+        let config = EmailConfig { from: from.to_owned(), ..signing("smtps://mail.example.com", &key) };
+        Mailer::new(&config, &DnsConfig::default()).expect("a mailer").warnings().to_vec()
+    };
+    assert_eq!(warnings("alerts@mail.example.com"), Vec::<String>::new());
+    assert!(warnings("alerts@example.net")[0].contains("email.from has \"example.net\""));
+}
+
 /// A key that can't sign must stop the start, and not be found out by the first alert.
 #[test]
 fn a_key_that_can_not_sign_is_told_at_start() {

@@ -118,9 +118,9 @@ mod tests {
         assert_eq!(warning("example.com", "example.com"), None);
         assert_eq!(warning("Example.com", "alerts.example.com"), None);
         assert_eq!(warning("mail.example.com", "example.com"), None);
-        let told = warning("provider.net", "example.com").expect("another organization");
+        let told = warning("provider.com", "example.com").expect("another organization");
         assert!(
-            told.starts_with("email.dkim.domain is \"provider.net\" and email.from has \"example.com\": "),
+            told.starts_with("email.dkim.domain is \"provider.com\" and email.from has \"example.com\": "),
             "{told}"
         );
     }
