@@ -267,7 +267,7 @@ fn documents() -> Vec<String> {
         let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
         names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}{name}")).collect()
     };
-    [in_folder(""), in_folder("docs/")].concat()
+    [in_folder(""), in_folder("docs/"), in_folder("docs/decisions/")].concat()
 }
 
 /// The targets of the links in a text, pictures left out: `make picture` draws those.
@@ -312,13 +312,18 @@ fn every_link_between_the_documents_leads_somewhere() {
     assert!(followed > 50, "{followed} links");
 }
 
-/// The map is how a document is found.
+/// The map of each folder is how a document is found.
 #[test]
 fn the_map_names_every_document() {
-    let map = text_of("docs/README.md");
-    let named = links(&map);
-    for document in documents().iter().filter_map(|document| document.strip_prefix("docs/")) {
-        assert!(document == "README.md" || named.contains(&document), "docs/README.md lacks {document}");
+    for folder in ["docs/", "docs/decisions/"] {
+        let map = text_of(&format!("{folder}README.md"));
+        let named = links(&map);
+        let all = documents();
+        for document in
+            all.iter().filter_map(|document| document.strip_prefix(folder)).filter(|name| !name.contains('/'))
+        {
+            assert!(document == "README.md" || named.contains(&document), "{folder}README.md lacks {document}");
+        }
     }
 }
 
