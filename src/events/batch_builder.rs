@@ -279,6 +279,7 @@ impl BatchBuilder {
         LookedUpEntry { entry, raw, subject_index }: &LookedUpEntry<'_, F>,
         server: UnixMs,
     ) -> Result<AddResult, InvalidEvent> {
+        raw.check_fields()?;
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let Some(subject_index) = *subject_index else {
             // What is held was judged when it was added.
@@ -333,7 +334,7 @@ impl BatchBuilder {
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         let raw = RawEvent::of(entry.fields.clone());
-        let Some(bytes) = raw.subject else { return false };
+        let Some(bytes) = raw.subject.filter(|_| raw.check_fields().is_ok()) else { return false };
         let subject_index = match held.cache.find(bytes) {
             Some(subject_index) => subject_index,
             None => match Subject::parse(bytes) {

@@ -13,6 +13,9 @@ use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject
 /// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
 
+/// An event with more fields is refused. No script could append it: Lua hands at most 7,999 values to a function.
+pub const FIELDS_MAX: usize = 1_000;
+
 /// An entry's fields as they arrived, nothing judged yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawEvent<'a> {
@@ -28,6 +31,8 @@ pub struct RawEvent<'a> {
     pub ts: Option<&'a [u8]>,
     /// `id`.
     pub id: Option<&'a [u8]>,
+    /// Number of fields, with those that are ignored.
+    pub fields: usize,
 }
 
 /// What an event says beside its subject.
@@ -73,6 +78,7 @@ impl<'a> RawEvent<'a> {
     pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut raw = Self::default();
         for (name, value) in fields {
+            raw.fields += 1;
             let slot = match name {
                 b"subject" => &mut raw.subject,
                 b"units" => &mut raw.units,
@@ -85,6 +91,19 @@ impl<'a> RawEvent<'a> {
             slot.get_or_insert(value);
         }
         raw
+    }
+
+    /// Judges the number of fields. The first rule of all: a migration passes an event with too many fields on without
+    /// the rest of them, and the target refuses it for the same reason.
+    ///
+    /// # Errors
+    ///
+    /// The broken rule.
+    pub fn check_fields(&self) -> Result<(), InvalidEvent> {
+        if self.fields <= FIELDS_MAX {
+            return Ok(());
+        }
+        Err(InvalidEvent::new(RefusalReason::TooManyFields, format!("an event has at most {FIELDS_MAX} fields")))
     }
 
     /// The rule for a subject that is not there; a present one is judged by [`check_subject`].

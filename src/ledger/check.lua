@@ -17,9 +17,9 @@
 --                                             where none was appended
 --         {'wrong_period', now}               now lies in neither period of a limit: nothing written, ask again with
 --                                             those around it
---         an error                            a key of another type, a value that is not ours, or an event that the
---                                             user may not append: nothing written; but where the stream is at its last
---                                             id, the rate is taken from
+--         an error                            a key of another type, a value that is not ours, or an event that is too
+--                                             long or that the user may not append: nothing written; but where the
+--                                             stream is at its last id, the rate is taken from
 --
 -- The limits are judged first: where one says no, the rate is asked and nothing is taken from it. Run twice it takes
 -- twice from the rate, against its caller; the event counts once, by its id.
@@ -40,13 +40,18 @@ for limit = 1, tonumber(ARGV[3]) do
 end
 
 local limiter, count = ARGV[at], tonumber(ARGV[at + 1])
-local arguments, event = {unpack(ARGV, at + 2, at + 1 + count)}, {unpack(ARGV, at + 2 + count)}
+local arguments, event = {}, {}
+for i = at + 2, at + 1 + count do arguments[#arguments + 1] = ARGV[i] end
+for i = at + 2 + count, #ARGV do event[#event + 1] = ARGV[i] end
+-- Lua hands at most 7,999 values to a function.
+local VALUES_MAX = 4000
+if #event > VALUES_MAX then return redis.error_reply('ERR an event has at most ' .. VALUES_MAX .. ' values') end
 if #event > 0 then
   local kind = redis.call('TYPE', KEYS[2]).ok
   if kind ~= 'none' and kind ~= 'stream' then
     return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' holds a ' .. kind)
   end
-  if not redis.acl_check_cmd('XADD', KEYS[2], '*', unpack(event)) then
+  if not redis.acl_check_cmd('XADD', KEYS[2], '*', event[1], event[2]) then
     return redis.error_reply('NOPERM this user may not run XADD on ' .. KEYS[2])
   end
 end
@@ -63,5 +68,5 @@ if limiter ~= '' then
 end
 
 local entry = ''
-if admitted and #event > 0 then entry = redis.call('XADD', KEYS[2], '*', unpack(event)) end
+if admitted and #event > 0 then entry = redis.call('XADD', KEYS[2], '*', unpack(event, 1, math.min(#event, VALUES_MAX))) end
 return {'judged', now, used, rate, entry}

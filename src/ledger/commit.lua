@@ -31,8 +31,9 @@
 --                                          nothing written
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
 --         {'drift', key, subject, held}    a counter is not what the worker knows: nothing written
---         an error                         a key of another type, a total that is no number, or a command that the user
---                                          may not run: nothing written
+--         an error                         a key of another type, a total that is no number, a refused event of more
+--                                          values than a script can append, or a command that the user may not run:
+--                                          nothing written
 --
 -- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second
 -- call finds another checkpoint and answers 'stale'.
@@ -107,6 +108,10 @@ end
 local refused_at = at
 if batch.refused > 0 then
   refusal = denied(KEYS[4], 'XADD')
+  for _ = 1, batch.refused do
+    refusal = refusal or too_many_values(tonumber(ARGV[at]))
+    at = at + 1 + tonumber(ARGV[at])
+  end
   if refusal then return refusal end
 end
 local first_list = first_alert + 2 * batch.alerts
@@ -124,7 +129,7 @@ local entries_read = whole(tonumber(stored[2] or '0') + batch.entries)
 at = 2
 for group = 1, batch.groups do
   local key, ttl, rows = KEYS[first_group + group], ARGV[at], tonumber(ARGV[at + 3])
-  local added = redis.call('HSET', key, unpack(ARGV, at + 4, at + 3 + 2 * rows))
+  local added = call_in_slices('HSET', key, ARGV, at + 4, at + 3 + 2 * rows)
   -- A hash that is made here always gets its TTL here.
   if ttl ~= '0' then redis.call('EXPIRE', key, ttl)
   elseif added == rows then redis.call('EXPIRE', key, batch.ttl, 'NX') end
@@ -148,7 +153,7 @@ end
 at = refused_at
 for _ = 1, batch.refused do
   local values = tonumber(ARGV[at])
-  redis.call('XADD', KEYS[4], 'MAXLEN', '~', batch.refused_max, '*', unpack(ARGV, at + 1, at + values))
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', batch.refused_max, '*', unpack(ARGV, at + 1, at + math.min(values, SLICE)))
   at = at + 1 + values
 end
 for list = 1, batch.id_lists do
@@ -158,9 +163,7 @@ for list = 1, batch.id_lists do
 end
 for set = 1, batch.metric_sets do
   local metrics = tonumber(ARGV[at + 1])
-  for from = at + 2, at + 1 + metrics, 4000 do
-    redis.call('SADD', KEYS[first_set + set], unpack(ARGV, from, math.min(from + 3999, at + 1 + metrics)))
-  end
+  call_in_slices('SADD', KEYS[first_set + set], ARGV, at + 2, at + 1 + metrics)
   redis.call('EXPIRE', KEYS[first_set + set], ARGV[at])
   at = at + 2 + metrics
 end

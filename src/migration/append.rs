@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use redis::RedisResult;
 
+use crate::events::parse::FIELDS_MAX;
 use crate::types::text_form::text_enum;
 use crate::types::{Keys, PartitionNumber, StreamId};
 use crate::wire::{Partition, Partitions, Script};
@@ -90,6 +91,8 @@ impl CopiedStream {
         let last = last.clone();
         let divided = entries.into_iter().map(|(id, mut values)| {
             let partition = PartitionNumber::of_subject(&self.subject_of(&values), partitions).get();
+            // One field more than is allowed: the target refuses such an event as the source would.
+            values.truncate(2 * (FIELDS_MAX + 1));
             if self == Self::Usage {
                 add_arrival(&id, &mut values);
             }

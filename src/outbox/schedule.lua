@@ -56,7 +56,7 @@ local collected, collected_of = {}, {ZADD = {}, ZREM = {}}
 local function collect(command, key, first, second)
   local write = collected_of[command][key]
   if not write then
-    write = {command, key}
+    write = {command = command, key = key}
     collected_of[command][key], collected[#collected + 1] = write, write
   end
   local size = #write
@@ -68,7 +68,7 @@ local counted = {}
 local function count(field, n) counted[field] = (counted[field] or 0) + n end
 
 local function write_collected()
-  for _, write in ipairs(collected) do redis.call(unpack(write)) end
+  for _, write in ipairs(collected) do call_in_slices(write.command, write.key, write, 1, #write) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
   collected, collected_of, counted = {}, {ZADD = {}, ZREM = {}}, {}
 end

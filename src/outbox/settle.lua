@@ -126,7 +126,7 @@ for _, lease in ipairs(leases) do
     store(fields, 'state', lease.outcome)
     store(fields, 'ended_at_ms', clock)
   end
-  redis.call('HSET', key, unpack(fields))
+  call_in_slices('HSET', key, fields, 1, #fields)
   redis.call('HDEL', key, 'lease_token')
   if lease.attempt ~= '' then forget_oldest_attempts(lease) end
   if lease.contact_told ~= '' then note(lease) end

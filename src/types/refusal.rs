@@ -7,6 +7,8 @@ text_enum! {
     ///
     /// In the order in which the rules of the event table are judged: the first broken one is the reason.
     pub enum RefusalReason {
+        /// The entry has more fields than an event may have.
+        TooManyFields = "too_many_fields",
         /// No `subject` field.
         MissingSubject = "missing_subject",
         /// `subject` is empty, longer than 256 bytes, not UTF-8, or holds a control character.

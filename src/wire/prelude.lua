@@ -8,6 +8,28 @@
 -- A number as text: Lua's own conversion writes 1e+15 from there on.
 local function whole(n) return string.format('%.0f', n) end
 
+-- Lua hands at most 7,999 values to a function, and a script that fails there keeps what it has written. So `unpack`
+-- takes no more than this from a list. An even number: no slice parts a field from its value.
+local SLICE = 4000
+
+-- Runs a command on a key with the values of a list from one position to another, in slices. For commands whose values
+-- may come in several calls. Returns the sum of the replies.
+local function call_in_slices(command, key, values, from, to)
+  local sum = 0
+  for first = from, to, SLICE do
+    sum = sum + redis.call(command, key, unpack(values, first, math.min(first + SLICE - 1, to)))
+  end
+  return sum
+end
+
+-- The error reply where an entry has more values than one XADD of a script takes, else nil. XADD can't be split, so a
+-- script asks before its first write.
+local function too_many_values(count)
+  if count > SLICE then
+    return redis.error_reply('ERR a script appends at most ' .. SLICE .. ' values in an entry, this one has ' .. whole(count))
+  end
+end
+
 -- The server's clock, ms.
 local function now_ms()
   local clock = redis.call('TIME')

@@ -371,3 +371,34 @@ async fn entries_that_differ_are_found() {
         refused(&migrate(&old.url(), &new.url(), "1"), 1, &["differs from the source", &said]);
     }
 }
+
+/// No script can append an event of more than 7,999 values. One that fails there has appended the events before it, and
+/// appends them again at each try: the target counted 300 of 100, and neither side started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_with_too_many_fields_moves_as_the_refused_event_that_it_is() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut source = counted(&old, 1, SUBJECTS).await;
+    source.send(events(SUBJECTS)).await;
+    let mut add = redis::cmd("XADD");
+    add.arg("usage").arg("*").arg("subject").arg("s:1");
+    (0..4_200).for_each(|number| {
+        add.arg(format!("f{number}")).arg("x");
+    });
+    let _: String = source.partitions.first().client.query(&add).await.expect("appended");
+    source.send(events(SUBJECTS)).await;
+
+    let moved = migrate(&old.url(), &new.url(), "1").expect_json();
+    assert_eq!(moved[0]["entries"], 2 * SUBJECTS + 1, "{moved:?}");
+    let target = source.moved_to(&new.url(), 1).await;
+    let daemon = target.daemon().start().await;
+    let Partition { client, keys } = target.partitions.first();
+    eventually("everything is counted or refused", || async {
+        let totals = totals(client, keys).await.ok()?;
+        (totals.counted + totals.refused == 3 * SUBJECTS + 1).then(|| assert_eq!(totals.refused, 1))
+    })
+    .await;
+    let refused: Vec<(String, Vec<String>)> =
+        client.query(redis::cmd("XRANGE").arg(keys.refused()).arg(&["-", "+"])).await.expect("entries");
+    assert_eq!(refused[0].1[3], "too_many_fields", "{refused:?}");
+    daemon.drain().await;
+}

@@ -195,3 +195,22 @@ async fn entries_beyond_the_bound_are_refused_and_those_around_them_counted() {
     let of: BTreeSet<&Vec<u8>> = refused.iter().map(|(_, fields)| &fields[1]).collect();
     assert_eq!(of.len(), 2, "each entry once");
 }
+
+/// An event that no script can append must not pass as usage: a migration could never take it along. The largest that
+/// is allowed counts.
+#[tokio::test]
+async fn events_with_too_many_fields_are_refused_and_those_around_them_counted() {
+    let partition = Partition::without_worker();
+    for extra in [1, 999, 1_000, 4_200, 1] {
+        let fields = [&[(&b"subject"[..], &b"alice"[..])][..], &vec![(&b"note"[..], &b"x"[..]); extra]].concat();
+        partition.add(&fields).await;
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(3));
+    let refused = partition.refused().await;
+    let kept: Vec<(&[u8], &[u8], usize)> =
+        refused.iter().map(|(_, fields)| (&*fields[3], &*fields[5], fields.len())).collect();
+    let detail = b"an event has at most 1000 fields".as_slice();
+    assert_eq!(kept, [(b"too_many_fields".as_slice(), detail, 6 + 32); 2], "with its first 16 fields");
+}

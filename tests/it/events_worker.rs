@@ -46,6 +46,8 @@ async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
     let (late, ahead) = (now.plus(-3 * 86_400_000).0.to_string(), now.plus(600_000).0.to_string());
     cases.push(("too_late", vec![(b"subject", b"alice"), (b"ts", late.as_bytes())]));
     cases.push(("too_far_ahead", vec![(b"subject", b"alice"), (b"ts", ahead.as_bytes())]));
+    let extra: Vec<Pair<'_>> = vec![(b"note", b"x"); 1_000];
+    cases.push(("too_many_fields", [&extra[..], &[(b"subject", b"")]].concat()));
     // The table's order decides, not the entry's.
     cases.push(("bad_subject", vec![(b"ts", b"x"), (b"units", b"-1"), (b"subject", b"")]));
 

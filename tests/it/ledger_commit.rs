@@ -339,6 +339,18 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     ledger.committed(&batch).await;
 }
 
+/// A script that fails midway is not rolled back: what it wrote would be written again at each try.
+#[tokio::test]
+async fn a_refused_event_that_no_script_can_append_is_an_error_and_nothing_is_written() {
+    let ledger = Ledger::open();
+    let mut batch = with_everything(raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80));
+    batch.refused[0].fields = vec![b"x".to_vec(); 8_000];
+    let before = ledger.dump().await;
+    let error = ledger.committer.commit(&ledger.client, &batch).await.expect_err("refused");
+    assert!(error.to_string().contains("at most 4000 values"), "{error}");
+    assert_eq!(ledger.dump().await, before);
+}
+
 /// The batch, with an event that is refused and one that has an id beside what it counts.
 fn with_everything(mut batch: Batch) -> Batch {
     batch.refused.push(refused(&batch));

@@ -44,6 +44,19 @@ async fn an_alert_becomes_one_delivery_per_contact_and_leaves_the_outbox() {
     assert!(leased.iter().all(|leased| leased.notification == Ok(Notification::Alert(alert.clone()))));
 }
 
+/// Lua hands at most 7,999 values to a command. A script that fails there has consumed the alert, made deliveries that
+/// nobody finds, and told nobody.
+#[tokio::test]
+async fn an_alert_for_more_contacts_than_one_command_takes_values_reaches_all_of_them() {
+    const CONTACTS: usize = 9_000;
+    let outbox = Outbox::start();
+    let alert = alert(&subject("alice"), 80);
+    let contacts: Vec<_> = (0..CONTACTS).map(|number| email(&format!("a{number}"))).collect();
+    assert_eq!(fanned(outbox.fan_out_new(&alert, &contacts).await).made.len(), CONTACTS);
+    let totals = outbox.assert_balanced().await;
+    assert_eq!((totals.made, totals.pending, totals.outbox), (CONTACTS as u64, CONTACTS as u64, 0));
+}
+
 /// After a lost answer the loop fans out again; that must make nothing a second time.
 #[tokio::test]
 async fn a_second_run_finds_the_entry_gone_and_writes_nothing() {

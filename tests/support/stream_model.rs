@@ -16,6 +16,8 @@ pub const COUNT_MAX: u64 = (1 << 53) - 1;
 const LATE_MAX_MS: i64 = 5 * 3_600_000;
 /// No event is counted that is older at its arrival: the longest day, and `late_max`.
 const AGE_MAX_MS: i64 = 32 * 3_600_000;
+/// The most fields of an event.
+const FIELDS_MAX: usize = 1_000;
 /// How far ahead of its arrival an event may be.
 const AHEAD_MAX_MS: i64 = 5 * 60_000;
 /// An id is known in the window of its arrival and in the one behind it.
@@ -173,11 +175,16 @@ impl StreamModel {
     pub fn enter<'a>(&mut self, entry: &str, fields: impl Iterator<Item = RawField<'a>>) -> Option<&'static str> {
         self.entries += 1;
         let mut first: HashMap<&[u8], &[u8]> = HashMap::new();
+        let mut count = 0;
         for (name, value) in fields {
             first.entry(name).or_insert(value);
+            count += 1;
         }
         let arrival_ms: i64 = entry.split_once('-').expect("an entry id").0.parse().expect("milliseconds");
-        let reason = self.judge(&first, arrival_ms).err();
+        let reason = match count {
+            0..=FIELDS_MAX => self.judge(&first, arrival_ms).err(),
+            _ => Some("too_many_fields"),
+        };
         if let Some(reason) = reason {
             self.refused.insert(entry.to_owned(), reason);
         }
