@@ -19,6 +19,7 @@ use crate::api::server::ServerLimits;
 use crate::config::Config;
 
 mod embedded_supervisor;
+mod log_queue;
 pub mod logging;
 mod parts;
 mod plan_reload;
@@ -28,6 +29,7 @@ mod tasks;
 mod workers;
 
 use embedded_supervisor::EmbeddedSupervisor;
+pub use log_queue::wait_until_writable;
 use parts::Parts;
 use plan_reload::ReadConfig;
 use signals::{SAME_SIGNAL, Signals};

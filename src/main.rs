@@ -1,6 +1,5 @@
 //! The program: one verb, one exit code.
 
-use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::process::ExitCode;
 
@@ -17,13 +16,22 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     use_small_pages();
-    let report = match Cli::try_parse() {
+    // A panic has been reported where it happened. It is a failure as any other, not the exit code 101.
+    let report = std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        hint::report(&Err(hint::failed(
+            "quotabell panicked",
+            "this is a bug of quotabell: please report the lines above",
+        )))
+    });
+    report.print();
+    ExitCode::from(report.exit.code())
+}
+
+fn run() -> ExitReport {
+    match Cli::try_parse() {
         Ok(cli) => hint::report(&execute(cli)),
         Err(error) => report_usage(&error),
-    };
-    // Nobody is left to tell when stderr is closed too.
-    let _ = io::stderr().write_all(report.text.as_bytes());
-    ExitCode::from(report.exit.code())
+    }
 }
 
 fn execute(cli: Cli) -> anyhow::Result<()> {

@@ -1,16 +1,31 @@
 //! The log: text or JSON, on stderr, one line an event whatever a subject is called.
+//!
+//! The daemon never waits for its log, and never fails by it: see `log_queue`.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
 use tracing_subscriber::EnvFilter;
 
+use super::log_queue::LogQueue;
 use crate::config::{LogConfig, LogFormat};
 use crate::types::text::is_control;
 
-/// Installs the log of this process. Libraries are heard from `warn` on; NO_COLOR is honoured.
-pub fn install(config: &LogConfig) {
+/// The queue of a process with a log.
+static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
+
+/// Installs the log of this process. Libraries are heard from `warn` on; NO_COLOR is honoured. Panics are logged too.
+///
+/// # Errors
+///
+/// The system gives no thread for the log.
+pub fn install(config: &LogConfig) -> io::Result<()> {
+    let queue = LogQueue::start()?;
+    // Set before anything is logged, so that the end of the process waits for it.
+    let queue = Arc::clone(QUEUE.get_or_init(|| queue));
     let filter = EnvFilter::new(format!("warn,quotabell={}", config.level.as_str()));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| OneLine(io::stderr()));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let builder = builder.with_writer(move || OneLine(QueuedLines(Arc::clone(&queue))));
     let refuses_colours = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
     let colours = io::stderr().is_terminal() && !refuses_colours;
@@ -19,6 +34,38 @@ pub fn install(config: &LogConfig) {
         LogFormat::Text => builder.with_ansi(colours).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+    // The hook of the standard library writes to stderr itself, where a full pipe would hold the thread that panics.
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(at, "panicked: {}", message.unwrap_or("(no message)"));
+    }));
+    Ok(())
+}
+
+/// Writes the last text of the process to stderr, behind what was logged. Where the log has a queue, a reader that
+/// takes nothing does not hold the end up.
+pub fn end(last: &str) {
+    match QUEUE.get() {
+        Some(queue) => queue.end(last),
+        // Nobody is left to tell when stderr is closed too.
+        None => drop(io::stderr().write_all(last.as_bytes())),
+    }
+}
+
+/// Hands lines to the queue.
+struct QueuedLines(Arc<LogQueue>);
+
+impl Write for QueuedLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Escapes what would end a line or turn its direction on a screen, and that the subscriber lets pass: it knows the

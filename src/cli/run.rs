@@ -1,5 +1,6 @@
 //! `run`: the daemon.
 
+use anyhow::Context as _;
 use clap::Args;
 
 use super::context::CliContext;
@@ -25,7 +26,7 @@ pub struct RunArgs {
 pub async fn run(args: RunArgs, context: &CliContext) -> anyhow::Result<()> {
     let mut config = context.config_with_files()?;
     config.delivery.send &= !args.no_send;
-    app::logging::install(&config.log);
+    app::logging::install(&config.log).context("start the thread of the log")?;
     let context = context.clone();
     app::run(config, Box::new(move || Ok(context.config_with_files()?))).await
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use crate::app::DrainInterrupted;
 use crate::app::startup::{CLUSTER_NODE_HINT, NO_DATABASE_HINT, StartupError};
+use crate::app::{DrainInterrupted, logging};
 use crate::config::ConfigError;
 use crate::wire::endpoint::Deployment;
 use crate::wire::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
@@ -81,6 +81,13 @@ pub struct ExitReport {
     pub exit: Exit,
     /// `error: ...` and `hint: ...`; empty when there is nothing to say.
     pub text: String,
+}
+
+impl ExitReport {
+    /// Writes the text to stderr, behind the log.
+    pub fn print(&self) {
+        logging::end(&self.text);
+    }
 }
 
 /// Judges how a verb ended. Pure.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::table::Styling;
 pub use super::table::Table;
 use super::wrap::{Margins, wrapped};
+use crate::app;
 pub use crate::types::text::{escaped_bytes, pluralize, printable};
 
 /// `--json`, for verbs that print data.
@@ -39,7 +40,7 @@ pub enum Format {
 /// Stdout, buffered. Its errors are errors of the verb, so that a closed pipe ends it instead of panicking.
 #[derive(Debug)]
 pub struct Output {
-    to: BufWriter<StdoutLock<'static>>,
+    to: BufWriter<WaitingWriter<StdoutLock<'static>>>,
     styling: Styling,
     /// The columns of the terminal; `None` if stdout is not a terminal, and lines may be as long as they like.
     width: Option<usize>,
@@ -48,7 +49,7 @@ pub struct Output {
 impl Output {
     pub fn stdout() -> Self {
         let styling = Styling::of(&io::stdout());
-        Self { to: BufWriter::new(io::stdout().lock()), styling, width: columns_of(&io::stdout()) }
+        Self { to: BufWriter::new(WaitingWriter(io::stdout().lock())), styling, width: columns_of(&io::stdout()) }
     }
 
     pub fn line(&mut self, line: impl fmt::Display) -> anyhow::Result<()> {
@@ -154,7 +155,33 @@ pub fn print_list<T: Serialize>(
 pub fn say(text: impl fmt::Display) {
     let margins = Margins { first: 0, others: SENTENCE_INDENT, end: columns_of(&io::stderr()) };
     for line in text.to_string().split('\n').flat_map(|line| wrapped(line, margins)) {
-        let _ = writeln!(io::stderr(), "{line}");
+        let _ = writeln!(WaitingWriter(io::stderr()), "{line}");
+    }
+}
+
+/// Waits where a descriptor does not block and is full: another program has made a pipe or a terminal so that both
+/// share, and nothing of the output may be missing.
+#[derive(Debug)]
+struct WaitingWriter<W>(W);
+
+impl<W: Write + AsFd> WaitingWriter<W> {
+    fn retry<T>(&mut self, mut write: impl FnMut(&mut W) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match write(&mut self.0) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => app::wait_until_writable(&self.0),
+                written => return written,
+            }
+        }
+    }
+}
+
+impl<W: Write + AsFd> Write for WaitingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.retry(|to| to.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.retry(Write::flush)
     }
 }
 

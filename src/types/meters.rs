@@ -93,5 +93,6 @@ meters! {
     READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";
     VERIFICATIONS = LabelledCounter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
     REDIS_ERRORS = LabelledCounter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
+    LOG_LINES_DROPPED = Counter "quotabell_log_lines_dropped_total" "Lines of the log dropped because stderr did not take them";
     READY = Gauge "quotabell_ready" "1 while the daemon is ready";
 }

@@ -1,10 +1,18 @@
 //! The log as programs read it: fields of their own kind, and a cause said once.
 
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
 use crate::support;
-use crate::support::daemon::{DaemonSetup, READY};
+use crate::support::daemon::{Daemon, DaemonSetup, READY, http_get};
+use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, until};
-use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::LOG_LINES;
@@ -153,5 +161,156 @@ async fn settings_that_can_not_be_read_fill_no_disk() {
     for line in ["contact is unreadable", "locale is unreadable", "a mute can't be read"] {
         let lines = log.lines().filter(|logged| logged.contains(line)).count();
         assert_eq!(lines, LOG_LINES as usize, "{line}");
+    }
+}
+
+/// A daemon whose stderr is not the test's, with events that each write three lines to the log.
+struct Unheard {
+    _outbox: Outbox,
+    daemon: Daemon,
+    address: SocketAddr,
+}
+
+impl Unheard {
+    async fn start(stderr: impl Into<OwnedFd>, alerts: u64) -> Self {
+        let outbox = Outbox::on(RedisServer::start());
+        let mut storm = redis::pipe();
+        for number in 0..alerts {
+            // A long name makes long lines, and each quote is two characters of JSON.
+            let subject = format!("{number}-{}", "\"".repeat(240));
+            storm.cmd("XADD").arg("usage").arg("*").arg("subject").arg(subject).arg("units").arg(4000).ignore();
+        }
+        let () = outbox.server.client().pipe(&storm).await.expect("Redis answers");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__LISTEN", &address.to_string());
+        let mut catcher = HttpCatcher::start([]).await.expect("a receiver");
+        let contact = serde_json::json!([{"channel": "webhook", "url": catcher.url("/"), "secret": secret(1)}]);
+        tokio::spawn(async move {
+            loop {
+                catcher.next().await;
+            }
+        });
+        let setup = setup.env("QUOTABELL__FALLBACK__CONTACTS", &contact.to_string());
+        let daemon = setup.env("QUOTABELL__LOG__FORMAT", "json").spawn_with_stderr(stderr.into());
+        until("all is counted and delivered", || async {
+            let totals = outbox.totals().await;
+            totals.counted == alerts && totals.delivered == alerts
+        })
+        .await;
+        for page in ["/healthz", "/readyz"] {
+            assert_eq!(http_get(address, page).await.expect("it answers").status, 200, "{page}");
+        }
+        Self { _outbox: outbox, daemon, address }
+    }
+
+    async fn dropped_lines(&self) -> u64 {
+        let page = http_get(self.address, "/metrics").await.expect("it answers").body;
+        let line = page.lines().find_map(|line| line.strip_prefix("quotabell_log_lines_dropped_total "));
+        line.expect("it is shown").parse().expect("a number")
+    }
+
+    async fn drains(self) {
+        self.daemon.signal(Signal::SIGTERM);
+        assert_eq!(self.daemon.ended().await.status.code(), Some(0));
+    }
+}
+
+/// Fills a pipe so that the next line of the log does not fit.
+fn fill(pipe: &OwnedFd) {
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe");
+    while nix::unistd::write(pipe, b"filling\n") != Err(Errno::EAGAIN) {}
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    (reader.into(), writer.into())
+}
+
+/// A log on a full disk, or behind a collector that has died, ended the daemon with 101 before it counted anything.
+#[tokio::test]
+async fn a_daemon_whose_log_is_refused_counts_sends_answers_and_drains() {
+    let full_disk = OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let (reader, closed_pipe) = pipe();
+    drop(reader);
+    for stderr in [OwnedFd::from(full_disk), closed_pipe] {
+        let unheard = Unheard::start(stderr, 200).await;
+        until("dropped lines are counted", || async { unheard.dropped_lines().await >= 400 }).await;
+        unheard.drains().await;
+    }
+}
+
+/// A collector that hangs froze counting, `/healthz` and SIGTERM.
+#[tokio::test]
+async fn a_daemon_whose_log_nobody_reads_counts_sends_answers_and_drains() {
+    let (_reader, writer) = pipe();
+    fill(&writer);
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe");
+    Unheard::start(writer, 2_001).await.drains().await;
+}
+
+/// Another process may have set the pipe not to block: what it does not take at once must not be lost.
+#[tokio::test]
+async fn a_full_pipe_that_does_not_block_gets_every_line_once_it_is_read() {
+    let (reader, writer) = pipe();
+    fill(&writer);
+    let unheard = Unheard::start(writer, 200).await;
+    let log = std::thread::spawn(move || BufReader::new(File::from(reader)).lines().map_while(Result::ok).collect());
+    unheard.drains().await;
+    let log: Vec<String> = log.join().expect("it reads");
+    let lines = |text: &str| log.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((lines("alert raised"), lines("\"delivered\"")), (200, 200));
+    assert!(log.last().is_some_and(|line| line.contains("drained")), "{:?}", log.last());
+}
+
+/// Whoever reads a log with a gap must learn that there is one, and how large.
+#[tokio::test]
+async fn dropped_lines_are_counted_and_reported_once_the_log_is_read_again() {
+    let (reader, writer) = pipe();
+    let unheard = Unheard::start(writer, 2_001).await;
+    until("lines are dropped", || async { unheard.dropped_lines().await > 0 }).await;
+    let (said, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        BufReader::new(File::from(reader)).lines().map_while(Result::ok).try_for_each(|line| said.send(line))
+    });
+    let mut reported = 0;
+    while let Some(line) = tokio::time::timeout(support::eventually::WAIT_MAX, hears.recv()).await.expect("in time") {
+        if line.contains("dropped lines of the log") {
+            reported += fields(&line)["lines"].as_u64().expect("a number");
+            break;
+        }
+        // Each line that was written is whole.
+        fields(&line);
+    }
+    assert!(reported > 0);
+    eventually("the report is of all", || async { (unheard.dropped_lines().await == reported).then_some(()) }).await;
+    unheard.drains().await;
+}
+
+/// `quotabell subject list` into a full disk or a closed pipe is a failure or none, and never a panic.
+#[tokio::test]
+async fn no_command_panics_for_want_of_a_reader() {
+    let server = RedisServer::start();
+    for command in [
+        &["man"][..],
+        &["--help"],
+        &["--version"],
+        &["no-such-command"],
+        &["subject", "list", "--json"],
+        &["check-config"],
+        &["completions", "bash"],
+        &["emit", "--subject", "alice"],
+    ] {
+        let full = || OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into();
+        let closed = || pipe().1;
+        for outputs in [(full(), full()), (closed(), closed()), (full(), closed()), (closed(), full())] {
+            let run = std::process::Command::new(env!("CARGO_BIN_EXE_quotabell"))
+                .args(command)
+                .env("QUOTABELL__REDIS__URL", server.url())
+                .stdout(outputs.0)
+                .stderr(outputs.1)
+                .status();
+            let code = run.expect("it runs").code();
+            assert!(matches!(code, Some(0..=2)), "{command:?}: {code:?}");
+        }
     }
 }

@@ -86,6 +86,25 @@ impl DaemonSetup {
 
     /// Starts the process and waits for nothing.
     pub fn spawn(&self) -> Daemon {
+        let mut command = self.command();
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let (told, log) = watch::channel(Vec::new());
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                told.send_modify(|log| log.push(line));
+            }
+        });
+        Daemon { child, log }
+    }
+
+    /// Starts the process with a log that the test does not read. Its HTTP port must be known.
+    pub fn spawn_with_stderr(&self, stderr: impl Into<Stdio>) -> Daemon {
+        let child = self.command().stderr(stderr).spawn().expect("the binary starts");
+        Daemon { child, log: watch::channel(Vec::new()).1 }
+    }
+
+    fn command(&self) -> Command {
         let binary = env!("CARGO_BIN_EXE_quotabell");
         let mut command = match self.descriptors {
             None => Command::new(binary),
@@ -95,26 +114,12 @@ impl DaemonSetup {
                 shell
             }
         };
-        command
-            .arg("run")
-            .args(&self.arguments)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        command.arg("run").args(&self.arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null());
         command.kill_on_drop(true);
         for Variable { name, value } in &self.variables {
             command.env(name, value);
         }
-        let mut child = command.spawn().expect("the binary starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
-        let (told, log) = watch::channel(Vec::new());
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                told.send_modify(|log| log.push(line));
-            }
-        });
-        Daemon { child, log }
+        command
     }
 
     /// Starts it and waits until it is ready.
