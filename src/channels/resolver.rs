@@ -1,32 +1,38 @@
-//! From names to addresses, without a thread: a name that nobody answers for holds up neither other names nor the end
-//! of the process.
+//! Turns names into addresses without a thread: a name that no server answers for delays neither other names nor the
+//! end of the process.
 //!
-//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. Both files are read again when
-//! they change. The system's own resolver is not used: it blocks a thread for each name, for up to half a minute, and
-//! can't be cancelled.
+//! `/etc/hosts` comes first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. The resolver reads both
+//! files again when they change. It does not use the resolver of the system, which blocks a thread for each name, for up
+//! to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for what is kept of an answer.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RecordType};
-use hickory_resolver::system_conf::read_system_conf;
-use hickory_resolver::{Hosts, TokioResolver};
+use hickory_resolver::system_conf::parse_resolv_conf;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
-/// The files that say what the system knows.
-const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
-/// The longest time for which an answer is used again, whatever its name server says: a receiver that moves is found by
-/// then.
-const ANSWER_KEPT_MAX: Duration = Duration::from_secs(60);
-/// The most answers that are kept.
-const ANSWERS_MAX: u64 = 1024;
+use super::dns_answers::{DnsAnswer, DnsAnswers};
+use super::hosts_file::HostsFile;
+
+/// How long the answer of one family waits for that of the other (RFC 8305, 3). Some name servers never answer
+/// questions about IPv6.
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+/// The part of an attempt's deadline that is for its name. The connection and the answer need the rest.
+const DEADLINE_PARTS: u32 = 2;
+/// Maximum number of times a question is repeated, whatever `/etc/resolv.conf` says: all of them fit into the deadline.
+const REPETITIONS_MAX: usize = 2;
 
 /// The section `[dns]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,55 +57,81 @@ pub enum ResolveError {
 #[derive(Debug)]
 pub struct Resolver {
     servers: Vec<SocketAddr>,
+    files: SystemFiles,
+    within: Duration,
     current: Mutex<Option<Current>>,
+}
+
+/// The files that say what the system knows.
+#[derive(Debug)]
+struct SystemFiles {
+    resolv_conf: PathBuf,
+    hosts: PathBuf,
 }
 
 /// What was made of the files as they are now.
 #[derive(Clone)]
 struct Current {
-    changed: [Option<SystemTime>; FILES.len()],
-    hosts: Arc<Hosts>,
-    /// Shares its connections and answers with its clones.
-    resolver: TokioResolver,
+    changed: [Option<SystemTime>; 2],
+    hosts: Arc<HostsFile>,
+    /// `None`: no name server is known. Shares its connections with its clones.
+    resolver: Option<TokioResolver>,
+    answers: Arc<DnsAnswers>,
 }
 
 impl Resolver {
-    /// Reads nothing yet, and asks nobody.
-    pub fn new(config: &DnsConfig) -> Self {
-        Self { servers: config.servers.clone(), current: Mutex::new(None) }
+    /// Makes a resolver for attempts with this deadline. Reads nothing yet, and asks no server.
+    pub fn new(config: &DnsConfig, deadline: Duration) -> Self {
+        let files = SystemFiles { resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() };
+        Self::reading(files, config, deadline)
     }
 
-    /// All addresses of a name, or of an address its own. Knows no deadline but those of the name servers: the caller's
-    /// comes first.
+    fn reading(files: SystemFiles, config: &DnsConfig, deadline: Duration) -> Self {
+        let within = deadline / DEADLINE_PARTS;
+        Self { servers: config.servers.clone(), files, within, current: Mutex::new(None) }
+    }
+
+    /// Addresses of a name, at most 16 of each family, IPv6 first; an address stands for itself.
+    ///
+    /// # Errors
+    ///
+    /// [`ResolveError`], before the attempt's deadline is over.
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let name = Name::from_utf8(host).map_err(|_| ResolveError::NoSuchHost)?;
-        let Current { hosts, resolver, .. } = self.current()?;
-        let listed = listed(&hosts, &name);
-        if !listed.is_empty() {
-            return Ok(listed);
+        let Current { hosts, resolver, answers, .. } = self.current();
+        if let Some(listed) = hosts.addresses(host) {
+            return Ok(listed.to_vec());
         }
-        let found = resolver.lookup_ip(name).await.map_err(|error| resolve_error(&error))?;
-        Ok(found.iter().collect())
+        let name = name_of(host).ok_or(ResolveError::NoSuchHost)?;
+        let resolver = resolver.ok_or(ResolveError::NoAnswer)?;
+        if let Some(kept) = answers.get(&name, Instant::now()) {
+            return Ok(kept);
+        }
+        let asked = timeout(self.within, ask(&resolver, name.clone())).await;
+        let answer = asked.unwrap_or(Err(ResolveError::NoAnswer))?;
+        let found = answer.addresses.clone();
+        answers.keep(name, answer, Instant::now());
+        Ok(found)
     }
 
-    fn current(&self) -> Result<Current, ResolveError> {
-        let changed = FILES.map(|file| std::fs::metadata(file).and_then(|file| file.modified()).ok());
+    fn current(&self) -> Current {
+        let SystemFiles { resolv_conf, hosts } = &self.files;
+        let changed = [resolv_conf, hosts].map(|file| std::fs::metadata(file).and_then(|file| file.modified()).ok());
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref().filter(|current| current.changed == changed) {
-            return Ok(current.clone());
+            return current.clone();
         }
-        // Without either file there is nothing to know, and names have no answer.
-        let hosts = Arc::new(Hosts::from_system().unwrap_or_default());
-        let resolver = self.build().map_err(|_| ResolveError::NoAnswer)?;
-        Ok(current.insert(Current { changed, hosts, resolver }).clone())
+        // A system without either file knows nothing, which is no error of the daemon.
+        let hosts = HostsFile::parse(&std::fs::read(hosts).unwrap_or_default());
+        let resolver = self.build().ok();
+        current.insert(Current { changed, hosts: Arc::new(hosts), resolver, answers: Arc::default() }).clone()
     }
 
     fn build(&self) -> Result<TokioResolver, NetError> {
         let (config, options) = match self.servers.as_slice() {
-            [] => read_system_conf()?,
+            [] => parse_resolv_conf(std::fs::read(&self.files.resolv_conf)?)?,
             servers => {
                 let servers = servers.iter().map(name_server).collect();
                 (ResolverConfig::from_parts(None, Vec::new(), servers), ResolverOpts::default())
@@ -108,9 +140,12 @@ impl Resolver {
         let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let own = builder.options_mut();
         *own = options;
-        own.cache_size = ANSWERS_MAX;
-        (own.positive_max_ttl, own.negative_max_ttl) = (Some(ANSWER_KEPT_MAX), Some(ANSWER_KEPT_MAX));
-        // They are read here: a name that is listed with one kind of address must not ask a name server for the other.
+        own.attempts = own.attempts.min(REPETITIONS_MAX);
+        let tries = u32::try_from(own.attempts + 1).unwrap_or(u32::MAX);
+        own.timeout = own.timeout.min(self.within / tries);
+        // `DnsAnswers` keeps addresses: hickory would keep messages of up to 64 KiB, and bounds only their number.
+        own.cache_size = 0;
+        // A name that `HostsFile` lists with one kind of address must not ask a name server for the other.
         own.use_hosts_file = ResolveHosts::Never;
         builder.build()
     }
@@ -120,6 +155,43 @@ impl std::fmt::Debug for Current {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Current").field("changed", &self.changed).finish_non_exhaustive()
     }
+}
+
+/// Asks for both families at once, and uses what arrived a short delay after the first addresses.
+async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveError> {
+    let mut v6 = pin!(resolver.lookup(name.clone(), RecordType::AAAA));
+    let mut v4 = pin!(resolver.lookup(name, RecordType::A));
+    let (first, second) = tokio::select! {
+        first = &mut v6 => { let second = after(&first, v4).await; (first, second) }
+        first = &mut v4 => { let second = after(&first, v6).await; (first, second) }
+    };
+    let mut found: Vec<_> = [Some(first), second].into_iter().flatten().collect();
+    // IPv6 first: whoever connects to several addresses prefers the family of the first one.
+    found.sort_by_key(|found| found.as_ref().is_ok_and(|lookup| lookup.query().query_type() == RecordType::A));
+    let answer = DnsAnswer::of(found.iter().flatten());
+    if !answer.addresses.is_empty() {
+        return Ok(answer);
+    }
+    let errors = || found.iter().filter_map(|found| found.as_ref().err());
+    let is_known_absent = errors().any(NetError::is_nx_domain) || errors().all(NetError::is_no_records_found);
+    Err(if is_known_absent { ResolveError::NoSuchHost } else { ResolveError::NoAnswer })
+}
+
+/// Waits for the second answer as long as the first one makes that worth while; `None`: it did not come in time.
+async fn after(
+    first: &Result<Lookup, NetError>,
+    second: impl Future<Output = Result<Lookup, NetError>>,
+) -> Option<Result<Lookup, NetError>> {
+    match first {
+        Ok(lookup) if has_address(lookup) => timeout(RESOLUTION_DELAY, second).await.ok(),
+        // There is no such name, so the other family has no address of it either.
+        Err(error) if error.is_nx_domain() => None,
+        Ok(_) | Err(_) => Some(second.await),
+    }
+}
+
+fn has_address(lookup: &Lookup) -> bool {
+    lookup.answers().iter().any(|record| record.data.ip_addr().is_some())
 }
 
 fn name_server(address: &SocketAddr) -> NameServerConfig {
@@ -133,15 +205,49 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     server
 }
 
-/// The addresses of a name in `/etc/hosts`.
-fn listed(hosts: &Hosts, name: &Name) -> Vec<IpAddr> {
-    let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
-    let found = [RecordType::A, RecordType::AAAA].into_iter().filter_map(of);
-    found
-        .flat_map(|found| found.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>())
-        .collect()
+/// The name as DNS takes it: any bytes between the dots. Only a name beyond ASCII has rules, those of IDNA.
+fn name_of(host: &str) -> Option<Name> {
+    if !host.is_ascii() {
+        return Name::from_utf8(host).ok();
+    }
+    let relative = host.strip_suffix('.').unwrap_or(host);
+    let mut name = Name::from_labels(relative.split('.').map(str::as_bytes)).ok()?;
+    // The search domains of /etc/resolv.conf apply to a name without a dot at the end.
+    name.set_fqdn(relative.len() < host.len());
+    Some(name)
 }
 
-fn resolve_error(error: &NetError) -> ResolveError {
-    if error.is_no_records_found() { ResolveError::NoSuchHost } else { ResolveError::NoAnswer }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine without name servers reaches what its `/etc/hosts` lists. Once nothing was resolved there.
+    #[tokio::test]
+    async fn the_hosts_file_counts_without_a_name_server() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = SystemFiles { resolv_conf: folder.path().join("absent"), hosts: folder.path().join("hosts") };
+        std::fs::write(&files.hosts, "127.0.0.1 my_receiver.internal\n").expect("written");
+        let (empty, hosts) = (folder.path().join("resolv.conf"), files.hosts.clone());
+        std::fs::write(&empty, "# nothing\n").expect("written");
+        for resolv_conf in [files.resolv_conf, empty] {
+            let files = SystemFiles { resolv_conf, hosts: hosts.clone() };
+            let resolver = Resolver::reading(files, &DnsConfig::default(), Duration::from_secs(15));
+            let found = resolver.addresses("My_Receiver.internal.").await;
+            assert_eq!(found, Ok(vec![IpAddr::from([127, 0, 0, 1])]));
+            assert_eq!(resolver.addresses("elsewhere.test").await, Err(ResolveError::NoAnswer));
+        }
+    }
+
+    /// Docker Compose makes names with underscores, and other systems worse ones.
+    #[test]
+    fn a_name_is_any_bytes_between_dots() {
+        for (host, labels) in [("my_db", 1), ("a_.b-.test", 3), ("-.test.", 2), ("b\u{fc}ro.test", 2), ("a+b.test", 2)]
+        {
+            let name = name_of(host).expect(host);
+            assert_eq!((name.iter().count(), name.is_fqdn()), (labels, host.ends_with('.')), "{host}");
+        }
+        for host in ["", ".", "a..test", &"x".repeat(64), &"x.".repeat(200)] {
+            assert_eq!(name_of(host), None, "{host}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Names that nobody answers for, and name servers that lie: against a name server of the test's own.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use crate::channels_email::{MAIL, config as mail_config};
 use crate::channels_webhook::{error, inside, send_through};
@@ -12,13 +12,14 @@ use crate::support::outbox::Outbox;
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
-use quotabell::channels::email::Mailer;
+use quotabell::channels::email::{EmailConfig, Mailer};
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
 use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::OutcomeClass;
 use tokio::task::JoinSet;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const HERE_V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 /// Public, and never called: what it stands beside is refused.
 const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
 /// How many names hang. The pool of threads that they once took had 512, and each held its thread for half a minute.
@@ -28,6 +29,9 @@ const HANGING: usize = 100;
 fn of_a_name(name: &str) -> Knows {
     match name {
         "here.test" => Knows::Addresses(vec![HERE]),
+        "no-aaaa.test" => Knows::OneFamily(vec![HERE]),
+        "no-a.test" => Knows::OneFamily(vec![HERE_V6]),
+        "my_receiver.test" | "trailing_.test" | "_service.test" | "a_b" | "-dash-.test" => Knows::Addresses(vec![HERE]),
         "mixed.test" => Knows::Addresses(vec![HERE, PUBLIC]),
         "nowhere.test" => Knows::Nothing,
         _ => Knows::Silence,
@@ -95,14 +99,57 @@ async fn names_that_hang_delay_nobody_else() {
     assert!(hanging.try_join_next().is_none(), "all of them still hang");
 }
 
-/// One deadline holds for the name too, and says so.
+/// A name that nobody answers for ends the attempt before its deadline, and the error names DNS: "deadline passed" sends
+/// people to the receiver.
 #[tokio::test]
-async fn a_name_that_hangs_runs_into_the_deadline() {
+async fn a_name_that_hangs_is_an_error_of_dns() {
     let names = NameServer::start(of_a_name).await;
-    let config = WebhookConfig { timeout: Duration::from_millis(300), ..inside() };
+    let config = WebhookConfig { timeout: Duration::from_millis(600), ..inside() };
     let client = WebhookClient::new(&config, &names.config()).expect("a client");
     let outcome = send_through(&client, "http://hangs.test/").await;
-    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "deadline of 300ms passed"));
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "DNS: no answer"));
+
+    let config = EmailConfig { timeout: Duration::from_millis(600), ..mail_config("smtp://hangs.test") };
+    let outcome = Mailer::new(&config, &names.config()).expect("a mailer").send(MAIL).await;
+    assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "DNS: no answer"));
+}
+
+/// Some name servers never answer questions about IPv6. Their hosts were unreachable for ever.
+#[tokio::test]
+async fn the_addresses_of_one_family_are_enough() {
+    let names = NameServer::start(of_a_name).await;
+    let client = WebhookClient::new(&inside(), &names.config()).expect("a client");
+    for (host, address) in [("no-aaaa.test", HERE), ("no-a.test", HERE_V6)] {
+        let receiver = HttpCatcher::start_on((address, 0).into(), |_| Answer::status(204)).await.expect("a receiver");
+        let started = Instant::now();
+        let outcome = send_through(&client, &format!("http://{host}:{}/", receiver.address().port())).await;
+        assert_eq!(outcome.class, OutcomeClass::Delivered, "{host}: {outcome:?}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{host} took {:?}", started.elapsed());
+    }
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let url = format!("smtp://no-aaaa.test:{}", server.address().port());
+    let started = Instant::now();
+    let outcome = Mailer::new(&mail_config(&url), &names.config()).expect("a mailer").send(MAIL).await;
+    assert_eq!(outcome.class, OutcomeClass::Delivered, "{outcome:?}");
+    assert!(started.elapsed() < Duration::from_secs(3), "the mail took {:?}", started.elapsed());
+    server.next().await;
+}
+
+/// Docker Compose makes names with underscores. DNS takes every byte in a name.
+#[tokio::test]
+async fn names_that_are_no_host_names_are_asked_for() {
+    let names = NameServer::start(of_a_name).await;
+    let client = WebhookClient::new(&inside(), &names.config()).expect("a client");
+    let receiver = HttpCatcher::start([]).await.expect("a receiver");
+    for host in ["my_receiver.test", "trailing_.test", "_service.test", "a_b", "-dash-.test"] {
+        let outcome = send_through(&client, &format!("http://{host}:{}/", receiver.address().port())).await;
+        assert_eq!(outcome.class, OutcomeClass::Delivered, "{host}: {outcome:?}");
+    }
+    let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
+    let url = format!("smtp://my_receiver.test:{}", server.address().port());
+    let outcome = Mailer::new(&mail_config(&url), &names.config()).expect("a mailer").send(MAIL).await;
+    assert_eq!(outcome.class, OutcomeClass::Delivered, "{outcome:?}");
+    server.next().await;
 }
 
 /// A deployment that has to wait for names nobody answers for is killed in the middle of something else.

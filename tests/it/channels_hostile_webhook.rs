@@ -37,6 +37,38 @@ async fn a_head_without_an_end_is_cut_off() {
     }
 }
 
+/// The status line decides. A line that no standard knows made a 200 "not HTTP": the delivery was repeated until it was
+/// dead, and a chat showed every repetition. curl and browsers take all of these.
+#[tokio::test]
+async fn odd_lines_in_a_head_do_not_hide_the_status() {
+    let many = |count: usize| (0..count).map(|number| format!("x-{number}: y\r\n")).collect::<String>();
+    let heads = [
+        "Server : x\r\n".to_owned(),
+        "Server\t: x\r\n".to_owned(),
+        "no colon here\r\n".to_owned(),
+        ": no name\r\n".to_owned(),
+        "two words: x\r\n".to_owned(),
+        "b@d(name): x\r\n".to_owned(),
+        "n\u{e4}me: x\r\n".to_owned(),
+        "x-control: a\u{1}b\r\n".to_owned(),
+        "x-folded: a\r\n b\r\n\tc\r\n".to_owned(),
+        "x-bare: lf\n".to_owned(),
+        many(101),
+        many(500),
+        many(4_000),
+    ];
+    for head in heads {
+        let answer = format!("HTTP/1.1 200 OK\r\n{head}content-length: 0\r\n\r\n");
+        let receiver = ScriptedServer::start([REQUEST, Step::Say(answer.leak())]).await;
+        let outcome = send(&inside(), &receiver.url()).await;
+        assert_eq!((outcome.class, outcome.status), (OutcomeClass::Delivered, Some(200)), "{head:.40?}: {outcome:?}");
+    }
+    let answer = "HTTP/1.1 503 Busy\r\nno colon here\r\nRetry-After : 7\r\ncontent-length: 0\r\n\r\n";
+    let receiver = ScriptedServer::start([REQUEST, Step::Say(answer)]).await;
+    let outcome = send(&inside(), &receiver.url()).await;
+    assert_eq!((outcome.status, outcome.retry_after), (Some(503), Some(Duration::from_secs(7))));
+}
+
 /// Bodies without an end are cut off, in chunks of one byte too, and nothing is decompressed.
 #[tokio::test]
 async fn a_body_without_an_end_is_cut_off() {

@@ -20,6 +20,8 @@ const AAAA: u16 = 28;
 pub enum Knows {
     /// These addresses, for no longer than now.
     Addresses(Vec<IpAddr>),
+    /// These addresses, all of one family, and never an answer about the other family.
+    OneFamily(Vec<IpAddr>),
     /// That there is no such name.
     Nothing,
     /// It never answers.
@@ -106,14 +108,19 @@ impl Question {
         Self { id: [query[0], query[1]], name: labels.join("."), kind, bytes }
     }
 
+    /// Whether the question is about the family of this address.
+    fn asks_for(&self, address: &IpAddr) -> bool {
+        self.kind == if address.is_ipv4() { A } else { AAAA }
+    }
+
     fn answer(&self, knows: &Knows) -> Option<Vec<u8>> {
         let (code, addresses) = match knows {
             Knows::Silence => return None,
+            Knows::OneFamily(addresses) if !addresses.iter().any(|address| self.asks_for(address)) => return None,
             Knows::Nothing => (3, &[][..]),
-            Knows::Addresses(addresses) => (0, addresses.as_slice()),
+            Knows::Addresses(addresses) | Knows::OneFamily(addresses) => (0, addresses.as_slice()),
         };
-        let of_kind = |address: &&IpAddr| if address.is_ipv4() { self.kind == A } else { self.kind == AAAA };
-        let addresses: Vec<&IpAddr> = addresses.iter().filter(of_kind).collect();
+        let addresses: Vec<&IpAddr> = addresses.iter().filter(|address| self.asks_for(address)).collect();
         let count = u8::try_from(addresses.len()).expect("few");
         let mut answer = self.id.to_vec();
         answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);

@@ -54,7 +54,7 @@ impl Mailer {
             timeout: config.timeout,
             location: server.location(),
             warnings: server.warning().into_iter().chain(unaligned).collect(),
-            client: SmtpClient::new(server, tls, Resolver::new(dns))?,
+            client: SmtpClient::new(server, tls, Resolver::new(dns, config.timeout))?,
         })
     }
 

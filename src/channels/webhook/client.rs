@@ -34,6 +34,8 @@ use crate::types::{Outcome, OutcomeClass, Secret};
 /// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish
 /// writing before the connection closes. An echo is far shorter. And no receiver may keep us reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// Maximum number of headers of an answer, as curl takes them. hyper's own bound is 100.
+const HEADERS_MAX: usize = 5_000;
 /// The most connections to one receiver that are kept while no request is on them, and for how long: shorter than any
 /// receiver keeps them, so that hardly a request meets one that closes.
 const KEPT_MAX: usize = 16;
@@ -93,7 +95,7 @@ impl WebhookClient {
     ///
     /// [`ChannelError`], when `webhook.ca_file` or the TLS set-up is broken.
     pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
-        let resolver = Arc::new(Resolver::new(dns));
+        let resolver = Arc::new(Resolver::new(dns, config.timeout));
         let policy = config.egress_policy();
         let tls = tls_config(config)?;
         let client = |kept_max| {
@@ -104,6 +106,11 @@ impl WebhookClient {
                 .redirect(Policy::none())
                 .retry(reqwest::retry::never())
                 .referer(false)
+                // The status decides, whatever stands in the lines below it. curl and browsers take these lines too.
+                .http1_allow_spaces_after_header_name_in_responses(true)
+                .http1_allow_obsolete_multiline_headers_in_responses(true)
+                .http1_ignore_invalid_headers_in_responses(true)
+                .http1_max_headers(HEADERS_MAX)
                 .pool_max_idle_per_host(kept_max)
                 .pool_idle_timeout(KEPT_FOR)
                 .user_agent(USER_AGENT)
