@@ -17,6 +17,7 @@ use crate::types::Keys;
 use crate::wire::{RedisClient, error_kind};
 
 use super::daemon_name::DaemonName;
+use super::known_deployment::stored_deployment;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
 
@@ -35,6 +36,7 @@ const _: () = assert!(3 * RENEW_EVERY.as_millis() < PARTITION_LEASE_TTL.as_milli
 #[derive(Debug)]
 pub struct PartitionLease {
     key: String,
+    checkpoint: String,
     lease: Lease,
     /// Holders whose name begins so are dead; `None` once the first question was answered.
     dead: Option<String>,
@@ -61,7 +63,13 @@ impl PartitionLease {
     /// address, and would take the lease from each other for ever.
     pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
         let lease = Lease::new(name.as_str(), PARTITION_LEASE_TTL);
-        Self { key: keys.lease(), lease, dead: Some(name.address_prefix().to_owned()), assigned }
+        Self {
+            key: keys.lease(),
+            checkpoint: keys.checkpoint(),
+            lease,
+            dead: Some(name.address_prefix().to_owned()),
+            assigned,
+        }
     }
 
     /// Stands by until the partition is to be read here and the lease is ours, or `stop` is cancelled.
@@ -96,6 +104,10 @@ impl PartitionLease {
             };
             if !report.is_standing_by() {
                 report.stands_by(&self.holder(client).await);
+            }
+            // Looked at while another daemon reads, so that this one knows what there was if it has to take over.
+            if let Ok(stored) = stored_deployment(client, &self.checkpoint).await {
+                report.deployment_found(stored.as_ref());
             }
             tokio::select! {
                 () = stop.cancelled() => {}

@@ -13,6 +13,7 @@ pub mod daemon_name;
 pub mod held_state;
 mod in_flight_commit;
 mod janitor;
+mod known_deployment;
 mod large_entries;
 mod lease;
 mod looked_up_entry;

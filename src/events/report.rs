@@ -11,10 +11,12 @@ use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitAnswer};
 use crate::subjects::FieldError;
 use crate::types::{
-    Alert, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, RefusalReason, StreamId, Subject, keys, meters,
+    Alert, Instance, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, RefusalReason, StreamId, Subject, keys,
+    meters,
 };
 use crate::wire::{ErrorKind, ReadError};
 
+use super::known_deployment::KnownDeployment;
 use super::session_error::SessionError;
 
 /// Log and metrics of one worker.
@@ -23,6 +25,8 @@ pub struct WorkerReport {
     partition: PartitionNumber,
     new_alerts: Arc<Notify>,
     commits: u64,
+    /// What was stored when this daemon looked last.
+    deployment: KnownDeployment,
     /// What is wrong at the moment, so that it is said once and not at every try.
     failing: Option<ErrorKind>,
     /// Another daemon reads, and that has been said.
@@ -45,6 +49,7 @@ impl WorkerReport {
             partition,
             new_alerts,
             commits: 0,
+            deployment: KnownDeployment::unseen(),
             failing: None,
             standing_by: false,
             held_by: None,
@@ -165,15 +170,15 @@ impl WorkerReport {
                     "a counter was changed by somebody else: what is stored counts, and everything is read again"
                 );
             }
-            CommitAnswer::Stale(stored) => Self::lost_race(batch.from, *stored),
-            // The audit that follows says it.
-            CommitAnswer::Recreated | CommitAnswer::Old | CommitAnswer::Replaced => {}
+            // The audit, or the session that follows, says it.
+            CommitAnswer::Stale(_) | CommitAnswer::Recreated | CommitAnswer::Old | CommitAnswer::Replaced => {}
         }
     }
 
     fn committed(&mut self, batch: &Batch, not_raised: &[usize], took: Duration) {
         self.recovered();
         self.commits += 1;
+        self.deployment_found(Some(&batch.instance));
         histogram!(meters::COMMIT_SECONDS).record(took.as_secs_f64());
         counter!(meters::EVENTS_COUNTED).increment(batch.counted);
         counter!(meters::EVENTS_DUPLICATE).increment(batch.duplicates);
@@ -278,11 +283,16 @@ impl WorkerReport {
         self.gauge(meters::SUBJECTS_CACHED).set(subjects as f64);
     }
 
-    /// The stored checkpoint is another one than `ours`. Nobody moves it to the beginning.
-    fn lost_race(ours: StreamId, stored: StreamId) {
-        if stored == StreamId::ZERO && ours != StreamId::ZERO {
-            tracing::error!(checkpoint = %ours, "the checkpoint is missing (FLUSHALL?): if everything else is missing too, counting starts at the beginning of the stream");
-        }
+    /// This deployment is stored, or none that has counted anything.
+    pub fn deployment_found(&mut self, stored: Option<&Instance>) {
+        let Some(lost) = self.deployment.observe(stored) else { return };
+        counter!(meters::DEPLOYMENTS_LOST).increment(1);
+        tracing::error!(
+            partition = %self.partition,
+            %lost,
+            "everything that quotabell had stored is gone: somebody ran FLUSHALL, or Redis came back empty or with other \
+             data. Counting begins again with what the stream holds now, and alerts may be raised a second time"
+        );
     }
 
     /// An audit, as of this checkpoint, found something, or nothing.
@@ -312,8 +322,8 @@ impl WorkerReport {
             AuditFinding::Recreated => {
                 tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
             }
-            AuditFinding::Stale(stored) => Self::lost_race(at, stored),
-            AuditFinding::Even | AuditFinding::Unread => {}
+            // The session that follows says it.
+            AuditFinding::Stale(_) | AuditFinding::Even | AuditFinding::Unread => {}
         }
     }
 }

@@ -230,7 +230,7 @@ impl EventWorker {
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to, 0).await }
             }
             CommitAnswer::Stale(_) => Err(SessionError::Again(
-                "another worker committed, a subject was erased, or this commit's reply was lost",
+                "another worker committed, a subject was erased, Redis was emptied, or this commit's reply was lost",
             )),
             CommitAnswer::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
             CommitAnswer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),

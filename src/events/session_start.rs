@@ -34,8 +34,13 @@ impl EventWorker {
         if id.is_none() && format.is_none() {
             self.refuse_to_begin_again().await?;
         }
-        let instance = match instance {
-            Some(instance) => Instance::from_stored(&instance),
+        let stored = instance.map(|instance| Instance::from_stored(&instance));
+        // A checkpoint that was set by hand has no name, and its deployment is still there.
+        if id.is_none() || stored.is_some() {
+            self.report.deployment_found(id.as_ref().and(stored.as_ref()));
+        }
+        let instance = match stored {
+            Some(instance) => instance,
             None => self.draw_instance().await.map_err(redis)?,
         };
         let checkpoint = StreamId::from_stored(id.as_deref());

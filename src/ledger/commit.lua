@@ -23,7 +23,8 @@
 -- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag was there already: not raised; how long
 --                                          this script ran, 0 where that can't be known
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the
---                                          worker may hold were removed: nothing written
+--                                          worker may hold were removed, or another deployment is stored here:
+--                                          nothing written
 --         {'replaced'}                     another server process answers than the one that the batch was read from:
 --                                          nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
@@ -55,9 +56,10 @@ for at, kind in ipairs({'stream', 'hash', 'stream', 'stream', 'hash'}) do
   local error = wrong_type(at, kind)
   if error then return error end
 end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation', 'instance')
 local checkpoint = stored[1] or '0-0'
-if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.generation) then return {'stale', checkpoint} end
+if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.generation)
+  or (stored[4] or batch.instance) ~= batch.instance then return {'stale', checkpoint} end
 -- A failover may take entries that were read, and others may come to lie under their ids. Readers of this process
 -- subscribe to a channel that bears its run id; INFO, which tells where none is left, costs the server five times as
 -- much.

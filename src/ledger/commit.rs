@@ -30,7 +30,7 @@ pub enum CommitAnswer {
         /// can't tell.
         ran: Option<Duration>,
     },
-    /// Another commit came first, or counters were removed; the stored checkpoint.
+    /// Another commit came first, counters were removed, or another deployment is stored; the stored checkpoint.
     Stale(StreamId),
     /// The batch was read from another server process.
     Replaced,

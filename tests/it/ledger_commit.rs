@@ -19,6 +19,19 @@ fn change(subject: &str, before: u64, total: u64) -> Change<'_> {
     Change { subject, before, total }
 }
 
+/// A batch that was read from a Redis that was emptied since, and in which another deployment has begun, would give
+/// that one its name and alerts.
+#[tokio::test]
+async fn a_batch_of_another_deployment_is_not_committed() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
+    let () = ledger.run(&["HSET", &ledger.keys.checkpoint(), "instance", "another"]).await;
+    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Stale(StreamId::ZERO));
+    assert_eq!(ledger.count(&batch).await, None);
+    let () = ledger.run(&["HSET", &ledger.keys.checkpoint(), "instance", instance().as_str()]).await;
+    ledger.committed(&batch).await;
+}
+
 /// I2, I3: a crossing writes counter, flag, record and outbox together, with the texts and lives of the contract.
 #[tokio::test]
 async fn a_crossing_raises_flag_record_and_outbox_entry_together() {

@@ -1,0 +1,56 @@
+//! Which deployment this daemon has seen in a partition, so that an emptied or exchanged Redis does not go unnoticed.
+//!
+//! A checkpoint that is gone looks like a deployment that has not counted anything yet. Only a daemon that has seen the
+//! one before can tell the difference.
+
+use redis::RedisResult;
+
+use crate::types::Instance;
+use crate::wire::RedisClient;
+
+/// The deployment that was stored when this daemon looked last; `None` if nothing had been counted.
+#[derive(Debug)]
+pub(super) struct KnownDeployment(Option<Instance>);
+
+impl KnownDeployment {
+    /// Nothing was looked at yet.
+    pub(super) const fn unseen() -> Self {
+        Self(None)
+    }
+
+    /// Notes the deployment that is stored now, and returns the one that it has replaced: everything that belonged to
+    /// that one is gone. Each loss is returned once.
+    pub(super) fn observe(&mut self, stored: Option<&Instance>) -> Option<Instance> {
+        if self.0.as_ref() == stored {
+            return None;
+        }
+        std::mem::replace(&mut self.0, stored.cloned())
+    }
+}
+
+/// The deployment that this checkpoint belongs to; `None` if nothing was counted yet.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub(super) async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisResult<Option<Instance>> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(checkpoint).arg("id").arg("instance");
+    let (id, instance): (Option<String>, Option<String>) = client.query(&command).await?;
+    Ok(id.and(instance).map(|instance| Instance::from_stored(&instance)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loss that is reported with each session would page somebody for ever, and a first start would too.
+    #[test]
+    fn a_loss_is_found_once_and_a_first_commit_is_none() {
+        let [one, other] = ["one", "other"].map(Instance::from_stored);
+        let mut known = KnownDeployment::unseen();
+        let stored = [None, Some(&one), Some(&one), None, None, Some(&other), Some(&one)];
+        let lost = stored.map(|stored| known.observe(stored));
+        assert_eq!(lost, [None, None, None, Some(one.clone()), None, None, Some(other)]);
+    }
+}
