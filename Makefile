@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-peers torture mutants
+.PHONY: help setup demo picture run quick test check deny bench bench-limiters peers test-matrix test-openapi test-clients test-peers torture mutants
 
 CARGO ?= cargo
 # Where cargo puts what it builds.
@@ -60,6 +60,9 @@ test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too
 
 test-openapi: setup ## schemathesis against the OpenAPI document and a daemon of its own
 	@bash tools/test-openapi.sh
+
+test-clients: setup ## lint the OpenAPI document, generate clients from it, and call a daemon of their own with them
+	@bash tools/test-clients.sh
 
 # How long the scenarios may take together, the choices of a run, the streams that events are spread over, and which to play.
 MINUTES ?= 100

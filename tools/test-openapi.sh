@@ -2,19 +2,14 @@
 # Runs schemathesis (PyPI) against the OpenAPI document and a daemon of its own: thousands of requests, legal and
 # illegal, none of which may be answered otherwise than the document says, and none with a server error.
 #
-# The daemon runs with an embedded Redis on free ports and a temporary folder, and is stopped by its process id.
 # schemathesis is installed once, into target/openapi. Arguments go to `st run`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 version=4.32.5
-python=${PYTHON:-python3}
 venv=$PWD/target/openapi
-binary=$PWD/${CARGO_TARGET_DIR:-target}/debug/quotabell
-[[ ${CARGO_TARGET_DIR:-} == /* ]] && binary=$CARGO_TARGET_DIR/debug/quotabell
-token=a-token-for-one-run-0123456789
+source tools/api-daemon.sh
 
-"${CARGO:-cargo}" build --locked
 if [[ ! -e $venv/.complete-$version ]]; then
   "$python" -m venv "$venv" || {
     printf 'error: python3 with venv is needed to install schemathesis\nhint: apt-get install python3-venv\n' >&2
@@ -23,37 +18,6 @@ if [[ ! -e $venv/.complete-$version ]]; then
   "$venv/bin/pip" install --quiet "schemathesis==$version"
   touch "$venv/.complete-$version"
 fi
-
-folder=$(mktemp -d)
-daemon=
-stop() {
-  if [[ $daemon ]]; then
-    kill "$daemon" 2>/dev/null || true
-    wait "$daemon" || true
-    daemon=
-  fi
-}
-trap 'stop; rm -rf "$folder"' EXIT
-
-free_port() {
-  "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
-
-start() { # start [NAME=VALUE ...]: a daemon with these variables, ready
-  http=$(free_port)
-  env QUOTABELL__HTTP__LISTEN="127.0.0.1:$http" QUOTABELL__REDIS__EMBEDDED_PORT="$(free_port)" \
-    QUOTABELL__REDIS__DATA_DIR="$folder/data" QUOTABELL__PLANS__FREE__RATE='{"algorithm":"gcra","requests":"60/1m"}' \
-    "$@" "$binary" run 2>>"$folder/log" &
-  daemon=$!
-  for _ in $(seq 300); do
-    "$python" -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$http/readyz')" 2>/dev/null && return
-    kill -0 "$daemon" 2>/dev/null || break
-    sleep 0.1
-  done
-  printf 'error: the daemon did not become ready\n' >&2
-  cat "$folder/log" >&2
-  exit 1
-}
 
 failed=0
 # A subject has at most 256 bytes, which JSON Schema can only say in characters: so what it calls legal may be refused.
@@ -68,9 +32,7 @@ run() { # run TITLE [ARGUMENT ...]
   "$python" - "http://127.0.0.1:$http/openapi.json" "$folder/openapi.json" <<'PYTHON'
 import json, sys, urllib.request
 document = json.load(urllib.request.urlopen(sys.argv[1]))
-for kind in document["components"]["schemas"]["NewContact"]["oneOf"]:
-    if "url" in kind["properties"]:
-        kind["properties"]["url"] = {"const": "https://127.0.0.1/hook"}
+document["components"]["schemas"]["NewWebhookContact"]["properties"]["url"] = {"const": "https://127.0.0.1/hook"}
 json.dump(document, open(sys.argv[2], "w"))
 PYTHON
   # In the folder, because schemathesis leaves files where it runs.
