@@ -265,7 +265,7 @@ impl From<VerificationError> for Problem {
                 let detail = format!("the subject has this contact already, and {state}");
                 Self::new(StatusCode::CONFLICT, detail).member("contact", contact.id.as_str())
             }
-            VerificationError::NotAdded(AddContactError::Full)
+            VerificationError::NotAdded(AddContactError::TooMany(_))
             | VerificationError::AlreadyVerified
             | VerificationError::OperatorsOwn
             | VerificationError::Unreadable => Self::new(StatusCode::CONFLICT, detail),

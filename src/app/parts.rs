@@ -51,6 +51,7 @@ impl<'a> Parts<'a> {
         let verification = Arc::new(VerificationService {
             partitions: partitions.clone(),
             config: config.verification.clone(),
+            contacts_max: config.subjects.contacts_max,
             public_url: config.http.confirm_links_below(),
             unsubscribe_key: OnceCell::new(),
             new_deliveries: new_deliveries.clone(),

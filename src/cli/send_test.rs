@@ -124,7 +124,8 @@ fn own_time() -> UnixMs {
 /// alert.
 async fn of_subject(subject: &Subject, named: Option<&str>, config: &Config) -> anyhow::Result<Addressee> {
     let redis = connect::redis(config).await?;
-    let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone());
+    let resolver = ContactResolver::new(config.keys(), config.fallback.contacts.clone())
+        .with_contacts_max(config.subjects.contacts_max);
     let contacts = match resolver.contacts_of(redis.client(), subject).await {
         Ok(contacts) => contacts,
         Err(error) => redis.explained(format_args!("read contacts of {subject}"), Err(error.source))?,

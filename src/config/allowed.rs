@@ -23,6 +23,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "event_ids_max"], "a whole number, 1000 to 1000000000"),
     (&["history", "days"], "a whole number of days, 0 to 1000; 0 for no history"),
     (&["subjects", "cache_entries"], "a whole number, 1 or more"),
+    (&["subjects", "contacts_max"], "a whole number, 1 to 1000"),
     (
         &["subjects", "prefix"],
         "1 to 64 visible ASCII characters without {}*?[]\\, the last one a colon, which begin no other key",

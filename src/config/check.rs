@@ -9,7 +9,7 @@ use super::error::Mistake;
 use super::settings::Config;
 use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
-use crate::contacts::{Contact, OperatorContact};
+use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
 use crate::subjects::record::parse_timezone;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
@@ -146,6 +146,9 @@ fn subjects(config: &Config, violations: &mut Violations) {
     let stream = format!("stream.key = {:?} begins with {prefix:?}", config.stream.key);
     violations.require_beside(!config.stream.key.starts_with(prefix), &path, Some(&["stream", "key"]), stream);
     violations.require(config.subjects.cache_entries >= 1, &["subjects", "cache_entries"], "is 0");
+    let contacts_max = config.subjects.contacts_max;
+    let contacts = format!("{contacts_max} is not between 1 and {CONTACTS_BOUND}");
+    violations.require((1..=CONTACTS_BOUND).contains(&contacts_max), &["subjects", "contacts_max"], contacts);
 }
 
 fn plans(config: &Config, violations: &mut Violations) {
@@ -194,7 +197,13 @@ fn operator(config: &Config, violations: &mut Violations) {
     violations.require(parse_timezone(zone).is_ok(), &["operator", "timezone"], problem);
 }
 
-fn configured_contacts<'a>(section: &str, contacts: impl Iterator<Item = &'a Contact>, violations: &mut Violations) {
+fn configured_contacts<'a>(
+    section: &str,
+    contacts: impl ExactSizeIterator<Item = &'a Contact>,
+    violations: &mut Violations,
+) {
+    let many = format!("has {} contacts, more than {CONTACTS_BOUND}", contacts.len());
+    violations.require(contacts.len() <= CONTACTS_BOUND, &[section, "contacts"], many);
     let mut ids = BTreeSet::new();
     for (index, contact) in contacts.enumerate() {
         let path = [section, "contacts", &format!("[{index}]")];

@@ -33,7 +33,8 @@ impl Config {
 
     /// What finds the contacts of subjects, with those of the configuration.
     pub fn contact_resolver(&self) -> ContactResolver {
-        ContactResolver::new(self.keys(), self.fallback.contacts.clone()).with_operator(&self.operator.contacts)
+        let resolver = ContactResolver::new(self.keys(), self.fallback.contacts.clone());
+        resolver.with_operator(&self.operator.contacts).with_contacts_max(self.subjects.contacts_max)
     }
 
     /// The contacts of the configuration, under the ids that deliveries to them bear.

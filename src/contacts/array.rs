@@ -84,6 +84,16 @@ impl ContactArray {
         Ok(Self { elements, is_changed: false })
     }
 
+    /// How many elements there are, with those that can't be read.
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
     /// Whether an edit has changed anything.
     pub const fn is_changed(&self) -> bool {
         self.is_changed

@@ -9,8 +9,9 @@ use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact};
 use crate::types::{ConsentId, ContactId, Mute};
 
-/// How many contacts of one subject may be added through the API. Each alert goes to each of them.
-pub const CONTACTS_MAX: usize = 16;
+/// The most that `subjects.contacts_max` may be, and the most contacts of `[fallback]` and of `[operator]`: one script
+/// makes the deliveries of an alert to all of them.
+pub const CONTACTS_BOUND: usize = 1_000;
 
 const MUTED: &str = "muted";
 const MUTED_UNTIL: &str = "muted_until";
@@ -23,8 +24,16 @@ pub enum AddContactError {
     /// The address is there already, a webhook with the same secret, format and headers.
     #[error("the contact is there already, as {}", .0.id)]
     Exists(Box<Contact>),
-    #[error("the subject has {CONTACTS_MAX} contacts: remove one to add another")]
-    Full,
+    #[error(transparent)]
+    TooMany(#[from] TooManyContacts),
+}
+
+/// A contact that would be one too many. Each alert goes to each contact of its subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{contacts_max} contacts are the most that subjects.contacts_max allows a subject: remove one to add another")]
+pub struct TooManyContacts {
+    /// The setting.
+    pub contacts_max: usize,
 }
 
 /// What became of a consent.
@@ -60,7 +69,12 @@ impl ContactArray {
     /// # Errors
     ///
     /// [`AddContactError`]; nothing is changed then.
-    pub fn add(&mut self, contact: &Contact, nonce: &str) -> Result<StoredContact, AddContactError> {
+    pub fn add(
+        &mut self,
+        contact: &Contact,
+        nonce: &str,
+        contacts_max: usize,
+    ) -> Result<StoredContact, AddContactError> {
         let mut same_address = self.contacts();
         same_address.retain(|other| other.contact.has_same_address(contact));
         if let Some(other) = same_address.iter().find(|other| other.contact.options() == contact.options()) {
@@ -71,13 +85,17 @@ impl ContactArray {
             self.set(other.position, NONCE, &nonce);
             return Ok(self.at(other.position));
         }
-        if self.elements.len() >= CONTACTS_MAX {
-            return Err(AddContactError::Full);
-        }
+        self.check_room(1, contacts_max)?;
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
         Ok(self.at(self.elements.len() - 1))
+    }
+
+    /// Whether so many more may be added.
+    pub(super) fn check_room(&self, added: usize, contacts_max: usize) -> Result<(), TooManyContacts> {
+        let fits = added == 0 || self.elements.len() + added <= contacts_max;
+        if fits { Ok(()) } else { Err(TooManyContacts { contacts_max }) }
     }
 
     fn at(&self, position: usize) -> StoredContact {
@@ -151,6 +169,10 @@ mod tests {
     use super::*;
     use crate::types::Secret;
 
+    /// `subjects.contacts_max` of the default configuration.
+    const CONTACTS_MAX: usize = 16;
+    const FULL: AddContactError = AddContactError::TooMany(TooManyContacts { contacts_max: CONTACTS_MAX });
+
     fn email(address: &str) -> Contact {
         Contact { verified: false, ..Contact::email(address) }
     }
@@ -165,7 +187,7 @@ mod tests {
 
     fn add_with_nonce(stored: &str, contact: &Contact, nonce: &str) -> Result<String, AddContactError> {
         let mut array = array(stored);
-        array.add(contact, nonce).map(|_| array.to_stored())
+        array.add(contact, nonce, CONTACTS_MAX).map(|_| array.to_stored())
     }
 
     /// Most tests add a contact once, so one nonce will do.
@@ -323,7 +345,7 @@ mod tests {
         for number in 0..CONTACTS_MAX {
             stored = add(&stored, &email(&format!("{number}@b.test"))).expect("new");
         }
-        assert_eq!(add(&stored, &email("one@too.many")), Err(AddContactError::Full));
+        assert_eq!(add(&stored, &email("one@too.many")), Err(FULL));
         assert!(existing(&stored, &email("0@b.test")).is_some());
     }
 
@@ -417,7 +439,7 @@ mod tests {
     fn after_one_is_removed_another_may_be_added() {
         let many: Vec<Contact> = (0..CONTACTS_MAX).map(|number| email(&format!("{number}@b.test"))).collect();
         let full = serde_json::to_string(&many).expect("JSON");
-        assert_eq!(add(&full, &email("new@b.test")), Err(AddContactError::Full));
+        assert_eq!(add(&full, &email("new@b.test")), Err(FULL));
         let fewer = without(&full, many[3].id.as_str(), ContactOrigin::Subject).expect("it was added");
         assert_eq!(read_all(&add(&fewer, &email("new@b.test")).expect("new")).len(), CONTACTS_MAX);
     }

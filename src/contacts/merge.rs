@@ -4,6 +4,7 @@
 //! fields. Read next: [`edit`](super::edit), what else may be done to stored contacts.
 
 use super::array::{ContactArray, ContactOrigin, StoredContact};
+use super::edit::TooManyContacts;
 use super::state::FilterChange;
 use super::{Contact, ContactOptions};
 
@@ -57,12 +58,18 @@ impl ContactArray {
     /// its id, mute, consent and further fields, and its secret, format and headers unless others were named; one that
     /// waits for a consent becomes verified, since the operator vouches for it, and a disabled one is enabled.
     /// `is_sound` says whether a contact can be sent to with the secret that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyContacts`]: with those that are added the subject would have more than `contacts_max`. The array is not
+    /// to be stored then.
     pub fn merge(
         &mut self,
         named: &[ContactSpec],
         unnamed: UnnamedContacts,
+        contacts_max: usize,
         is_sound: impl Fn(&Contact) -> bool,
-    ) -> MergeReport {
+    ) -> Result<MergeReport, TooManyContacts> {
         let stored = self.contacts();
         let mut report = MergeReport::default();
         let mut named_positions = Vec::new();
@@ -100,8 +107,9 @@ impl ContactArray {
             is_named || report.keeps(readable, unnamed)
         });
         self.is_changed |= self.elements.len() != before;
+        self.check_room(added.len(), contacts_max)?;
         added.into_iter().for_each(|contact| self.push(contact));
-        report
+        Ok(report)
     }
 }
 
@@ -140,6 +148,8 @@ mod tests {
     use super::*;
     use crate::types::Secret;
 
+    const CONTACTS_MAX: usize = 16;
+
     fn array(stored: &str) -> ContactArray {
         ContactArray::parse(stored.as_bytes()).expect("an array")
     }
@@ -150,7 +160,8 @@ mod tests {
 
     fn merged(stored: &str, named: &[ContactSpec], unnamed: UnnamedContacts) -> String {
         let mut array = array(stored);
-        array.merge(named, unnamed, |contact| contact.address() != "https://broken.test/");
+        let is_sound = |contact: &Contact| contact.address() != "https://broken.test/";
+        array.merge(named, unnamed, CONTACTS_MAX, is_sound).expect("few enough");
         array.to_stored()
     }
 
@@ -185,7 +196,8 @@ mod tests {
         assert_eq!(merged(&kept, &again, UnnamedContacts::RemoveOperators), kept, "once more changes nothing");
         assert_eq!(merged(&stored, &again, UnnamedContacts::RemoveAll), format!("[{main}]"));
         assert_eq!(merged(&stored, &again, UnnamedContacts::KeepAll), stored);
-        let report = array(&stored).merge(&again, UnnamedContacts::RemoveOperators, |_| true);
+        let merged_again = array(&stored).merge(&again, UnnamedContacts::RemoveOperators, CONTACTS_MAX, |_| true);
+        let report = merged_again.expect("few enough");
         let kept: Vec<&str> = report.kept_of_subject.iter().map(Contact::address).collect();
         assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
         // The operator vouches for what was not confirmed.
@@ -194,6 +206,25 @@ mod tests {
         let vouched = read_all(&merged(&stored, &both, UnnamedContacts::RemoveAll));
         assert!(vouched.iter().all(|contact| contact.verified), "{vouched:?}");
         assert_eq!(vouched.iter().map(Contact::address).collect::<Vec<_>>(), ["new@b.test", "first@b.test"]);
+    }
+
+    /// An import that names thousands of contacts for a subject would make thousands of deliveries of each alert. What
+    /// is stored already may be named again, changed and removed.
+    #[test]
+    fn no_more_contacts_are_stored_than_the_setting_allows() {
+        let specs = |range: std::ops::Range<usize>| -> Vec<ContactSpec> {
+            range.map(|number| named(Contact::email(&format!("{number}@b.test")))).collect()
+        };
+        let merge = |stored: &str, named: &[ContactSpec], unnamed| {
+            let mut array = array(stored);
+            array.merge(named, unnamed, 4, |_| true).map(|_| read_all(&array.to_stored()).len())
+        };
+        assert_eq!(merge("", &specs(0..4), UnnamedContacts::KeepAll), Ok(4));
+        assert_eq!(merge("", &specs(0..5), UnnamedContacts::KeepAll), Err(TooManyContacts { contacts_max: 4 }));
+        let stored = merged("", &specs(0..6), UnnamedContacts::KeepAll);
+        assert_eq!(merge(&stored, &specs(0..6), UnnamedContacts::RemoveOperators), Ok(6));
+        assert_eq!(merge(&stored, &specs(6..7), UnnamedContacts::KeepAll), Err(TooManyContacts { contacts_max: 4 }));
+        assert_eq!(merge(&stored, &specs(6..10), UnnamedContacts::RemoveOperators), Ok(4));
     }
 
     /// A receiver checks with the secret that it knows: one that was only generated must not take its place.
@@ -213,7 +244,7 @@ mod tests {
         let twice = format!("[{},{}]", of(good, "cut off"), of(good, "old"));
         let mut array = array(&twice);
         let signs = |contact: &Contact| secret_of(contact) == "old";
-        array.merge(&generated[..1], UnnamedContacts::RemoveOperators, signs);
+        array.merge(&generated[..1], UnnamedContacts::RemoveOperators, CONTACTS_MAX, signs).expect("few enough");
         assert_eq!(array.to_stored(), format!("[{}]", of(good, "old")));
         // A secret that somebody proposed through the API is not the one that the receiver checks with.
         let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;

@@ -24,6 +24,6 @@ pub use array::{ContactArray, ContactOrigin};
 pub use config::{FallbackConfig, OperatorConfig, OperatorContact};
 pub use contact::{Contact, masked_address, masked_contact};
 pub use contact_json::ContactError;
-pub use edit::CONTACTS_MAX;
+pub use edit::{CONTACTS_BOUND, TooManyContacts};
 pub use message_format::{MessageFormat, SecretUse};
 pub use options::{ContactOptions, ExtraHeaders};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, UnreadableContact};
+use super::edit::CONTACTS_BOUND;
 use super::unreadable_log;
 use crate::contacts::{Contact, OperatorContact};
 use crate::subjects::SubjectMutes;
@@ -25,6 +26,7 @@ pub struct ContactResolver {
     keys: Keys,
     fallback: Vec<Contact>,
     operator: Arc<[OperatorContact]>,
+    contacts_max: usize,
 }
 
 /// The contacts of a subject as they stand now.
@@ -88,7 +90,14 @@ impl ResolveContactsError {
 impl ContactResolver {
     /// A resolver with these fallback contacts, for subjects without contacts of their own.
     pub fn new(keys: Keys, fallback: Vec<Contact>) -> Self {
-        Self { keys, fallback: fallback.into_iter().map(without_reserved_id).collect(), operator: Arc::default() }
+        let fallback = fallback.into_iter().map(without_reserved_id).collect();
+        Self { keys, fallback, operator: Arc::default(), contacts_max: CONTACTS_BOUND }
+    }
+
+    /// The same where a subject has at most so many contacts. Of one that has more, the first ones are used.
+    #[must_use]
+    pub fn with_contacts_max(self, contacts_max: usize) -> Self {
+        Self { contacts_max, ..self }
     }
 
     /// The same with these contacts of the operator.
@@ -212,7 +221,7 @@ impl ContactResolver {
     /// Pure: the contacts that a stored field means.
     fn parse(&self, field: Option<Vec<u8>>) -> ResolvedContacts {
         let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {
-            Ok(array) => ResolvedContacts::of(&array),
+            Ok(array) => ResolvedContacts::of(&array, self.contacts_max),
             Err(error) => ResolvedContacts::broken(&error.to_string()),
         };
         let own = ResolvedContacts { operator: Arc::clone(&self.operator), ..own };
@@ -287,9 +296,15 @@ impl ResolvedContacts {
         self.source == ContactsSource::Fallback || id.is_of_operator()
     }
 
-    fn of(array: &ContactArray) -> Self {
+    fn of(array: &ContactArray, contacts_max: usize) -> Self {
         let mut contacts = Self::default();
-        for contact in array.read_contacts() {
+        // A plain HSET may store any number. What is left out counts as unreadable: nobody may conclude that it was
+        // removed.
+        if let Some(more) = array.len().checked_sub(contacts_max).filter(|more| *more > 0) {
+            let why = format!("{more} contacts are more than the {contacts_max} that subjects.contacts_max allows");
+            contacts.unreadable.push(UnreadableContact { id: None, why });
+        }
+        for contact in array.read_contacts().take(contacts_max) {
             match contact.map(without_reserved_id) {
                 Ok(contact) if !contact.verified => contacts.unverified.push(contact),
                 Ok(contact) if contact.disabled.is_some() => contacts.disabled.push(contact),
@@ -337,6 +352,24 @@ mod tests {
         assert_eq!(contacts.find(&ContactId::from_stored("c_1")), ContactLookup::NotUsable);
         let unverified: Vec<&str> = contacts.unverified.iter().map(|contact| contact.id.as_str()).collect();
         assert_eq!(unverified, ["c_1"]);
+    }
+
+    /// A plain HSET of thousands of contacts must not make thousands of deliveries of each alert, nor cost those that
+    /// are allowed their alert.
+    #[test]
+    fn contacts_beyond_the_setting_are_left_out_and_told() {
+        let resolver =
+            ContactResolver::new(Keys::new("usage"), vec![Contact::email("ops@b.test")]).with_contacts_max(2);
+        let read = |count: usize| {
+            let contacts: Vec<Contact> = (0..count).map(|number| Contact::email(&format!("{number}@b.test"))).collect();
+            resolver.parse(Some(serde_json::to_vec(&contacts).expect("JSON")))
+        };
+        assert_eq!((addresses(&read(2)), read(2).unreadable.len()), (vec!["0@b.test", "1@b.test"], 0));
+        let many = read(4_100);
+        assert_eq!(addresses(&many), ["0@b.test", "1@b.test"]);
+        let why: Vec<&str> = many.unreadable.iter().map(|one| one.why.as_str()).collect();
+        assert_eq!(why, ["4098 contacts are more than the 2 that subjects.contacts_max allows"]);
+        assert_eq!(many.find(&Contact::email("9@b.test").id), ContactLookup::Unreadable, "it was not removed");
     }
 
     /// What the platform wrote by mistake must be told, and not be taken for fields in their order.

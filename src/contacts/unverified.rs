@@ -42,7 +42,7 @@ mod tests {
     fn asked() -> (ContactArray, ConsentId) {
         let stored = r#"[7,{"channel":"email","address":"own@b.test"},{"channel":"email","address":"old@b.test","verified":false}]"#;
         let mut array = ContactArray::parse(stored.as_bytes()).expect("an array");
-        let added = array.add(&Contact::email("a@b.test"), "n1").expect("new");
+        let added = array.add(&Contact::email("a@b.test"), "n1", 16).expect("new");
         array.keep_unverified(&added, UNTIL);
         (array, added.consent)
     }

@@ -35,4 +35,6 @@ pub struct SubjectsConfig {
     pub prefix: String,
     /// The most subjects whose settings are held in memory, about 200 B each.
     pub cache_entries: usize,
+    /// The most contacts of a subject.
+    pub contacts_max: usize,
 }

@@ -5,7 +5,6 @@
 
 use redis::{Pipeline, RedisResult};
 
-use crate::contacts::CONTACTS_MAX;
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::alert::digest_of;
 use crate::types::{DeliveryId, DeliveryState, Subject};
@@ -13,11 +12,11 @@ use crate::wire::Partition;
 
 use super::VerificationConfig;
 
-/// The most requests of one subject that are open at once: one for each contact that it may have. Removing contacts and
+/// The most requests of one subject that are open at once: as many as it has contacts by default. Removing contacts and
 /// adding others would otherwise make any number.
-pub const OPEN_REQUESTS_MAX: usize = CONTACTS_MAX;
+pub const OPEN_REQUESTS_MAX: u32 = 16;
 
-const OPEN: ExpiringSet = match ExpiringSet::new(OPEN_REQUESTS_MAX as u32) {
+const OPEN: ExpiringSet = match ExpiringSet::new(OPEN_REQUESTS_MAX) {
     Ok(set) => set,
     Err(_) => panic!("few enough for a set"),
 };

@@ -21,7 +21,7 @@ impl VerificationService {
     /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
     pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
         let nonce = nonce();
-        self.ask(&subject, |array| Ok(array.add(contact, &nonce)?)).await
+        self.ask(&subject, |array| Ok(array.add(contact, &nonce, self.contacts_max)?)).await
     }
 
     /// Requests the verification of an unverified contact once more.

@@ -34,6 +34,8 @@ pub struct VerificationService {
     pub partitions: Partitions,
     /// How often and how long.
     pub config: VerificationConfig,
+    /// The most contacts of a subject.
+    pub contacts_max: usize,
     /// Where confirm links and unsubscribe links lead to; without it mails have none.
     pub public_url: Option<Url>,
     /// What signs unsubscribe links, once it was read.

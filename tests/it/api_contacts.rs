@@ -293,7 +293,10 @@ async fn what_is_no_contact_is_refused_with_its_field() {
     let own = json!({"id": "own", "channel": "email", "address": "own@b.test", "verified": true});
     let many: Vec<Value> = operators.chain([own]).collect();
     api.outbox.set_contacts(&subject("alice"), &Value::from(many).to_string()).await;
-    api.caller.post("/v1/subjects/alice/contacts", &good).await.expect_problem(409, "16 contacts");
+    api.caller
+        .post("/v1/subjects/alice/contacts", &good)
+        .await
+        .expect_problem(409, "16 contacts are the most that subjects.contacts_max allows");
     api.remove_existing("alice", "own").await;
     api.add("alice", &good).await;
     assert_eq!(api.contacts("alice").await.len(), 16);

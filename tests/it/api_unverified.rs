@@ -26,6 +26,7 @@ fn service(outbox: &Outbox) -> Arc<VerificationService> {
     Arc::new(VerificationService {
         partitions: Partitions::new(&outbox.server.client(), &outbox.keys),
         config: VerificationConfig { requests, lifetime: Duration::from_secs(600) },
+        contacts_max: 16,
         public_url: None,
         unsubscribe_key: OnceCell::new(),
         new_deliveries: NewDeliveries::new(1),

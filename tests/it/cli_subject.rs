@@ -288,13 +288,13 @@ async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
     let client = server.client();
     let (named, change) = webhook_of_alice();
-    let prepared = store::prepare(&client, &Keys::new("usage"), [&change]).await.expect("read");
+    let prepared = store::prepare(&client, &Keys::new("usage"), 16, [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
     assert_eq!(store::write(&client, &Keys::new("usage"), prepared).await.expect("answered"), [SubjectWrite::Conflict]);
     assert_eq!(hash(&server, "alice")["contacts"], stored);
     // Read again, it is there to be kept.
-    assert!(generated(store::write_one(&client, &Keys::new("usage"), &change).await.expect("written")).is_empty());
+    assert!(generated(store::write_one(&client, &Keys::new("usage"), 16, &change).await.expect("written")).is_empty());
     assert_eq!(named.generated.len(), 1);
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
@@ -306,7 +306,7 @@ async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let client = server.client();
     let (named, change) = webhook_of_alice();
     for _ in 0..2 {
-        let written = store::write_one(&client, &Keys::new("usage"), &change).await.expect("written");
+        let written = store::write_one(&client, &Keys::new("usage"), 16, &change).await.expect("written");
         assert_eq!(generated(written), named.generated);
     }
 }

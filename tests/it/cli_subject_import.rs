@@ -152,6 +152,33 @@ fn thresholds_and_metrics_of_contacts_are_imported() {
     assert_eq!(heard("dave"), ["null [\"requests\",\"tokens\"]"]);
 }
 
+/// Each alert goes to each contact: a file that names thousands by mistake must be refused where it is read, and so must
+/// what would come on top of those that are stored.
+#[test]
+fn more_contacts_than_are_allowed_are_refused_with_the_setting() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let row = |subject: &str, range: std::ops::Range<usize>| {
+        let addresses: Vec<String> = range.map(|number| format!("{number}@b.test")).collect();
+        serde_json::json!({"subject": subject, "email": addresses}).to_string()
+    };
+    let said = "16 contacts are the most that subjects.contacts_max allows a subject";
+    for options in [&[][..], &["--dry-run"]] {
+        let text = [row("alice", 0..17), row("bob", 0..16)].join("\n");
+        let finished = import(&server, folder.path(), &text, options).run();
+        assert!(finished.code == 1 && finished.stderr.contains(&format!("line 1: {said}")), "{}", finished.told());
+        assert!(finished.stderr.contains("1 line"), "bob is imported: {}", finished.told());
+    }
+    assert!(field(&server, "alice", "contacts").is_none() && field(&server, "bob", "contacts").is_some());
+    let many: Vec<String> = (0..17).map(|number| format!("--email={number}@b.test")).collect();
+    let set = ["subject", "set", "bob"].into_iter().chain(many.iter().map(String::as_str)).collect();
+    for arguments in [set, vec!["contact", "add", "bob", "--email", "17@b.test"]] {
+        let refused = quotabell(arguments).redis(&server.url()).run();
+        assert!(refused.code == 1 && refused.stderr.contains(said), "{}", refused.told());
+    }
+    import(&server, folder.path(), &row("bob", 1..17), &[]).run().expect_done();
+}
+
 /// Whoever copies a subject by what was printed of it must lose nothing of it without hearing so.
 #[test]
 fn what_show_prints_is_imported_where_it_holds_no_contacts() {

@@ -51,6 +51,24 @@ async fn fields_have_their_kind_and_causes_are_said_once() {
     }
 }
 
+/// A plain HSET can store any number of contacts. An alert of 4,100 reached nobody: it reaches those that are allowed, and
+/// the log names the setting.
+#[tokio::test]
+async fn an_alert_of_too_many_contacts_reaches_those_that_are_allowed_and_the_log_says_so() {
+    let outbox = Outbox::on(RedisServer::start());
+    let contact = |number: usize| serde_json::json!({"channel": "email", "address": format!("{number}@b.test")});
+    let contacts: Vec<Value> = (0..4_100).map(contact).collect();
+    outbox.set_contacts(&support::outbox::subject("alice"), &Value::from(contacts).to_string()).await;
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__SUBJECTS__CONTACTS_MAX", "20");
+    let mut daemon = setup.argument("--no-send").spawn();
+    daemon.says(READY).await;
+    let _: String = outbox.run("XADD", &["usage", "*", "subject", "alice", "units", "4000"]).await;
+    daemon.says("4080 contacts are more than the 20 that subjects.contacts_max allows").await;
+    until("its deliveries are made", || async { outbox.totals().await.made == 20 }).await;
+    assert_eq!(outbox.assert_balanced().await.pending, 20);
+    daemon.drain().await;
+}
+
 /// An operator must learn which receiver is down; a path may be a secret, and the log is read by many.
 #[tokio::test]
 async fn the_log_names_the_destination_whose_circuit_opens_and_closes() {

@@ -103,7 +103,8 @@ pub async fn run(args: ContactAddArgs, context: &CliContext) -> anyhow::Result<(
         return Err(bad(fault.to_string()));
     }
     let redis = connect::redis(&config).await?;
-    let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref())).await?;
+    let contacts_max = config.subjects.contacts_max;
+    let added = edit(&redis, &args.subject, |array| add(array, &contact, args.id.as_ref(), contacts_max)).await?;
     let AddedTo { id, address, outcome, keeps_secret } = added;
     let secrets: Vec<GeneratedSecret> = generated.into_iter().filter(|_| !keeps_secret).collect();
     for warning in contact_checks::warnings(std::slice::from_ref(&contact), &config) {
@@ -132,7 +133,12 @@ fn shown_as_named(named: &Contact, stored: &Contact) -> String {
 
 /// Adds the contact to the stored ones. Repeatable: a secret that was stored by a try whose answer was lost counts as
 /// given now.
-fn add(array: &mut ContactArray, named: &ContactSpec, id: Option<&ContactId>) -> anyhow::Result<AddedTo> {
+fn add(
+    array: &mut ContactArray,
+    named: &ContactSpec,
+    id: Option<&ContactId>,
+    contacts_max: usize,
+) -> anyhow::Result<AddedTo> {
     let contact = &named.contact;
     let stored = array.contacts();
     let refused = |message: String| hint::failed(message, "leave --id out, or name another id");
@@ -150,8 +156,9 @@ fn add(array: &mut ContactArray, named: &ContactSpec, id: Option<&ContactId>) ->
         }
     }
     let before = array.to_stored();
-    let report = array
-        .merge(std::slice::from_ref(named), UnnamedContacts::KeepAll, |stored| channels::check_contact(stored).is_ok());
+    let is_sound = |stored: &Contact| channels::check_contact(stored).is_ok();
+    let merged = array.merge(std::slice::from_ref(named), UnnamedContacts::KeepAll, contacts_max, is_sound);
+    let report = merged.map_err(|error| hint::failed(error, "or set subjects.contacts_max"))?;
     let outcome = match stored.iter().any(|other| other.contact.has_same_address(contact)) {
         false => AddOutcome::Added,
         true if array.to_stored() == before => AddOutcome::Unchanged,

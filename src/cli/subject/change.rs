@@ -10,7 +10,7 @@ use crate::config::{Config, nearest};
 use crate::contacts::array::{CONTACTS, ContactArrayError};
 use crate::contacts::merge::{ContactSpec, MergeReport, UnnamedContacts};
 use crate::contacts::store::FieldChanges;
-use crate::contacts::{Contact, ContactArray};
+use crate::contacts::{Contact, ContactArray, TooManyContacts};
 use crate::subjects::record::{self, limit_warnings};
 use crate::types::limits::LimitsError;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Secret, Subject};
@@ -90,6 +90,17 @@ pub struct MergedChange {
     pub report: MergeReport,
 }
 
+/// Why the contacts of a change can't be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// The stored contacts can be neither merged nor kept.
+    #[error("its field {0}")]
+    NotAnArray(#[from] ContactArrayError),
+    /// The subject would have too many.
+    #[error(transparent)]
+    TooMany(#[from] TooManyContacts),
+}
+
 impl SubjectChange {
     /// A change of nothing so far.
     pub const fn of(subject: Subject) -> Self {
@@ -123,8 +134,8 @@ impl SubjectChange {
     ///
     /// # Errors
     ///
-    /// [`ContactArrayError`], when the stored contacts can be neither merged nor kept.
-    pub fn merged(&self, stored: &[u8]) -> Result<MergedChange, ContactArrayError> {
+    /// [`MergeError`]; nothing is to be written then.
+    pub fn merged(&self, stored: &[u8], contacts_max: usize) -> Result<MergedChange, MergeError> {
         let mut merged = MergedChange { fields: self.settings(), ..MergedChange::default() };
         let (named, unnamed, stored) = match &self.contacts {
             ContactsChange::Keep => return Ok(merged),
@@ -140,7 +151,8 @@ impl SubjectChange {
             ContactsChange::Merge(named, unnamed) => (named, *unnamed, stored),
         };
         let mut array = ContactArray::parse(stored)?;
-        merged.report = array.merge(&named.contacts, unnamed, |contact| channels::check_contact(contact).is_ok());
+        let is_sound = |contact: &Contact| channels::check_contact(contact).is_ok();
+        merged.report = array.merge(&named.contacts, unnamed, contacts_max, is_sound)?;
         merged.fields.set.push((CONTACTS.to_owned(), array.to_stored()));
         // One that is stored already is our own, from a try whose answer was lost: nobody has seen it yet.
         let is_replaced = |generated: &GeneratedSecret| {

@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::change::{self, ContactsChange, FieldUpdate, ReplacedContactsArgs, SubjectChange};
+use super::change::{self, ContactsChange, FieldUpdate, MergeError, ReplacedContactsArgs, SubjectChange};
 use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
 use super::set;
 use super::store::{self, SubjectWrite};
@@ -18,6 +18,7 @@ use crate::cli::contact_checks::TemplateCheck;
 use crate::cli::contact_specs::{AddressArgs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
 use crate::config::Config;
+use crate::contacts::TooManyContacts;
 use crate::contacts::merge::UnnamedContacts;
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint::{self, with_hint};
@@ -191,8 +192,9 @@ impl Import<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let (client, keys) = (redis.client(), redis.keys());
-        let all = match store::prepare(client, keys, waiting.iter().map(|checked| &checked.change)).await {
+        let (client, keys, contacts_max) = (redis.client(), redis.keys(), self.config.subjects.contacts_max);
+        let all = match store::prepare(client, keys, contacts_max, waiting.iter().map(|checked| &checked.change)).await
+        {
             Ok(prepared) => store::write(client, keys, prepared).await,
             Err(error) => Err(error),
         };
@@ -203,13 +205,15 @@ impl Import<'_> {
             let what = format!("write line {line}, subject {subject}");
             let write = match all.next() {
                 Some(write @ (SubjectWrite::Written(_) | SubjectWrite::Unmergeable(_))) => write,
-                _ => match store::write_one(client, keys, &change).await.map_err(connect::first_failure) {
-                    Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                        failures.push((line, format!("subject {subject}: {error}")));
-                        continue;
+                _ => {
+                    match store::write_one(client, keys, contacts_max, &change).await.map_err(connect::first_failure) {
+                        Err(error) if error_kind(&error) == ErrorKind::WrongType => {
+                            failures.push((line, format!("subject {subject}: {error}")));
+                            continue;
+                        }
+                        reply => redis.explained(what, reply)?,
                     }
-                    reply => redis.explained(what, reply)?,
-                },
+                }
             };
             let why = match write {
                 SubjectWrite::Written(merged) => {
@@ -223,7 +227,10 @@ impl Import<'_> {
                     continue;
                 }
                 SubjectWrite::Conflict => "another client changes its contacts all the time".to_owned(),
-                SubjectWrite::Unmergeable(error) => format!("its field {error}; --replace-all-contacts replaces it"),
+                SubjectWrite::Unmergeable(error @ MergeError::NotAnArray(_)) => {
+                    format!("{error}; --replace-all-contacts replaces it")
+                }
+                SubjectWrite::Unmergeable(error @ MergeError::TooMany(_)) => error.to_string(),
             };
             failures.push((line, format!("subject {subject}: {why}")));
         }
@@ -301,6 +308,10 @@ fn check(mut row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Resul
         change.locale = FieldUpdate::Set(record::parse_locale(locale.as_bytes())?);
     }
     change.contacts = ContactsChange::merge(row.contacts.into_contacts()?, unnamed);
+    let contacts_max = config.subjects.contacts_max;
+    if change.contact_specs().len() > contacts_max {
+        return Err(TooManyContacts { contacts_max }.to_string());
+    }
     if change.field_names().is_empty() {
         return Err(format!("nothing to set for {}", change.subject));
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::change::{self, ContactsChange, FieldUpdate, MergedChange, ReplacedContactsArgs, SubjectChange};
+use super::change::{self, ContactsChange, FieldUpdate, MergeError, MergedChange, ReplacedContactsArgs, SubjectChange};
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::contact_checks::{self, TemplateCheck};
@@ -135,7 +135,8 @@ pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<(
         clear_limits(&mut change, &redis).await?;
     }
     let what = format!("set subject {}", change.subject);
-    let write = redis.explained(&what, store::write_one(redis.client(), redis.keys(), &change).await)?;
+    let contacts_max = config.subjects.contacts_max;
+    let write = redis.explained(&what, store::write_one(redis.client(), redis.keys(), contacts_max, &change).await)?;
     let MergedChange { generated, report, .. } = written(&what, write)?;
     for note in report_lines(&report) {
         say(note);
@@ -162,10 +163,15 @@ pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedC
             format_args!("{what}: another client changes its contacts all the time"),
             "nothing was written: try again, or find out who writes its contacts",
         )),
-        SubjectWrite::Unmergeable(error) => Err(hint::failed(
-            format_args!("{what}: its field {error}"),
-            "nothing was written: repair the field contacts, or name all contacts with --replace-all-contacts",
-        )),
+        SubjectWrite::Unmergeable(error) => {
+            let hint = match error {
+                MergeError::NotAnArray(_) => {
+                    "repair the field contacts, or name all contacts with --replace-all-contacts"
+                }
+                MergeError::TooMany(_) => "name fewer contacts, or set subjects.contacts_max",
+            };
+            Err(hint::failed(format_args!("{what}: {error}"), format_args!("nothing was written: {hint}")))
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 
 use redis::{Pipeline, RedisResult};
 
-use super::change::{MergedChange, SubjectChange};
-use crate::contacts::array::{CONTACTS, ContactArrayError};
+use super::change::{MergeError, MergedChange, SubjectChange};
+use crate::contacts::array::CONTACTS;
 use crate::contacts::store::{self, FieldChanges, TRIES_MAX};
 use crate::types::{Keys, Subject};
 use crate::wire::RedisClient;
@@ -21,7 +21,7 @@ struct PreparedChange {
     subject: Subject,
     /// The contacts that must still be there; `None` where the change does not depend on them.
     read: Option<Vec<u8>>,
-    merged: Result<MergedChange, ContactArrayError>,
+    merged: Result<MergedChange, MergeError>,
 }
 
 /// How the writing of one change ended.
@@ -31,14 +31,15 @@ pub enum SubjectWrite {
     Written(MergedChange),
     /// Another client changed the contacts since they were read: nothing is written.
     Conflict,
-    /// The stored contacts can't be merged: nothing is written.
-    Unmergeable(ContactArrayError),
+    /// The contacts can't be merged into the stored ones: nothing is written.
+    Unmergeable(MergeError),
 }
 
-/// Reads what the changes depend on. Writes nothing.
+/// Reads what the changes depend on. Writes nothing. A subject may have `contacts_max` contacts.
 pub async fn prepare<'a>(
     client: &RedisClient,
     keys: &Keys,
+    contacts_max: usize,
     changes: impl IntoIterator<Item = &'a SubjectChange>,
 ) -> RedisResult<PreparedChanges> {
     let changes: Vec<&SubjectChange> = changes.into_iter().collect();
@@ -54,7 +55,7 @@ pub async fn prepare<'a>(
     let mut contacts = contacts.into_iter().map(Option::unwrap_or_default);
     let prepared = changes.into_iter().map(|change| {
         let read = change.depends_on_stored().then(|| contacts.next().unwrap_or_default());
-        let merged = change.merged(read.as_deref().unwrap_or_default());
+        let merged = change.merged(read.as_deref().unwrap_or_default(), contacts_max);
         PreparedChange { subject: change.subject.clone(), read, merged }
     });
     Ok(PreparedChanges(prepared.collect()))
@@ -104,9 +105,14 @@ fn write_fields(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, fields:
 
 /// Reads and writes one change, again where another client was quicker; [`SubjectWrite::Conflict`] only when that never
 /// ends.
-pub async fn write_one(client: &RedisClient, keys: &Keys, change: &SubjectChange) -> RedisResult<SubjectWrite> {
+pub async fn write_one(
+    client: &RedisClient,
+    keys: &Keys,
+    contacts_max: usize,
+    change: &SubjectChange,
+) -> RedisResult<SubjectWrite> {
     for _ in 0..TRIES_MAX {
-        let outcomes = write(client, keys, prepare(client, keys, [change]).await?).await?;
+        let outcomes = write(client, keys, prepare(client, keys, contacts_max, [change]).await?).await?;
         if let Some(outcome) = outcomes.into_iter().find(|outcome| *outcome != SubjectWrite::Conflict) {
             return Ok(outcome);
         }
