@@ -10,12 +10,15 @@ use serde::Serialize;
 use crate::ledger::forget::{self, ForgottenCounts};
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::outbox::forget_in_digests::forget_in_digests;
+use crate::outbox::subject_deliveries::deliveries_of;
 use crate::subjects::Plans;
-use crate::types::{DeliveryId, NotificationKind, Subject};
+use crate::types::Subject;
 use crate::verification::{ForgottenRequests, forget_requests};
-use crate::views::deliveries::{self, DeliveryFilter};
 use crate::views::{alerts, subject as subjects};
 use crate::wire::{Partition, Partitions};
+
+/// How often the deliveries of a subject are looked for: its settings have gone, so that few more can be made.
+const PASSES_MAX: usize = 10;
 
 /// What was removed of a subject.
 #[expect(missing_docs, reason = "the names say it")]
@@ -66,17 +69,18 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
     removed.limiters = forget::limiters(partition, subject, &metrics).await?;
     removed.undelivered_alerts = forget_alerts(partition, subject).await?;
-    // Those that were made while the others were looked for come in the second pass.
-    for since in [None, Some(begun)] {
-        let filter = DeliveryFilter { subject: Some(subject.clone()), since, ..DeliveryFilter::default() };
-        let found = ids_of(partition, &filter).await?;
+    // Those that are made while others are removed come in the next pass.
+    for _ in 0..PASSES_MAX {
+        let found = deliveries_of(partition, Some(subject)).await?;
+        if found.is_empty() {
+            break;
+        }
         let ForgottenDeliveries { removed: gone, pending } = forget_deliveries(partition, subject, &found).await?;
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
     // Digests name subjects of all partitions, and lie in the first.
-    let digests = DeliveryFilter { kind: Some(NotificationKind::Digest), ..DeliveryFilter::default() };
-    let digests = ids_of(partitions.first(), &digests).await?;
+    let digests = deliveries_of(partitions.first(), None).await?;
     forget_in_digests(partitions.first(), subject, &digests).await?;
     // Nothing is left by which a message could be sent.
     let ForgottenRequests { codes, links } = forget_requests(partitions, subject).await?;
@@ -88,9 +92,4 @@ pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) ->
         removed.refused += forget::refused(partition, subject).await?;
     }
     Ok(ErasedSubject { subject: subject.clone(), removed })
-}
-
-async fn ids_of(partition: &Partition, filter: &DeliveryFilter) -> RedisResult<Vec<DeliveryId>> {
-    let found = deliveries::list_all(partition, filter, usize::MAX).await?;
-    Ok(found.into_iter().map(|delivery| delivery.id).collect())
 }

@@ -42,7 +42,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         "raised" => KeyPlacement::FieldEndsWithSubject,
         "alert" => KeyPlacement::Flag,
         // Since when a contact fails: otherwise the time after which it is disabled would begin anew.
-        "failing" => KeyPlacement::KeyOfSubject,
+        "failing" | "subject_deliveries" => KeyPlacement::KeyOfSubject,
         "delivery" => KeyPlacement::Delivery,
         "metrics" | "seen" | "history_metrics" | "paused" => KeyPlacement::Shared,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => KeyPlacement::First,

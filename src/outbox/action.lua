@@ -1,16 +1,16 @@
 #!lua
 -- action: do with deliveries what an operator asks for: replay, retry, cancel or discard them.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
--- ARGV[6] the action
+-- ARGV[7] the action
 --   'replay'    a dead one is pending again and due now, under the same id. The clock of give_up_after and the schedule
 --               of delays start over; the attempts made before stay in the log
 --   'retry'     a dead one as by 'replay', a pending one is due now. Where the circuit of its destination is open, the
 --               next attempt there is made now; nothing else of the destination changes
 --   'cancel'    a pending one ends 'cancelled', for good: fan_out makes no new delivery of that alert to that contact
 --   'discard'   a dead one leaves the list of dead ones, so that nothing counts it any more; it stays readable as dead
--- ARGV[7] TTL of an ended delivery, s   ARGV[8 ..] ids of the deliveries, 1..1000
+-- ARGV[8] TTL of an ended delivery, s   ARGV[9 ..] ids of the deliveries, 1..1000
 --
 -- Returns one string for each id: 'done'; 'leased', when it is being attempted right now: left alone; 'missing', when
 --         its hash is gone (14 d after its end); or the state it is in, in which the action takes none: left alone
@@ -22,7 +22,7 @@
 -- JUDGE
 
 local now = now_ms()
-local action = ARGV[6]
+local action = ARGV[7]
 local takes_dead, takes_pending = action ~= 'cancel', action == 'retry' or action == 'cancel'
 local refusal = schedule_refusal() or refused_total('dead') or refused_total('cancelled')
 if refusal then return refusal end
@@ -37,12 +37,13 @@ local function left_alone(one)
 end
 
 local wanted, known = {}, {}
-for at = 8, #ARGV do
+for at = 9, #ARGV do
   local one = {id = ARGV[at], key = ARGV[4] .. ARGV[at]}
   local stored, failed = read('HMGET', one.key, 'state', 'created_at_ms', 'attempts', 'channel', 'subject', 'destination')
   if failed then return failed end
   one.state, one.created, one.attempts, one.channel, one.subject = stored[1], stored[2], stored[3], stored[4], stored[5]
   one.d, failed = destination_of(stored[6] or 'none')
+  failed = failed or refused_subject(one.subject or '')
   if failed then return failed end
   -- An id that is given twice is answered as if the second came later.
   one.answer = known[one.id] or left_alone(one)
@@ -64,13 +65,15 @@ local function reopen(one)
   if one.channel == 'none' then redis.call('ZADD', KEYS[4], 0, (one.subject or '') .. '\0' .. one.id) end
   redis.call('ZREM', KEYS[6], one.id)
   redis.call('ZADD', KEYS[5], created, one.id)
+  note_pending(one.subject or '', one.id)
   redis.call('HINCRBY', KEYS[7], 'dead', -1)
 end
 
 local function cancel(one)
   redis.call('HSET', one.key, 'state', 'cancelled', 'ended_at_ms', whole(now), 'cancelled_by', 'operator')
   redis.call('HDEL', one.key, 'lease_token')
-  redis.call('EXPIRE', one.key, ARGV[7])
+  redis.call('EXPIRE', one.key, ARGV[8])
+  note_ended(one.subject or '', one.id, now, ARGV[8])
   dequeue(one.d, one.id)
   redis.call('ZREM', KEYS[3], one.id)
   if one.channel == 'none' then redis.call('ZREM', KEYS[4], (one.subject or '') .. '\0' .. one.id) end

@@ -1,12 +1,12 @@
 #!lua
 -- enqueue: make the delivery of a notification that is for one contact only.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 -- KEYS[9] the delivery's hash
 --
--- ARGV[6] delivery id   ARGV[7] type of the notification, which is also the field that holds it
--- ARGV[8] the notification, JSON
--- ARGV[9] subject       ARGV[10] channel   ARGV[11] contact id   ARGV[12] destination
+-- ARGV[7] delivery id   ARGV[8] type of the notification, which is also the field that holds it
+-- ARGV[9] the notification, JSON
+-- ARGV[10] subject       ARGV[11] channel   ARGV[12] contact id   ARGV[13] destination
 --
 -- Returns 'made'     it is pending and due now
 --         'exists'   a delivery of this id is there, in whichever state: nothing written
@@ -21,16 +21,18 @@ local now = now_ms()
 local refusal = schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
 if refusal then return refusal end
 if redis.call('EXISTS', KEYS[9]) == 1 then return 'exists' end
-local queue, failed = destination_of(ARGV[12])
+local queue, failed = destination_of(ARGV[13])
+failed = failed or refused_subject(ARGV[10])
 if failed then return failed end
 
 -- WRITE
 
-redis.call('HSET', KEYS[9], 'type', ARGV[7], ARGV[7], ARGV[8], 'subject', ARGV[9], 'channel', ARGV[10], 'contact_id', ARGV[11],
-  'destination', ARGV[12], 'state', 'pending', 'attempts', '0', 'created_at_ms', whole(now))
-redis.call('ZADD', KEYS[3], whole(now), ARGV[6])
-redis.call('ZADD', KEYS[5], whole(now), ARGV[6])
+redis.call('HSET', KEYS[9], 'type', ARGV[8], ARGV[8], ARGV[9], 'subject', ARGV[10], 'channel', ARGV[11], 'contact_id', ARGV[12],
+  'destination', ARGV[13], 'state', 'pending', 'attempts', '0', 'created_at_ms', whole(now))
+redis.call('ZADD', KEYS[3], whole(now), ARGV[7])
+redis.call('ZADD', KEYS[5], whole(now), ARGV[7])
+note_pending(ARGV[10], ARGV[7])
 redis.call('HINCRBY', KEYS[7], 'made', 1)
-enqueue_due(queue, ARGV[6], now)
+enqueue_due(queue, ARGV[7], now)
 place_all(now)
 return 'made'

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- fan_out: turn alerts into one delivery per contact each, and consume what they came from, in one step.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 -- KEYS[9] outbox stream
 --
--- ARGV[6] TTL of an ended delivery, s
--- ARGV[7 ..] for each alert, 1..1000 deliveries of all of them together:
+-- ARGV[7] TTL of an ended delivery, s
+-- ARGV[8 ..] for each alert, 1..1000 deliveries of all of them together:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
 --   source delivery ('' for the others), alert id, the alert as JSON, subject, when it expires in ms, number of
 --   deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook', 'none'), contact id,
@@ -71,12 +71,14 @@ local function judge_source(alert)
 end
 
 local alerts = {}
-local at = 7
+local at = 8
 while at < #ARGV do
   local alert = {kind = ARGV[at], source = ARGV[at + 1], token = ARGV[at + 2], id = ARGV[at + 3], json = ARGV[at + 4],
     subject = ARGV[at + 5], expires = tonumber(ARGV[at + 6]), wanted = {}, known = {}}
   local count, failed = tonumber(ARGV[at + 7]), nil
   at = at + 8
+  failed = refused_subject(alert.subject)
+  if failed then return failed end
   alert.answer, failed = judge_source(alert)
   if failed then return failed end
   for position = 1, count do
@@ -118,6 +120,7 @@ local function open(alert, d, created, attempts)
     'contact_id', d.contact, 'destination', d.destination, 'state', 'pending', 'attempts', attempts, 'created_at_ms', created)
   collect('ZADD', KEYS[3], created, d.id)
   collect('ZADD', KEYS[5], created, d.id)
+  note_pending(alert.subject, d.id)
   collect('ZADD', d.queue.due, whole(due_of(alert, d)), d.id)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(alert, d.id)) end
 end
@@ -161,7 +164,8 @@ local function fan_out(alert)
   elseif alert.kind == 'delivery' then
     ended, cancelled[alert.source] = 'cancelled', give_back(alert)
     redis.call('HSET', alert.key, 'state', 'cancelled', 'ended_at_ms', whole(now))
-    redis.call('EXPIRE', alert.key, ARGV[6])
+    redis.call('EXPIRE', alert.key, ARGV[7])
+    note_ended(alert.subject, alert.source, now, ARGV[7])
     dequeue(alert.queue, alert.source)
     redis.call('ZREM', KEYS[3], alert.source)
     redis.call('ZREM', KEYS[4], waiting_member(alert, alert.source))

@@ -2,13 +2,13 @@
 -- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs
 -- out.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 -- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
 --
--- ARGV[6] most deliveries to take, 1..150           ARGV[7] most of these for unhealthy destinations, 0..ARGV[6]
--- ARGV[8] token of this call, never used before     ARGV[9] TTL of an ended delivery, s
--- ARGV[10] how long a delivery is tried, ms         ARGV[11] most deliveries that follow others, 0..150
--- ARGV[12 ..] per channel: channel, length of its lease in ms
+-- ARGV[7] most deliveries to take, 1..150           ARGV[8] most of these for unhealthy destinations, 0..ARGV[7]
+-- ARGV[9] token of this call, never used before     ARGV[10] TTL of an ended delivery, s
+-- ARGV[11] how long a delivery is tried, ms         ARGV[12] most deliveries that follow others, 0..150
+-- ARGV[13 ..] per channel: channel, length of its lease in ms
 --
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for
 --          an unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
@@ -43,7 +43,7 @@ local refusal = schedule_refusal() or refused_total('cancelled') or refused_tota
 if refusal then return refusal end
 
 local lease_ms = {}
-for i = 12, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 13, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
@@ -65,9 +65,9 @@ local function judge(id)
   return nil, fields
 end
 
-local slots = tonumber(ARGV[6])
+local slots = tonumber(ARGV[7])
 local healthy = both_ends(KEYS[1], now, slots)
-local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[7])))
+local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[8])))
 -- With one slot both kinds have it in turn.
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
@@ -77,18 +77,20 @@ local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 local GIVEN_UP_MAX = 100
 local overdue, given_up = {}, {}
 local function give_up(d)
-  local latest = now - tonumber(ARGV[10]) - d.away - lateness(d, now)
+  local latest = now - tonumber(ARGV[11]) - d.away - lateness(d, now)
   local members = redis.call('ZRANGEBYSCORE', d.due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, GIVEN_UP_MAX)
   for at = 1, #members, 2 do
     local id = members[at]
-    local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel', 'last_error')
+    local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel', 'last_error', 'subject')
     if failed and was_refused(failed) then return failed end
     local began = held and (tonumber(held[2] or '') or tonumber(members[at + 1]))
     if held and held[1] == 'pending' and began <= latest and not redis.call('ZSCORE', d.leased, id) then
+      failed = refused_subject(held[5] or '')
+      if failed then return failed end
       overdue[id] = true
       local why = 'its destination has failed all the time'
       if held[4] then why = why .. '; its last attempt: ' .. held[4] end
-      given_up[#given_up + 1] = {id = id, channel = held[3] or 'none', d = d, why = why}
+      given_up[#given_up + 1] = {id = id, channel = held[3] or 'none', subject = held[5] or '', d = d, why = why}
     end
   end
 end
@@ -100,7 +102,7 @@ local function following_each(d) return is_healthy(d) and math.min(FOLLOWING, ma
 
 -- Of each destination its share, as far as its bound allows. All are read before the first write: a hash that is
 -- elsewhere is no delivery that was lost.
-local due, visited, followers = {}, {}, tonumber(ARGV[11])
+local due, visited, followers = {}, {}, tonumber(ARGV[12])
 local function take(names, slots_left)
   for at, name in ipairs(names) do
     if slots_left <= 0 then return end
@@ -119,6 +121,8 @@ local function take(names, slots_left)
     for _, id in ipairs(ids) do
       local why, fields = judge(id)
       if why == 'refused' then return fields end
+      failed = why == 'malformed' and refused_subject(fields[3] or '')
+      if failed then return failed end
       if not overdue[id] then
         due[#due + 1] = {id = id, why = why, fields = fields, d = d, follows = free == 0}
         if not why then free = math.max(0, free - 1) end
@@ -128,7 +132,7 @@ local function take(names, slots_left)
     visited[#visited + 1] = d
   end
 end
-local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due, tonumber(ARGV[7])))
+local failed = take(healthy, slots - reserved) or take(unhealthy, math.min(slots - #due, tonumber(ARGV[8])))
 if failed then return failed end
 
 -- WRITE
@@ -141,7 +145,8 @@ local function drop(d, id, why, fields)
   redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
   if fields and not fields.err then
     redis.call('HSET', ARGV[4] .. id, 'state', 'cancelled', 'ended_at_ms', whole(now), 'last_error', 'the delivery was malformed')
-    redis.call('EXPIRE', ARGV[4] .. id, ARGV[9])
+    redis.call('EXPIRE', ARGV[4] .. id, ARGV[10])
+    note_ended(fields[3] or '', id, now, ARGV[10])
   end
 end
 
@@ -154,7 +159,7 @@ for i, delivery in ipairs(due) do
     dropped[#dropped + 1] = id
     dropped[#dropped + 1] = why
   else
-    local token, lease_end = ARGV[8] .. ':' .. i, ends[fields[4]]
+    local token, lease_end = ARGV[9] .. ':' .. i, ends[fields[4]]
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
     local first = string.match(fields[8] or '', '^%d+$') or whole(now)
     -- Whoever gives the lease back puts it there again.
@@ -182,12 +187,13 @@ for _, one in ipairs(given_up) do
   redis.call('ZADD', KEYS[6], whole(now), one.id)
   redis.call('HSET', key, 'state', 'dead', 'ended_at_ms', whole(now), 'last_error', one.why)
   redis.call('HDEL', key, 'lease_token')
-  redis.call('EXPIRE', key, ARGV[9])
+  redis.call('EXPIRE', key, ARGV[10])
+  note_ended(one.subject, one.id, now, ARGV[10])
   redis.call('HINCRBY', KEYS[7], 'dead', 1)
   ended[#ended + 1] = one.id
   ended[#ended + 1] = one.channel
 end
-write_collected()
+write_collected(now)
 for _, d in ipairs(visited) do place(d, now, true) end
 
 local function next_of(index)

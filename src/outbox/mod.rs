@@ -53,6 +53,7 @@ pub mod settle;
 mod settle_queue;
 mod settlement_log;
 pub mod slots;
+pub mod subject_deliveries;
 pub mod totals;
 pub mod wake;
 pub mod waker;

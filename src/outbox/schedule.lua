@@ -4,12 +4,13 @@
 --
 -- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
 -- KEYS[5] deliveries zset   KEYS[6] dead zset   KEYS[7] totals hash   KEYS[8] open circuits zset
--- (the queues and states of destinations, and the hashes of deliveries, are known only to the script; they lie in the
--- same slot)
+-- (the queues and states of destinations, the hashes of deliveries, and the deliveries of subjects are known only to the
+-- script; they lie in the same slot)
 --
 -- ARGV[1] prefix of a queue of due deliveries   ARGV[2] prefix of a destination's leased deliveries
 -- ARGV[3] prefix of a destination's state       ARGV[4] prefix of a delivery's key
 -- ARGV[5] the most attempts in flight at one destination, 1 and up
+-- ARGV[6] prefix of a subject's deliveries
 --
 -- Returns nothing: the script goes on behind it. Each comment has a line of its own.
 
@@ -31,6 +32,7 @@ local function schedule_refusal()
   local refusal = denied(KEYS[7], 'HINCRBY') or denied(KEYS[8], 'ZADD', 'ZREM')
   for at = 1, 6 do refusal = refusal or denied(KEYS[at], 'ZADD', 'ZREM') end
   for at = 1, 2 do refusal = refusal or denied(ARGV[at] .. 'x', 'ZADD', 'ZREM') end
+  refusal = refusal or denied(ARGV[6] .. 'x', 'ZADD', 'ZREM', 'EXPIRE', 'PERSIST')
   return refusal or denied(ARGV[3] .. 'x', 'HSET', 'HDEL', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
 end
 
@@ -50,8 +52,8 @@ local function read(command, key, ...)
   return reply
 end
 
--- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that nothing
--- else in the call writes, because the order is lost.
+-- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that no other
+-- command in the call writes, because their order is lost.
 local collected, collected_of = {}, {ZADD = {}, ZREM = {}}
 local function collect(command, key, first, second)
   local write = collected_of[command][key]
@@ -63,14 +65,57 @@ local function collect(command, key, first, second)
   write[size + 1], write[size + 2] = first, second
 end
 
+-- The deliveries of each subject, by when their hashes expire: NEVER while they are pending. Here: the subjects of which
+-- the call changes some.
+local subjects = {}
+
+-- The error reply where the deliveries of a subject can't be kept. Asked before the first write, as destination_of is.
+local subject_errors = {}
+local function refused_subject(subject)
+  if subject_errors[subject] == nil then
+    local count, failed = read('ZCARD', ARGV[6] .. subject)
+    subject_errors[subject] = failed or false
+  end
+  return subject_errors[subject] or nil
+end
+
+-- A delivery is pending.
+local function note_pending(subject, id)
+  collect('ZADD', ARGV[6] .. subject, whole(NEVER), id)
+  subjects[subject] = true
+end
+
+-- A delivery has ended: its hash lives for so many seconds. Those begin when EXPIRE runs, which is later in the call, so
+-- it is listed for a minute more.
+local function note_ended(subject, id, now, ttl_s)
+  collect('ZADD', ARGV[6] .. subject, whole(now + 1000 * ttl_s + 60000), id)
+  subjects[subject] = true
+end
+
+-- The deliveries whose hashes are gone leave, and the key lives as long as the last hash.
+local EXPIRED_AT_ONCE = 100
+local function keep_subject(subject, now)
+  local key = ARGV[6] .. subject
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, EXPIRED_AT_ONCE)) do
+    redis.call('ZREM', key, id)
+  end
+  local last = tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] or '')
+  if last == NEVER then
+    redis.call('PERSIST', key)
+  elseif last then
+    redis.call('EXPIRE', key, whole(math.max(1, math.ceil((last - now) / 1000))))
+  end
+end
+
 -- Deliveries by how they ended, and those made.
 local counted = {}
 local function count(field, n) counted[field] = (counted[field] or 0) + n end
 
-local function write_collected()
+local function write_collected(now)
   for _, write in ipairs(collected) do call_in_slices(write.command, write.key, write, 1, #write) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
-  collected, collected_of, counted = {}, {ZADD = {}, ZREM = {}}, {}
+  for subject in pairs(subjects) do keep_subject(subject, now) end
+  collected, collected_of, counted, subjects = {}, {ZADD = {}, ZREM = {}}, {}, {}
 end
 
 local destinations = {}
@@ -147,7 +192,7 @@ end
 
 -- Writes what was collected, and places every destination that was read.
 local function place_all(now)
-  write_collected()
+  write_collected(now)
   for _, d in pairs(destinations) do place(d, now) end
 end
 

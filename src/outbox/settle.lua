@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- settle: end leases of deliveries, each with its end, with the time of its next attempt, or by giving it back.
 --
--- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[5] as schedule.lua has them
+-- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
--- ARGV[6] TTL of an ended delivery, s   ARGV[7] attempts kept, 1..1000   ARGV[8] most ids to trim of each list, 0..1000
--- ARGV[9] and ARGV[10] first and longest time between attempts through an open circuit, ms
--- ARGV[11] prefix of the failing contacts of a subject
--- ARGV[12] how long the failures of a contact are remembered, s, 1 and up
--- ARGV[13 ..] eight for each lease, 1..100 of them:
+-- ARGV[7] TTL of an ended delivery, s   ARGV[8] attempts kept, 1..1000   ARGV[9] most ids to trim of each list, 0..1000
+-- ARGV[10] and ARGV[11] first and longest time between attempts through an open circuit, ms
+-- ARGV[12] prefix of the failing contacts of a subject
+-- ARGV[13] how long the failures of a contact are remembered, s, 1 and up
+-- ARGV[14 ..] eight for each lease, 1..100 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
@@ -35,11 +35,11 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or denied(ARGV[11] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
+local refusal = schedule_refusal() or denied(ARGV[12] .. 'x', 'HSET', 'HDEL', 'EXPIRE')
 if refusal then return refusal end
 
 local answers, leases, tokens = {}, {}, {}
-for at = 13, #ARGV, 8 do
+for at = 14, #ARGV, 8 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
@@ -61,11 +61,12 @@ for at = 13, #ARGV, 8 do
     answer = 'stale'
   else
     local d, failed = destination_of(held[8] or 'none')
+    if not failed and not lease.again then failed = refused_subject(held[7] or '') end
     if failed then return failed end
     answer, tokens[lease.id] = 'settled', lease.token
     lease.d, lease.channel, lease.subject, lease.contact = d, held[6], held[7] or '', held[9] or ''
     if lease.contact_told ~= '' then
-      lease.failing = ARGV[11] .. lease.subject
+      lease.failing = ARGV[12] .. lease.subject
       lease.noted, failed = read('HGET', lease.failing, lease.contact)
       if failed then return failed end
     end
@@ -83,7 +84,7 @@ end
 
 -- The newest attempts stay readable. Numbers may be missing (a worker died), so the oldest are found by looking.
 local function forget_oldest_attempts(lease)
-  local kept = tonumber(ARGV[7])
+  local kept = tonumber(ARGV[8])
   if lease.attempts <= kept then return end
   local numbers = {}
   for _, field in ipairs(redis.call('HKEYS', lease.key)) do
@@ -102,9 +103,9 @@ local function note(lease)
     return
   end
   local first, newest = string.match(lease.noted or '', '^(%d+) (%d+)$')
-  if not first or tonumber(newest) < now - 1000 * tonumber(ARGV[12]) then first = whole(now) end
+  if not first or tonumber(newest) < now - 1000 * tonumber(ARGV[13]) then first = whole(now) end
   redis.call('HSET', lease.failing, lease.contact, first .. ' ' .. whole(now))
-  redis.call('EXPIRE', lease.failing, ARGV[12])
+  redis.call('EXPIRE', lease.failing, ARGV[13])
 end
 
 local function store(fields, field, value)
@@ -112,7 +113,7 @@ local function store(fields, field, value)
   fields[size + 1], fields[size + 2] = field, value
 end
 
-local clock, probe_first, probe_max = whole(now), tonumber(ARGV[9]), tonumber(ARGV[10])
+local clock, probe_first, probe_max = whole(now), tonumber(ARGV[10]), tonumber(ARGV[11])
 for _, lease in ipairs(leases) do
   local key, id, fields = lease.key, lease.id, {'settled_token', lease.token}
   if lease.attempt ~= '' then
@@ -134,12 +135,13 @@ for _, lease in ipairs(leases) do
   if lease.again then
     enqueue_due(lease.d, id, lease.due)
   else
-    redis.call('EXPIRE', key, ARGV[6])
+    redis.call('EXPIRE', key, ARGV[7])
     collect('ZREM', lease.d.due, id)
     collect('ZREM', lease.d.leased, id)
     collect('ZREM', KEYS[3], id)
     if lease.channel == 'none' then collect('ZREM', KEYS[4], lease.subject .. '\0' .. id) end
     if lease.outcome == 'dead' then collect('ZADD', KEYS[6], clock, id) end
+    note_ended(lease.subject, id, now, ARGV[7])
     count(lease.outcome, 1)
   end
 end
@@ -148,9 +150,9 @@ place_all(now)
 
 -- Ids older than the TTL whose hash is gone leave the lists. The old ones that stay (pending for weeks) must not hide
 -- those behind them, so a call looks at a stretch that depends on the time.
-local most = tonumber(ARGV[8])
+local most = tonumber(ARGV[9])
 for i = 5, 6 do
-  local old = redis.call('ZCOUNT', KEYS[i], '-inf', whole(now - 1000 * tonumber(ARGV[6])))
+  local old = redis.call('ZCOUNT', KEYS[i], '-inf', whole(now - 1000 * tonumber(ARGV[7])))
   if old > 0 and most > 0 then
     local from = old > most and now % (old - most + 1) or 0
     for _, id in ipairs(redis.call('ZRANGE', KEYS[i], whole(from), whole(math.min(from + most, old) - 1))) do

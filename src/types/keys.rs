@@ -257,6 +257,8 @@ keys_of_partition! {
     /// A delivery's id follows.
     delivery_prefix = "quota_delivery:{}:";
     deliveries = "quota_deliveries:{}";
+    /// A subject follows; nothing does for those of nobody, which are digests.
+    subject_deliveries_prefix = "quota_subject_deliveries:{}:";
     dead = "quota_dead:{}";
     lease = "quota_lease:{}";
     unverified = "quota_unverified:{}";

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::outbox::{LONG, Outbox, SHORT, alert, all_due, delivery, email, outcome, settle, subject, until};
+use crate::support::outbox::{
+    LONG, Outbox, SHORT, alert, all_due, delivery, email, outcome, settle, subject, until, webhook,
+};
 use quotabell::outbox::{ActionAnswer, DeliveryAction, LeasedDelivery, SettleAnswer, Settlement, act, lease};
 use quotabell::types::{Alert, DeliveryId, DeliveryState, Destination, Notification, OutcomeClass};
 use quotabell::views::deliveries::show;
@@ -388,4 +390,35 @@ async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
     })
     .await;
     assert!(call.get() >= 6, "at most 16 ids a call");
+}
+
+/// A list that ends before its deliveries would hide some of them from an erasure, and one without an end would stay for
+/// each subject that ever had an alert.
+#[tokio::test]
+async fn the_deliveries_of_a_subject_are_listed_for_as_long_as_they_are_kept() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let list = format!("{}{alice}", outbox.keys.subject_deliveries_prefix());
+    let ttl_s = || outbox.run::<i64>("TTL", list.as_str());
+    outbox.fan_out_new(&alert(&alice, 80), &[email("a"), webhook("w")]).await;
+    let leased = outbox.lease("t", LONG).await.leased;
+    assert_eq!((leased.len(), ttl_s().await), (2, -1), "both are pending");
+    settled(&outbox, &leased[0], &Settlement::Delivered(outcome(OutcomeClass::Delivered))).await;
+    assert_eq!(ttl_s().await, -1, "one is pending");
+    settled(&outbox, &leased[1], &Settlement::Dead(outcome(OutcomeClass::Permanent))).await;
+    assert!((14 * 86_400..=14 * 86_400 + 60).contains(&ttl_s().await), "{}", ttl_s().await);
+    outbox.assert_balanced().await;
+    let ids = std::slice::from_ref(&leased[1].id);
+    act(&outbox.client, &outbox.keys, DeliveryAction::Replay, ids).await.expect("it works");
+    assert_eq!(ttl_s().await, -1, "it is pending again");
+    act(&outbox.client, &outbox.keys, DeliveryAction::Cancel, ids).await.expect("it works");
+    assert!(ttl_s().await > 0);
+    outbox.assert_balanced().await;
+
+    // What has expired leaves the list with the next alert.
+    let () = outbox.run("DEL", &[outbox.keys.delivery(&leased[0].id), outbox.keys.delivery(&leased[1].id)]).await;
+    let passed = [list.as_str(), "1", leased[0].id.as_str(), "1", leased[1].id.as_str()];
+    let _: u64 = outbox.run("ZADD", &passed).await;
+    outbox.fan_out_new(&alert(&alice, 100), &[email("a")]).await;
+    assert_eq!((outbox.run::<u64>("ZCARD", list.as_str()).await, ttl_s().await), (1, -1));
 }

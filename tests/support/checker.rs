@@ -205,6 +205,7 @@ pub async fn compare(client: &RedisClient, keys: &Keys, model: &StreamModel) -> 
     let alerts: Vec<Alert> = stored.records.into_iter().map(|(_, record)| record.alert).collect();
     checker.totals().await;
     let pending = checker.deliveries(&alerts).await;
+    checker.deliveries_are_found_by_subject().await;
     checker.lives(&pending).await;
     Compared { findings: checker.findings, alerts }
 }
@@ -398,6 +399,24 @@ impl Checker<'_> {
         names.into_iter().zip(hashes).collect()
     }
 
+    /// Each delivery that is there is found by its subject: an erasure looks nowhere else.
+    async fn deliveries_are_found_by_subject(&mut self) {
+        let mut found = BTreeSet::new();
+        for key in self.names("quota_subject_deliveries").await {
+            let subject = key.trim_start_matches(&self.keys.subject_deliveries_prefix()).to_owned();
+            let ids: Vec<String> = self.run(&["ZRANGE", &key, "0", "-1"]).await;
+            found.extend(ids.into_iter().map(|id| (subject.clone(), id)));
+        }
+        let names = self.names("quota_delivery").await;
+        let subjects: Vec<Option<String>> = self.of_each("HGET", &names, &["subject"]).await;
+        for (name, subject) in names.iter().zip(subjects) {
+            let id = name.rsplit_once(':').expect("an id").1.to_owned();
+            // Without one it has expired since it was listed.
+            let is_found = subject.is_none_or(|subject| found.contains(&(subject, id)));
+            self.findings.expect(is_found, || format!("{name} is not found by its subject"));
+        }
+    }
+
     async fn schedule(&self) -> Schedule {
         let mut queues = BTreeMap::new();
         for queue in self.names("quota_due").await {
@@ -426,7 +445,9 @@ impl Checker<'_> {
         let names: Vec<String> = self.run(&["KEYS", &format!("quota_*{{{}}}*", keys.stream())]).await;
         let lives: Vec<i64> = self.of_each("TTL", &names, &[]).await;
         for (name, ttl_s) in names.iter().zip(lives) {
-            let is_queue = [keys.due_prefix(), keys.leased_prefix()].iter().any(|prefix| name.starts_with(prefix));
+            let is_queue = [keys.due_prefix(), keys.leased_prefix(), keys.subject_deliveries_prefix()]
+                .iter()
+                .any(|prefix| name.starts_with(prefix));
             let may_last =
                 lasting.contains(name) || is_queue || pending.contains(name) || name.starts_with(keys.subject_prefix());
             // Below zero: no time to live, or gone since it was listed.

@@ -227,12 +227,43 @@ impl Outbox {
         dump
     }
 
-    /// I4: made = ended + pending at this moment.
+    /// I4: made = ended + pending at this moment. Each delivery is listed with its subject, for as long as its hash lives.
     pub async fn assert_balanced(&self) -> Totals {
+        self.assert_listed_by_subject().await;
         let totals = self.totals().await;
         let ended = totals.delivered + totals.dead + totals.muted + totals.expired + totals.cancelled;
         assert_eq!(totals.made, ended + totals.pending, "{totals:?}");
         totals
+    }
+}
+
+impl Outbox {
+    async fn assert_listed_by_subject(&self) {
+        let hashes: Vec<String> = self.run("KEYS", format!("{}*", self.keys.delivery_prefix())).await;
+        let mut pipeline = redis::pipe();
+        for key in &hashes {
+            pipeline.cmd("HMGET").arg(key).arg(&["subject", "state"]).cmd("PEXPIRETIME").arg(key);
+        }
+        // A test may put something else in the place of a hash.
+        let stored: Vec<redis::RedisResult<redis::Value>> =
+            self.client.pipe(pipeline.ignore_errors()).await.expect("answered");
+        let mut pipeline = redis::pipe();
+        let mut expected = Vec::new();
+        for (key, stored) in hashes.iter().zip(stored.chunks_exact(2)) {
+            let [Ok(fields), Ok(expires)] = stored else { continue };
+            let fields: [Option<String>; 2] = redis::from_redis_value_ref(fields).expect("two fields");
+            let expires: i64 = redis::from_redis_value_ref(expires).expect("a time");
+            let [subject, state] = fields.map(Option::unwrap_or_default);
+            let id = key.trim_start_matches(&self.keys.delivery_prefix());
+            pipeline.cmd("ZSCORE").arg(format!("{}{subject}", self.keys.subject_deliveries_prefix())).arg(id);
+            expected.push((key, state == "pending", expires));
+        }
+        let scores: Vec<Option<i64>> = self.client.pipe(&pipeline).await.expect("answered");
+        for ((key, is_pending, expires), score) in expected.into_iter().zip(scores) {
+            let is_listed =
+                score.is_some_and(|score| if is_pending { score == (1 << 53) - 1 } else { score >= expires });
+            assert!(is_listed, "{key} is pending: {is_pending}, expires at {expires} and is listed with {score:?}");
+        }
     }
 }
 

@@ -44,6 +44,9 @@ const SCHEDULE: &str = "ZADD KEY 0 x, ZREM KEY x, ZSCORE KEY x, ZCARD KEY, ZCOUN
 const DELIVERY: &str = "UNLINK KEY, HGETALL KEY, HMGET KEY x, HKEYS KEY, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1, \
     PERSIST KEY, EXISTS KEY";
 const DESTINATION: &str = "HMGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
+/// The deliveries of a subject.
+const SUBJECT_DELIVERIES: &str = "ZADD KEY 0 x, ZREM KEY x, ZCARD KEY, ZRANGE KEY 0 0, ZRANGEBYSCORE KEY 0 0, \
+    EXPIRE KEY 1, PERSIST KEY";
 /// The failing contacts of a subject.
 const FAILING: &str = "HGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1, UNLINK KEY";
 const TOTALS: &str = "HGET KEY x, HGETALL KEY, HINCRBY KEY x 1";
@@ -182,6 +185,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (format!("{}{destination}", keys.leased_prefix()), SCHEDULE),
         (format!("{}{destination}", keys.destination_prefix()), DESTINATION),
         (format!("{}{subject}", keys.failing_prefix()), FAILING),
+        (format!("{}{subject}", keys.subject_deliveries_prefix()), SUBJECT_DELIVERIES),
         (keys.pending(), SCHEDULE),
         (keys.waiting(), SCHEDULE),
         (keys.deliveries(), SCHEDULE),

@@ -9,9 +9,10 @@ use super::{
     AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact,
 };
 use crate::contacts::Contact;
+use crate::outbox::subject_deliveries::deliveries_of;
 use crate::types::{
     Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, Keys,
-    NotificationKind, UnixMs, VerificationRequest,
+    NotificationKind, Subject, UnixMs, VerificationRequest,
 };
 use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
 use crate::wire::{Partition, RedisClient, Scan};
@@ -180,6 +181,9 @@ async fn read_times(
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
 /// are found.
 pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usize) -> RedisResult<Vec<DeliveryView>> {
+    if let Some(subject) = &filter.subject {
+        return list_of_subject(partition, subject, filter, limit).await;
+    }
     let mut deliveries: Vec<DeliveryView> = Vec::new();
     // What is replayed while this reads stands in the list of dead ones at another place than before.
     let mut seen = BTreeSet::new();
@@ -194,6 +198,31 @@ pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usi
     }
     deliveries.truncate(limit);
     deliveries.reverse();
+    Ok(deliveries)
+}
+
+/// The same of one subject: reads no deliveries but its own.
+async fn list_of_subject(
+    partition: &Partition,
+    subject: &Subject,
+    filter: &DeliveryFilter,
+    limit: usize,
+) -> RedisResult<Vec<DeliveryView>> {
+    let Partition { client, keys } = partition;
+    let mut deliveries: Vec<DeliveryView> = Vec::new();
+    for ids in deliveries_of(partition, Some(subject)).await?.chunks(DELIVERIES_READ_MAX) {
+        let hashes = read_fields(client, keys, ids).await?;
+        let times = read_times(client, keys, ids, &hashes).await?;
+        for ((id, fields), times) in ids.iter().zip(hashes).zip(times) {
+            let view = StoredDelivery::of(keys, id, fields, times).map(|stored| stored.view);
+            deliveries.extend(view.filter(|view| filter.takes(view)));
+        }
+    }
+    let is_dead = filter.state == Some(DeliveryState::Dead);
+    // The list of dead ones has none that was discarded.
+    deliveries.retain(|view| !is_dead || view.discarded_at.is_none());
+    deliveries.sort_by_key(|view| (if is_dead { view.ended_at_ms } else { Some(view.created_at_ms) }, view.id.clone()));
+    deliveries.drain(..deliveries.len().saturating_sub(limit));
     Ok(deliveries)
 }
 
