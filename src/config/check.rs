@@ -26,10 +26,14 @@ const HISTORY_DAYS_MAX: u32 = 1000;
 const STREAM_KEY_BYTES_MAX: usize = 128;
 /// The longest prefix of subjects' keys: it stands in each of them.
 const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
+/// An outage of hours must cost no event.
+const AGE_MAX_LEAST: Duration = Duration::from_secs(86_400);
 /// The most entries that one commit script may hold the server for.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
 /// Fewer than an ordinary batch may have are forgotten before they are stored; more are beyond the memory of any
 /// machine.
+/// Each is archived within a second, so that a day of so many is archived on the next.
+const METRICS_MAX: usize = 100_000;
 const EVENT_IDS_RANGE: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
 /// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
@@ -122,11 +126,15 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.require((1..=PARTITIONS_MAX).contains(&stream.partitions), &["stream", "partitions"], partitions);
     let late = format!("{} is longer than {}", HumanDuration(stream.late_max), HumanDuration(LATE_MAX));
     violations.require(stream.late_max <= LATE_MAX, &["stream", "late_max"], late);
+    let age = format!("{} is shorter than {}", HumanDuration(stream.age_max), HumanDuration(AGE_MAX_LEAST));
+    violations.require(stream.age_max >= AGE_MAX_LEAST, &["stream", "age_max"], age);
     let batch = format!("{} is not between 1 and {BATCH_ENTRIES_MAX}", stream.batch_entries);
     violations.require((1..=BATCH_ENTRIES_MAX).contains(&stream.batch_entries), &["stream", "batch_entries"], batch);
     let (least, most) = (EVENT_IDS_RANGE.start(), EVENT_IDS_RANGE.end());
     let ids = format!("{} is not between {least} and {most}", stream.event_ids_max);
     violations.require(EVENT_IDS_RANGE.contains(&stream.event_ids_max), &["stream", "event_ids_max"], ids);
+    let metrics = format!("{} is not between 1 and {METRICS_MAX}", stream.metrics_max);
+    violations.require((1..=METRICS_MAX).contains(&stream.metrics_max), &["stream", "metrics_max"], metrics);
 }
 
 /// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no

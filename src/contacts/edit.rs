@@ -85,7 +85,7 @@ impl ContactArray {
             self.set(other.position, NONCE, &nonce);
             return Ok(self.at(other.position));
         }
-        self.check_room(1, contacts_max)?;
+        self.check_count(1, contacts_max)?;
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
@@ -93,7 +93,7 @@ impl ContactArray {
     }
 
     /// Whether so many more may be added.
-    pub(super) fn check_room(&self, added: usize, contacts_max: usize) -> Result<(), TooManyContacts> {
+    pub(super) fn check_count(&self, added: usize, contacts_max: usize) -> Result<(), TooManyContacts> {
         let fits = added == 0 || self.elements.len() + added <= contacts_max;
         if fits { Ok(()) } else { Err(TooManyContacts { contacts_max }) }
     }

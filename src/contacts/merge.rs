@@ -107,7 +107,7 @@ impl ContactArray {
             is_named || report.keeps(readable, unnamed)
         });
         self.is_changed |= self.elements.len() != before;
-        self.check_room(added.len(), contacts_max)?;
+        self.check_count(added.len(), contacts_max)?;
         added.into_iter().for_each(|contact| self.push(contact));
         Ok(report)
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ledger::batch::{Batch, REFUSED_BYTES_MAX, REFUSED_FIELDS_MAX, RefusedEvent};
+use crate::ledger::batch::{Batch, RefusedEvent};
 use crate::ledger::event_ids::{EventIdDigest, NewEventIds, window_of};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
@@ -16,7 +16,7 @@ use crate::wire::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use super::batch_changes::{BatchChanges, Evidence};
 use super::held_state::{HeldState, Missing, MissingRecords};
 use super::looked_up_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, look_up};
-use super::parse::{InvalidEvent, RawEvent, arrival_of, check_subject};
+use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
 
 pub use super::looked_up_entry::StreamEntry;
@@ -49,6 +49,8 @@ pub struct BatchBuilder {
     /// Of the partition whose events these are.
     keys: Keys,
     bounds: BatchBounds,
+    /// Events that arrived longer ago are refused.
+    age_max: Duration,
     /// Number of the batch; tells whether a row is in it.
     number: u32,
     /// How often counters had been removed when the session began.
@@ -101,6 +103,7 @@ impl BatchBuilder {
         Self {
             keys,
             bounds,
+            age_max: Duration::MAX,
             number: NUMBER_FIRST,
             generation: 0,
             server: None,
@@ -114,6 +117,12 @@ impl BatchBuilder {
             refused_bytes: 0,
             ids: 0,
         }
+    }
+
+    /// The same where events that arrived longer ago are refused.
+    #[must_use]
+    pub fn with_age_max(self, age_max: Duration) -> Self {
+        Self { age_max, ..self }
     }
 
     /// Begins the first batch of a session: of what was added or closed before, nothing is on its way.
@@ -280,13 +289,14 @@ impl BatchBuilder {
         server: UnixMs,
     ) -> Result<AddResult, InvalidEvent> {
         raw.check_fields()?;
+        let arrival = arrival_of(entry.id, server);
+        check_arrival(arrival, server, self.age_max)?;
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let Some(subject_index) = *subject_index else {
             // What is held was judged when it was added.
             check_subject(&self.keys, bytes)?;
             return Ok(AddResult::Missing);
         };
-        let arrival = arrival_of(entry.id, server);
         let event = raw.parse(arrival)?;
         held.cache.subject_mut(subject_index).used = self.number;
         if self.rows.find(held, subject_index, &event, arrival, None)? == RowsFound::NotAll {
@@ -334,7 +344,9 @@ impl BatchBuilder {
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
         let raw = RawEvent::of(entry.fields.clone());
-        let Some(bytes) = raw.subject.filter(|_| raw.check_fields().is_ok()) else { return false };
+        let arrival = arrival_of(entry.id, server);
+        let is_broken = raw.check_fields().is_err() || check_arrival(arrival, server, self.age_max).is_err();
+        let Some(bytes) = raw.subject.filter(|_| !is_broken) else { return false };
         let subject_index = match held.cache.find(bytes) {
             Some(subject_index) => subject_index,
             None => match Subject::parse(bytes) {
@@ -343,7 +355,6 @@ impl BatchBuilder {
             },
         };
         held.cache.subject_mut(subject_index).used = self.number;
-        let arrival = arrival_of(entry.id, server);
         let Ok(event) = raw.parse(arrival) else { return false };
         // What is broken is said when the entry is added.
         self.rows.find(held, subject_index, &event, arrival, Some(missing)) == Ok(RowsFound::NotAll)
@@ -353,7 +364,7 @@ impl BatchBuilder {
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
-        let fields = kept(entry.fields.clone());
+        let fields = RefusedEvent::kept(entry.fields.clone());
         self.refused_bytes += fields.iter().map(Vec::len).sum::<usize>();
         let InvalidEvent { reason, detail } = broken;
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
@@ -384,11 +395,6 @@ impl BatchBuilder {
         self.changes.close(held, &mut batch, evidence);
         batch
     }
-}
-
-fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> {
-    let cut = |bytes: &[u8]| bytes[..bytes.len().min(REFUSED_BYTES_MAX)].to_vec();
-    fields.take(REFUSED_FIELDS_MAX).flat_map(|(name, value)| [cut(name), cut(value)]).collect()
 }
 
 #[cfg(test)]

@@ -20,8 +20,13 @@ pub struct StreamConfig {
     /// How long after the end of its day an event may arrive and still be counted.
     #[serde(with = "duration")]
     pub late_max: Duration,
+    /// How long ago an event may have arrived and still be counted.
+    #[serde(with = "duration")]
+    pub age_max: Duration,
     /// The most entries of one reading.
     pub batch_entries: u32,
     /// The most event ids that are held of a partition.
     pub event_ids_max: usize,
+    /// The most metrics of a partition on one day.
+    pub metrics_max: usize,
 }

@@ -8,7 +8,9 @@ use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, HeldTotals};
 use crate::subjects::{Plans, Profile, SettingsCache};
-use crate::types::{Percent, UnixMs};
+use crate::types::{Day, Percent, UnixMs};
+
+use super::day_metrics::DayMetrics;
 
 /// The most counters of one event: one a window.
 pub const ROWS_MAX: usize = 4;
@@ -61,6 +63,8 @@ pub struct HeldState {
     pub totals: HeldTotals,
     /// Ids of events.
     pub event_ids: CountedEventIds,
+    /// Metrics by day.
+    pub(super) day_metrics: DayMetrics,
 }
 
 /// A counter that is not held yet.
@@ -86,6 +90,8 @@ pub struct MissingRecords {
 pub struct Missing {
     /// Subjects without settings.
     pub settings: Vec<u32>,
+    /// Days whose metrics are not held.
+    pub days: Vec<Day>,
     /// Counters that are not held.
     pub counters: Vec<MissingCounter>,
     /// What was raised of counters that have reached a threshold.
@@ -95,7 +101,7 @@ pub struct Missing {
 impl Missing {
     /// Whether nothing is.
     pub const fn is_empty(&self) -> bool {
-        self.settings.is_empty() && self.counters.is_empty() && self.records.is_empty()
+        self.settings.is_empty() && self.days.is_empty() && self.counters.is_empty() && self.records.is_empty()
     }
 }
 
@@ -106,13 +112,21 @@ impl HeldState {
             cache: SettingsCache::new(subjects_max, plans),
             totals: HeldTotals::default(),
             event_ids: CountedEventIds::new(event_ids_max),
+            day_metrics: DayMetrics::default(),
         }
+    }
+
+    /// The same where a day has at most so many metrics.
+    #[must_use]
+    pub fn with_metrics_max(self, metrics_max: usize) -> Self {
+        Self { day_metrics: DayMetrics::new(metrics_max), ..self }
     }
 
     /// Forgets totals and ids; another worker may have committed.
     pub fn forget_totals(&mut self) {
         self.totals.forget();
         self.event_ids.forget();
+        self.day_metrics.forget();
     }
 
     /// Lets subjects go that were not used lately, with their rows.
@@ -141,7 +155,10 @@ impl HeldState {
 
     /// Leaves out what is held by now; puts counters of one hash beside one another, and each once.
     pub fn sort_and_dedup(&self, missing: &mut Missing) {
-        let Missing { settings, counters, .. } = missing;
+        let Missing { settings, days, counters, .. } = missing;
+        days.retain(|day| !self.day_metrics.holds(*day));
+        days.sort_unstable();
+        days.dedup();
         settings.retain(|subject_index| self.cache.subject(*subject_index).profile().is_none());
         settings.sort_unstable();
         settings.dedup();
@@ -152,7 +169,7 @@ impl HeldState {
 
     /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
     pub fn touch(&mut self, missing: &Missing, number: u32) {
-        let Missing { settings, counters, records } = missing;
+        let Missing { settings, counters, records, .. } = missing;
         let subjects = counters
             .iter()
             .map(|counter| counter.key.subject_index)

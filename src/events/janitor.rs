@@ -21,8 +21,12 @@ const TIDY_ENTRIES: u64 = 100_000;
 const WINDOWS_AT_ONCE: usize = 100;
 /// So many windows back a worker that was killed may have left lists of event ids.
 const WINDOWS_LEFT: u64 = 6;
-/// How often a slice of a day that is over is archived.
+/// How often slices of days that are over are archived, ...
 const ARCHIVE_EVERY: Duration = Duration::from_millis(100);
+/// ... and for about how many counters each time: a slice of a metric with few of them costs less than one with many.
+const ARCHIVED_AT_ONCE: u32 = 100;
+/// The most slices each time.
+const SLICES_MAX: u32 = 20;
 /// When it is tried again after an error.
 const ARCHIVE_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// How often periods that are over are looked for.
@@ -70,6 +74,7 @@ impl Janitor {
     pub(super) fn begin_session(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
         self.retention.begin_session();
+        self.retention.show_backlog(self.reached);
     }
 
     /// A batch is about to be committed.
@@ -133,9 +138,10 @@ impl Janitor {
         }
     }
 
-    /// A slice of a day that is over.
+    /// Slices of days that are over, as long as they cost little.
     async fn archive(&mut self, client: &RedisClient) {
-        let archived = self.retention.archive(client, self.reached).await;
+        let archived = self.archive_slices(client).await;
+        self.retention.show_backlog(self.reached);
         let pause = match archived {
             Ok(()) => {
                 if !self.retention.has_to_archive(self.reached) {
@@ -155,6 +161,17 @@ impl Janitor {
             }
         };
         self.archive_due = Instant::now() + pause;
+    }
+
+    async fn archive_slices(&mut self, client: &RedisClient) -> RedisResult<()> {
+        let mut cost = 0;
+        for _ in 0..SLICES_MAX {
+            if cost >= ARCHIVED_AT_ONCE || !self.retention.has_to_archive(self.reached) {
+                break;
+            }
+            cost += self.retention.archive(client, self.reached).await?;
+        }
+        Ok(())
     }
 
     /// The windows of event ids that are past, some at a time.

@@ -10,6 +10,7 @@ mod batch_changes;
 mod batch_sizer;
 pub mod config;
 pub mod daemon_name;
+mod day_metrics;
 pub mod held_state;
 mod in_flight_commit;
 mod janitor;

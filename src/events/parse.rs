@@ -3,6 +3,8 @@
 //! The rules are judged in the table's order and the first broken one is the reason. Of a repeated field the first
 //! counts; other fields are ignored.
 
+use std::time::Duration;
+
 use chrono::DateTime;
 
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
@@ -158,6 +160,20 @@ impl<'a> RawEvent<'a> {
             }
         }
     }
+}
+
+/// Judges when an entry arrived. Longer ago than counters live, it would count in periods that nobody looks at any
+/// more, and raise alerts about them.
+///
+/// # Errors
+///
+/// The broken rule.
+pub fn check_arrival(arrival: UnixMs, server: UnixMs, age_max: Duration) -> Result<(), InvalidEvent> {
+    if server.since(arrival) <= age_max {
+        return Ok(());
+    }
+    let detail = format!("by its entry id it arrived at {arrival}, longer ago than stream.age_max");
+    Err(InvalidEvent::new(RefusalReason::TooOld, detail))
 }
 
 /// Judges a subject, and whether its events belong to the partition of these keys.

@@ -112,6 +112,10 @@ impl WorkerReport {
             self.gauge(meters::COUNTING_STOPPED).set(0.0);
         }
         self.trim_held_by(None);
+        // Whoever reads now archives.
+        for name in [meters::HISTORY_DAYS_LEFT, meters::HISTORY_METRICS_LEFT] {
+            self.gauge(name).set(0.0);
+        }
     }
 
     /// Whether the last to be said was [`Self::stands_by`].

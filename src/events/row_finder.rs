@@ -8,8 +8,9 @@ use chrono_tz::Tz;
 use crate::ledger::totals::RowKey;
 use crate::subjects::Profile;
 use crate::types::metric::METRIC_DEFAULT;
-use crate::types::{BillingDay, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
+use crate::types::{BillingDay, Day, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
 
+use super::day_metrics::MetricAdmission;
 use super::held_state::{HeldState, Missing, MissingCounter};
 use super::parse::{InvalidEvent, UsageEvent};
 
@@ -57,7 +58,8 @@ impl RowFinder {
     ///
     /// # Errors
     ///
-    /// The event's day was over too long at its arrival. Then nothing is read for it, and nothing held.
+    /// The event's day was over too long at its arrival, or has as many metrics as it may have. Then nothing is read
+    /// for it, and nothing held.
     pub(super) fn find(
         &mut self,
         held: &mut HeldState,
@@ -83,11 +85,24 @@ impl RowFinder {
         // No calendar of four-digit years holds it; what lies ahead of the arrival was refused before.
         let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
         self.judge_lateness(day.end, event.at, arrival)?;
+        let name = event.metric.unwrap_or(METRIC_DEFAULT);
+        if let Some(of_day) = day.period.day() {
+            match held.day_metrics.admit(of_day, name, |metric| !profile.limits_of(metric).is_empty()) {
+                MetricAdmission::Admitted => {}
+                MetricAdmission::Full { metrics_max } => return Err(too_many_metrics(of_day, metrics_max)),
+                MetricAdmission::NotHeld => {
+                    if let Some(missing) = missing {
+                        missing.days.push(of_day);
+                    }
+                    return Ok(RowsFound::NotAll);
+                }
+            }
+        }
         let subject = held.cache.subject_mut(subject_index);
         let rows = &mut subject.extra;
         rows.clear();
         rows.epoch = held.totals.epoch();
-        rows.metric = held.totals.metric_id(event.metric.unwrap_or(METRIC_DEFAULT));
+        rows.metric = held.totals.metric_id(name);
         if !rows.profile.as_ref().is_some_and(|known| Arc::ptr_eq(known, &profile)) {
             rows.profile = Some(Arc::clone(&profile));
             rows.settings = rows.settings.wrapping_add(1);
@@ -168,6 +183,12 @@ fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window
     let limits = profile.limits_of(metric);
     let asked = Window::ALL.map(|window| window == Window::Day || limits.iter().any(|limit| limit.window == window));
     Window::ALL.into_iter().zip(asked).filter_map(|(window, asked)| asked.then_some(window))
+}
+
+/// The rule for an event of one metric too many.
+fn too_many_metrics(day: Day, metrics_max: usize) -> InvalidEvent {
+    let detail = format!("{day} has {metrics_max} metrics already, as many as stream.metrics_max allows");
+    InvalidEvent::new(RefusalReason::TooManyMetrics, detail)
 }
 
 /// The rule for an event whose day was over too long.

@@ -1,5 +1,5 @@
-//! Reads what entries wait for while others are added and committed: settings of subjects, counters, and what was
-//! raised, all in one round trip.
+//! Reads what entries wait for while others are added and committed: settings of subjects, metrics of days, counters,
+//! and what was raised, all in one round trip.
 //!
 //! Settings tell which counters an event needs, so the entries of a new subject wait for two of them.
 
@@ -9,7 +9,8 @@ use redis::{RedisResult, Value};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ledger::read_totals::{
-    Replies, ask_checkpoint, ask_counters, ask_records, checkpoint_from, counters_from, records_from,
+    Replies, ask_checkpoint, ask_counters, ask_metrics, ask_records, checkpoint_from, counters_from, metrics_from,
+    records_from,
 };
 use crate::subjects::Plans;
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
@@ -94,6 +95,7 @@ impl StateLoader {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
         held.cache.ask(&mut pipeline, &self.keys, &missing.settings);
+        ask_metrics(&mut pipeline, &self.keys, &missing.days);
         ask_counters(&mut pipeline, &self.keys, &held.counter_queries(&missing));
         ask_records(&mut pipeline, &self.keys, &held.record_queries(&missing));
         ask_checkpoint(&mut pipeline, &self.keys);
@@ -141,6 +143,7 @@ impl StateLoader {
         let mut replies: Replies = replies.map_err(redis("read settings and counters"))?.into_iter();
         let unreadable = held.cache.take(&self.plans, &missing.settings, &mut replies);
         report.unreadable(&unreadable.map_err(redis("read the settings of subjects"))?);
+        let metrics = metrics_from(&mut replies, &missing.days).map_err(redis("read the metrics of a day"))?;
         let totals = counters_from(&mut replies, &self.keys, &held.counter_queries(&missing));
         let totals = totals.map_err(redis("read counters"))?;
         let records = records_from(&mut replies, &self.keys, &held.record_queries(&missing));
@@ -148,6 +151,9 @@ impl StateLoader {
         let checkpoint = checkpoint_from(&mut replies).map_err(redis("read the checkpoint"))?;
         if !builder.follows(checkpoint) {
             return Err(SessionError::Again("another worker committed while counters were read"));
+        }
+        for (day, metrics) in missing.days.iter().zip(metrics) {
+            held.day_metrics.take(*day, metrics.into_iter());
         }
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
         builder.take_records(held, records);

@@ -90,7 +90,7 @@ impl EventWorker {
         let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
         let EventWorkerParts { cache_entries, changes, new_alerts, .. } = parts;
         let batch_sizer = BatchSizer::new();
-        let held = HeldState::new(cache_entries, config.event_ids_max, &plans);
+        let held = HeldState::new(cache_entries, config.event_ids_max, &plans).with_metrics_max(config.metrics_max);
         let loader = StateLoader::new(keys.clone(), plans, changes);
         Self {
             audit: Audit::new(keys.clone()),
@@ -99,7 +99,8 @@ impl EventWorker {
                 Retention::new(keys.clone(), config.late_max, history),
             ),
             held,
-            builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds()),
+            builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds())
+                .with_age_max(config.age_max),
             report: WorkerReport::new(keys.partition(), new_alerts),
             committer: Arc::new(committer),
             audited: Instant::now(),

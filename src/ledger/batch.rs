@@ -121,6 +121,14 @@ pub const REFUSED_FIELDS_MAX: usize = 16;
 /// How many bytes of a refused event's field name or value are kept.
 pub const REFUSED_BYTES_MAX: usize = 1024;
 
+impl RefusedEvent {
+    /// What is kept of the fields of an event.
+    pub fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> {
+        let cut = |bytes: &[u8]| bytes[..bytes.len().min(REFUSED_BYTES_MAX)].to_vec();
+        fields.take(REFUSED_FIELDS_MAX).flat_map(|(name, value)| [cut(name), cut(value)]).collect()
+    }
+}
+
 impl Batch {
     /// Nothing read yet after `from`.
     pub const fn new(instance: Instance, from: StreamId) -> Self {

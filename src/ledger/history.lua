@@ -7,7 +7,8 @@
 --
 -- ARGV[1] metric   ARGV[2] bucket of KEYS[3], 0..255   ARGV[3] the day, as days since 1970-01-01
 -- ARGV[4] days kept, 1..1000
--- ARGV[5] about how many counters to look at, 1..1000 (of history, which only is looked through, four times as many)
+-- ARGV[5] about how many counters to look at, 1..1000 (of history, which only is looked through, four times as many; of
+-- buckets ten times as many)
 -- ARGV[6] TTL of the progress, s
 -- ARGV[7] TTL of the history in bucket 0, s   ARGV[8] how much longer each next bucket lives, s
 --
@@ -15,8 +16,10 @@
 -- that history. A value is a MessagePack array: its newest day as days since 1970-01-01, then the units of that day and
 -- of each one before it.
 --
--- Returns the step at which the next call goes on; 512 when the metric is done. Where the bucket of that step is not
---         ARGV[2] at the beginning, another daemon was here: nothing written
+-- Returns {step, cost}
+--           step     the one at which the next call goes on; 512 when the metric is done. Where the bucket of that step
+--                    is not ARGV[2] at the beginning, another daemon was here: nothing written
+--           cost     what the call cost the server, about: in counters that are archived, 0..
 --         an error   a key of another type, or a command that the user may not run: nothing written
 --
 -- Runs when memory is full too: counters of a day live until the day is archived, so that this is what lets them go.
@@ -36,7 +39,7 @@ local first, day, kept = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local reached = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local step, cursor, server = string.match(reached, '^(%d+):(%d+):(%w*)$')
 step = tonumber(step or '0')
-if math.floor(step / 2) ~= first then return step end
+if math.floor(step / 2) ~= first then return {step, 1} end
 -- A cursor means nothing to another server, nor to the same one after a restart.
 local this_server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
 if server ~= this_server then cursor = '0' end
@@ -62,6 +65,8 @@ local function with_day(days, units)
   return all
 end
 
+-- A bucket without counters costs a tenth of a counter that is archived: metrics that were used once have 256 of them.
+local BUCKET_COST = 0.1
 local set, removed = {}, {}
 local most = tonumber(ARGV[5])
 local looked, last = 0, 2 * first + #KEYS - 2
@@ -80,7 +85,7 @@ while step < last and looked < most do
       if days then set[#set + 1] = {history, subject, cmsgpack.pack(days), math.floor(step / 2)} end
     end
   end
-  looked = looked + 1 + cost * #slice[2] / 2
+  looked = looked + BUCKET_COST + cost * #slice[2] / 2
   cursor = slice[1]
   if cursor == '0' then step = step + 1 end
 end
@@ -100,4 +105,4 @@ redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(day - kept))
 redis.call('EXPIRE', KEYS[2], whole(ARGV[7] + ARGV[8] * 256))
 redis.call('HSET', KEYS[1], ARGV[1], whole(step) .. ':' .. cursor .. ':' .. this_server)
 redis.call('EXPIRE', KEYS[1], ARGV[6])
-return step
+return {step, math.ceil(looked)}

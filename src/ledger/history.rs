@@ -5,7 +5,7 @@
 //! counters. How far a day is archived is stored with each slice, so nothing is lost or done twice when the daemon is
 //! killed. Read next: [`super::daily_usage`], where the values are read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,10 @@ const BUCKETS_AT_ONCE: u32 = 64;
 /// A call looks at about so many counters where 90 days are kept. Each takes the server 15 us, most of it to unpack and
 /// pack a value.
 const COUNTERS_AT_ONCE: u32 = 100;
+/// As many metrics are looked for in the history at once.
+const METRICS_AT_ONCE: usize = 1_000;
+/// What it costs to begin a day, in counters.
+const BEGIN_COST: u32 = 10;
 /// The steps of a metric: two for each bucket.
 const STEPS: u32 = 2 * BUCKETS as u32;
 /// How long it is known how far a day was archived: as long as it may have counters.
@@ -113,13 +117,25 @@ impl HistoryArchiver {
         self.pending.keys().next().copied()
     }
 
-    /// Archives a slice of the oldest day; `now` is server time. Bounded work. Repeatable.
+    /// How many metrics of the day that is being archived are left; 0 before it has begun.
+    pub fn metrics_left(&self) -> usize {
+        self.current.as_ref().map_or(0, |current| current.metrics.len())
+    }
+
+    /// The days that are not archived.
+    pub fn days_left(&self) -> impl Iterator<Item = Day> {
+        self.pending.keys().copied()
+    }
+
+    /// Archives a slice of the oldest day; `now` is server time. Bounded work. Repeatable. Says what it cost the
+    /// server, about: in counters that are archived.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said; the next call goes on where the last one ended.
-    pub async fn archive(&mut self, client: &RedisClient, now: UnixMs) -> RedisResult<()> {
-        let Some(day) = self.next() else { return Ok(()) };
+    pub async fn archive(&mut self, client: &RedisClient, now: UnixMs) -> RedisResult<u32> {
+        let Some(day) = self.next() else { return Ok(0) };
+        let mut cost = BEGIN_COST;
         // Of a day that is too old nothing is kept.
         let oldest = Day::in_utc(now).and_then(|today| today.before(u64::from(self.days)));
         let mut current = match self.current.take().filter(|current| current.day == day) {
@@ -129,7 +145,7 @@ impl HistoryArchiver {
         };
         if let Some(metric) = current.metrics.last() {
             self.unarchived.remove(&day);
-            current.step = self.archive_slice(client, day, metric, current.step).await?;
+            (current.step, cost) = self.archive_slice(client, day, metric, current.step).await?;
             if current.step >= STEPS {
                 current.metrics.pop();
                 current.step = 0;
@@ -140,7 +156,7 @@ impl HistoryArchiver {
         } else {
             self.current = Some(current);
         }
-        Ok(())
+        Ok(cost)
     }
 
     /// Looks what is left of a day.
@@ -155,12 +171,43 @@ impl HistoryArchiver {
         let (metrics, reached): (Vec<String>, BTreeMap<String, String>) = client.pipe(&pipeline).await?;
         let is_done = |metric: &String| reached.get(metric).is_some_and(|reached| step_of(reached) >= STEPS);
         let left = metrics.into_iter().filter(|metric| !is_done(metric)).filter_map(|metric| metric.parse().ok());
-        let metrics: Vec<Metric> = left.collect();
+        let mut metrics: Vec<Metric> = left.collect();
+        // They are taken from the end. Names that somebody invents anew each day must not hold up the others.
+        let known = self.metrics_with_history(client, day, &metrics).await?;
+        metrics.sort_by_cached_key(|metric| known.contains(metric));
         let step = metrics.last().and_then(|metric| reached.get(metric.as_str())).map_or(0, |reached| step_of(reached));
         Ok(DayInProgress { day, metrics, step })
     }
 
-    async fn archive_slice(&self, client: &RedisClient, day: Day, metric: &Metric, step: u32) -> RedisResult<u32> {
+    /// Those of the metrics that have a history of earlier days.
+    async fn metrics_with_history(
+        &self,
+        client: &RedisClient,
+        day: Day,
+        metrics: &[Metric],
+    ) -> RedisResult<HashSet<Metric>> {
+        let mut known = HashSet::new();
+        for metrics in metrics.chunks(METRICS_AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for metric in metrics {
+                pipeline.cmd("ZSCORE").arg(self.keys.history_metrics()).arg(metric.as_str());
+            }
+            let newest: Vec<Option<i64>> = client.pipe(&pipeline).await?;
+            let earlier = |newest: &Option<i64>| newest.is_some_and(|newest| newest < day.since_epoch());
+            known.extend(
+                metrics.iter().zip(newest).filter(|(_, newest)| earlier(newest)).map(|(metric, _)| metric.clone()),
+            );
+        }
+        Ok(known)
+    }
+
+    async fn archive_slice(
+        &self,
+        client: &RedisClient,
+        day: Day,
+        metric: &Metric,
+        step: u32,
+    ) -> RedisResult<(u32, u32)> {
         let first = step / 2;
         let mut call = self.script.call().key(self.keys.history_progress(day)).key(self.keys.history_metrics());
         for bucket in (first..u32::from(BUCKETS)).take(BUCKETS_AT_ONCE as usize) {

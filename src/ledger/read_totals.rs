@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use redis::{FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 
 use crate::types::units::UNITS_MAX;
-use crate::types::{Keys, Percent, RaisedRecord, StreamId, Subject};
+use crate::types::{Day, Keys, Metric, Percent, RaisedRecord, StreamId, Subject};
 use crate::wire::{ErrorKind, error_kind};
 
 use super::batch::MetricPeriod;
@@ -100,6 +100,23 @@ pub fn records_from(
         Ok(query.percents.iter().zip(values).filter_map(record).collect())
     };
     queries.iter().map(records).collect()
+}
+
+/// Adds the commands that read the metrics of days.
+pub fn ask_metrics(pipeline: &mut Pipeline, keys: &Keys, days: &[Day]) {
+    days.iter().for_each(|day| {
+        pipeline.cmd("SMEMBERS").arg(keys.metrics(*day));
+    });
+}
+
+/// The metrics of each day, from the answers to [`ask_metrics`] for the same days.
+///
+/// # Errors
+///
+/// What Redis said.
+pub fn metrics_from(replies: &mut Replies, days: &[Day]) -> RedisResult<Vec<Vec<Metric>>> {
+    let metrics = |names: Vec<String>| names.iter().filter_map(|name| name.parse().ok()).collect();
+    days.iter().map(|_| next_of(replies).map(metrics)).collect()
 }
 
 /// Adds the command that reads the checkpoint: behind the others, on the same connection.

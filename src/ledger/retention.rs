@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use crate::types::keys::BUCKETS;
-use crate::types::{Day, Keys, Metric, Period, StreamId, UnixMs, Window};
+use crate::types::{Day, Keys, Metric, Period, StreamId, UnixMs, Window, meters};
 use crate::wire::RedisClient;
 
 use super::history::{HistoryArchiver, HistoryConfig};
@@ -146,14 +146,25 @@ impl Retention {
     }
 
     /// Archives a slice of the oldest day that is left. Its counters live on until all of it is archived. Repeatable.
+    /// Says what it cost the server, about: in counters that are archived.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said; the slice is tried again at the next call.
-    pub async fn archive(&mut self, client: &RedisClient, reached: UnixMs) -> RedisResult<()> {
+    pub async fn archive(&mut self, client: &RedisClient, reached: UnixMs) -> RedisResult<u32> {
         match &mut self.archiver {
             Some(archiver) => archiver.archive(client, reached).await,
-            None => Ok(()),
+            None => Ok(0),
+        }
+    }
+
+    /// Shows how much is left to archive, given that all that arrived until `reached` is counted.
+    pub fn show_backlog(&self, reached: UnixMs) {
+        let Some(archiver) = &self.archiver else { return };
+        let days = archiver.days_left().take_while(|day| is_over((*day).into(), reached, self.late_max)).count();
+        let metrics = if days > 0 { archiver.metrics_left() } else { 0 };
+        for (name, left) in [(meters::HISTORY_DAYS_LEFT, days), (meters::HISTORY_METRICS_LEFT, metrics)] {
+            meters::of_partition(name, self.keys.partition()).set(u32::try_from(left).unwrap_or(u32::MAX));
         }
     }
 

@@ -4,8 +4,8 @@
 --
 -- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
 -- KEYS[5] deliveries zset   KEYS[6] dead zset   KEYS[7] totals hash   KEYS[8] open circuits zset
--- (the queues and states of destinations, the hashes of deliveries, and the deliveries of subjects are known only to the
--- script; they lie in the same slot)
+-- (the queues and states of destinations, the hashes of deliveries, and the deliveries of subjects are known only to
+-- the script; they lie in the same slot)
 --
 -- ARGV[1] prefix of a queue of due deliveries   ARGV[2] prefix of a destination's leased deliveries
 -- ARGV[3] prefix of a destination's state       ARGV[4] prefix of a delivery's key
@@ -52,8 +52,8 @@ local function read(command, key, ...)
   return reply
 end
 
--- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that no other
--- command in the call writes, because their order is lost.
+-- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that no
+-- other command in the call writes, because their order is lost.
 local collected, collected_of = {}, {ZADD = {}, ZREM = {}}
 local function collect(command, key, first, second)
   local write = collected_of[command][key]
@@ -65,8 +65,8 @@ local function collect(command, key, first, second)
   write[size + 1], write[size + 2] = first, second
 end
 
--- The deliveries of each subject, by when their hashes expire: NEVER while they are pending. Here: the subjects of which
--- the call changes some.
+-- The deliveries of each subject, by when their hashes expire: NEVER while they are pending. Here: the subjects of
+-- which the call changes some.
 local subjects = {}
 
 -- The error reply where the deliveries of a subject can't be kept. Asked before the first write, as destination_of is.
@@ -85,8 +85,8 @@ local function note_pending(subject, id)
   subjects[subject] = true
 end
 
--- A delivery has ended: its hash lives for so many seconds. Those begin when EXPIRE runs, which is later in the call, so
--- it is listed for a minute more.
+-- A delivery has ended: its hash lives for so many seconds. Those begin when EXPIRE runs, which is later in the call,
+-- so it is listed for a minute more.
 local function note_ended(subject, id, now, ttl_s)
   collect('ZADD', ARGV[6] .. subject, whole(now + 1000 * ttl_s + 60000), id)
   subjects[subject] = true

@@ -8,8 +8,8 @@ use redis::RedisResult;
 use crate::types::{DeliveryId, Subject};
 use crate::wire::Partition;
 
-/// The ids of the deliveries of a subject, in no order; without one, of those that are about nobody: digests. A hash may
-/// have expired.
+/// The ids of the deliveries of a subject, in no order; without one, of those that are about nobody: digests. A hash
+/// may have expired.
 pub async fn deliveries_of(
     Partition { client, keys }: &Partition,
     subject: Option<&Subject>,

@@ -9,6 +9,8 @@ text_enum! {
     pub enum RefusalReason {
         /// The entry has more fields than an event may have.
         TooManyFields = "too_many_fields",
+        /// The entry arrived, by its id, longer ago than `age_max`.
+        TooOld = "too_old",
         /// No `subject` field.
         MissingSubject = "missing_subject",
         /// `subject` is empty, longer than 256 bytes, not UTF-8, or holds a control character.
@@ -29,6 +31,8 @@ text_enum! {
         TooLate = "too_late",
         /// `ts` is more than five minutes after the arrival.
         TooFarAhead = "too_far_ahead",
+        /// The metric is new on its day, which has as many as `metrics_max` allows.
+        TooManyMetrics = "too_many_metrics",
         /// The counter would pass 2^53 - 1.
         CounterOverflow = "counter_overflow",
         /// The entry has more than 16 MiB, so it was not read to its end.

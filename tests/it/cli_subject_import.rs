@@ -152,8 +152,8 @@ fn thresholds_and_metrics_of_contacts_are_imported() {
     assert_eq!(heard("dave"), ["null [\"requests\",\"tokens\"]"]);
 }
 
-/// Each alert goes to each contact: a file that names thousands by mistake must be refused where it is read, and so must
-/// what would come on top of those that are stored.
+/// Each alert goes to each contact: a file that names thousands by mistake must be refused where it is read, and so
+/// must what would come on top of those that are stored.
 #[test]
 fn more_contacts_than_are_allowed_are_refused_with_the_setting() {
     let server = RedisServer::start();

@@ -51,8 +51,8 @@ async fn fields_have_their_kind_and_causes_are_said_once() {
     }
 }
 
-/// A plain HSET can store any number of contacts. An alert of 4,100 reached nobody: it reaches those that are allowed, and
-/// the log names the setting.
+/// A plain HSET can store any number of contacts. An alert of 4,100 reached nobody: it reaches those that are allowed,
+/// and the log names the setting.
 #[tokio::test]
 async fn an_alert_of_too_many_contacts_reaches_those_that_are_allowed_and_the_log_says_so() {
     let outbox = Outbox::on(RedisServer::start());

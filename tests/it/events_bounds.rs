@@ -214,3 +214,57 @@ async fn events_with_too_many_fields_are_refused_and_those_around_them_counted()
     let detail = b"an event has at most 1000 fields".as_slice();
     assert_eq!(kept, [(b"too_many_fields".as_slice(), detail, 6 + 32); 2], "with its first 16 fields");
 }
+
+/// Whoever invents a metric for each event would make counters without end, and a day that is never archived. Metrics
+/// that were there before, and those that a limit is about, must count all the same.
+#[tokio::test]
+async fn events_of_more_metrics_than_a_day_may_have_are_refused() {
+    let partition = Partition::without_worker();
+    partition.run::<u64>(&["HSET", "quota_subject:bob", "limit:asked", "100"]).await;
+    let settings = || WorkerSettings { metrics_max: 3, ..WorkerSettings::default() };
+    let today = partition.today().await;
+    let ts = partition.now().await.0.to_string();
+    let send = async |subject: &str, metrics: &[&str]| {
+        let events: Vec<Vec<&str>> =
+            metrics.iter().map(|metric| vec!["subject", subject, "metric", metric, "ts", &ts]).collect();
+        partition.add_at_once(&events.iter().map(Vec::as_slice).collect::<Vec<_>>()).await;
+        partition.caught_up().await;
+    };
+    let refused = async || partition.refused().await.iter().map(|(_, fields)| fields[3].clone()).collect::<Vec<_>>();
+    let first = partition.start_worker_with(settings()).await;
+    send("alice", &["m1", "m2", "m3", "m4", "m1", "m5"]).await;
+    assert_eq!(refused().await, vec![b"too_many_metrics"; 2]);
+    send("bob", &["asked", "m2", "m6"]).await;
+    assert_eq!(refused().await.len(), 3);
+    first.end().await;
+
+    // The next process learns from Redis which there are.
+    partition.start_worker_with(settings()).await;
+    send("carol", &["m4", "m3", "asked"]).await;
+    assert_eq!(refused().await, vec![b"too_many_metrics"; 4], "asked is one of the day's metrics by now");
+    for (subject, metric, units) in [("alice", "m1", 2), ("alice", "m3", 1), ("bob", "asked", 1), ("carol", "m3", 1)] {
+        assert_eq!(partition.count(subject, metric, today).await, Some(units), "{subject} {metric}");
+    }
+    assert_eq!(partition.count("alice", "m4", today).await, None);
+}
+
+/// A client that gives ids of its own (`XADD usage 5-1`) must hear of it: its usage was counted into 1970, where nobody
+/// looks, and raised alerts about that day.
+#[tokio::test]
+async fn an_event_that_arrived_longer_ago_than_counters_live_is_refused() {
+    let partition = Partition::without_worker();
+    let now = partition.now().await;
+    let days_ago = |days: i64| now.plus(-days * 86_400_000).0;
+    for entry in ["5-1".to_owned(), format!("{}-0", days_ago(47)), format!("{}-0", days_ago(45))] {
+        partition.run::<String>(&["XADD", "usage", &entry, "subject", "alice", "units", "4000"]).await;
+    }
+    let age_max = std::time::Duration::from_secs(46 * 86_400);
+    partition.start_worker_with(WorkerSettings { age_max, ..WorkerSettings::default() }).await;
+    partition.caught_up().await;
+    let refused = partition.refused().await;
+    let kept: Vec<&[u8]> = refused.iter().map(|(_, fields)| &*fields[3]).collect();
+    assert_eq!(kept, [b"too_old".as_slice(); 2]);
+    let detail = String::from_utf8_lossy(&refused[0].1[5]).into_owned();
+    assert!(detail.contains("1970-01-01") && detail.contains("stream.age_max"), "{detail}");
+    assert_eq!(partition.alerts().await, [("alice".to_owned(), 80)], "the one of 45 days ago counts");
+}

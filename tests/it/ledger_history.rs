@@ -263,3 +263,26 @@ async fn what_can_not_be_archived_is_left_as_it_is() {
     books.archive(&mut archiver).await;
     assert_eq!(books.days("alice", &[]).await, listed(&[("2026-11-20", 5)]));
 }
+
+/// Names that somebody invents anew each day must not hold up the metrics that customers look at.
+#[tokio::test]
+async fn metrics_with_a_history_are_archived_before_names_that_are_new() {
+    let books = Books::open();
+    let days = ["2026-11-19", "2026-11-20"].map(day);
+    books.write(days[0], &[("alice", 1)]).await;
+    books.archive_day(days[0], DAYS).await;
+    books.write(days[1], &[("alice", 2)]).await;
+    let mut names = redis::cmd("SADD");
+    names.arg(books.keys.metrics(days[1]));
+    (0..200).for_each(|number| {
+        names.arg(format!("new{number}"));
+    });
+    let () = books.client.query(&names).await.expect("written");
+    let mut archiver = books.archiver(DAYS);
+    archiver.assume_counters(days[1]);
+    for _ in 0..5 {
+        archiver.archive(&books.client, now()).await.expect("redis answers");
+    }
+    assert_eq!(archiver.metrics_left(), 200, "the others are left");
+    assert_eq!(books.days("alice", &[]).await, listed(&[("2026-11-19", 1), ("2026-11-20", 2)]));
+}

@@ -392,8 +392,8 @@ async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
     assert!(call.get() >= 6, "at most 16 ids a call");
 }
 
-/// A list that ends before its deliveries would hide some of them from an erasure, and one without an end would stay for
-/// each subject that ever had an alert.
+/// A list that ends before its deliveries would hide some of them from an erasure, and one without an end would stay
+/// for each subject that ever had an alert.
 #[tokio::test]
 async fn the_deliveries_of_a_subject_are_listed_for_as_long_as_they_are_kept() {
     let outbox = Outbox::start();

@@ -227,7 +227,8 @@ impl Outbox {
         dump
     }
 
-    /// I4: made = ended + pending at this moment. Each delivery is listed with its subject, for as long as its hash lives.
+    /// I4: made = ended + pending at this moment. Each delivery is listed with its subject, for as long as its hash
+    /// lives.
     pub async fn assert_balanced(&self) -> Totals {
         self.assert_listed_by_subject().await;
         let totals = self.totals().await;

@@ -37,7 +37,9 @@ pub struct Worker {
 pub struct WorkerSettings {
     pub lease: Option<PartitionLease>,
     pub batch_entries: u32,
+    pub age_max: std::time::Duration,
     pub event_ids_max: usize,
+    pub metrics_max: usize,
     /// The user of Redis and its password, `name:password`; else the default user.
     pub user: Option<&'static str>,
 }
@@ -45,7 +47,8 @@ pub struct WorkerSettings {
 impl Default for WorkerSettings {
     /// A worker that asks nobody whether it may read.
     fn default() -> Self {
-        Self { lease: None, batch_entries: 500, event_ids_max: 1_000_000, user: None }
+        let age_max = std::time::Duration::from_secs(100 * 365 * 86_400);
+        Self { lease: None, batch_entries: 500, age_max, event_ids_max: 1_000_000, metrics_max: 10_000, user: None }
     }
 }
 
@@ -99,8 +102,11 @@ impl Partition {
                 partitions: 1,
                 trim: TrimPolicy::Consumed,
                 late_max: std::time::Duration::from_secs(5 * 3600),
+                // Tests know what happened on days of 2023.
+                age_max: settings.age_max,
                 batch_entries: settings.batch_entries,
                 event_ids_max: settings.event_ids_max,
+                metrics_max: settings.metrics_max,
             },
             history: HistoryConfig { days: 90 },
             committer: Committer::new(self.keys.clone(), commits),
