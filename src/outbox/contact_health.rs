@@ -1,4 +1,5 @@
-//! What an attempt tells of its contact: whether messages reach it, and since when none has. Pure but for one reading.
+//! What an attempt tells of its contact: whether messages reach it, since when none has, and since when its server says
+//! that there is no such mailbox. Pure but for one reading.
 //!
 //! Only failures are noted, in a hash of the subject that expires; a contact that is reached costs nothing.
 //! `settle.lua` writes it.
@@ -7,11 +8,15 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::destination_health::DestinationHealth;
 use crate::channels::definition;
 use crate::types::text_form::text_enum;
-use crate::types::{Channel, ContactId, Keys, Outcome, OutcomeClass, Subject, UnixMs};
+use crate::types::{Channel, ContactId, DISABLES_AFTER_MAX, Keys, Outcome, OutcomeClass, Subject, UnixMs};
 use crate::wire::RedisClient;
+
+/// How long it is remembered that a server knows no such mailbox, from its newest answer. An alert asks again within
+/// [`DISABLES_AFTER_MAX`]; the rest is for an outage of ours.
+pub(super) const UNKNOWN_KEPT: Duration = Duration::from_secs(14 * 86_400);
+const _: () = assert!(UNKNOWN_KEPT.as_secs() >= 2 * DISABLES_AFTER_MAX.as_secs());
 
 text_enum! {
     /// What an attempt told of its contact, and the script's word for it.
@@ -20,34 +25,50 @@ text_enum! {
         Reached = "reached",
         /// It could not be reached, and that is its own fault.
         Failing = "failing",
+        /// Its server says that there is no such mailbox, and has to say so again before that is believed.
+        Unknown = "unknown",
     }
 }
 
 impl ContactHealth {
-    /// What this outcome tells; `None` where it says nothing of the contact. Where all messages of a channel go through
-    /// one server, only its "not now" about one message counts: that it is away, or refuses us, is no contact's fault.
+    /// What this outcome tells; `None` if it says nothing of the contact. If all messages of a channel go through one
+    /// server, only an answer about this contact counts: that the server is away, or refuses us, is no contact's fault.
     pub(super) fn of(channel: Channel, outcome: &Outcome) -> Option<Self> {
         if outcome.class == OutcomeClass::Delivered {
             return Some(Self::Reached);
         }
+        if outcome.disables.is_some() && !outcome.disables_after.is_zero() {
+            return Some(Self::Unknown);
+        }
         let is_shared = definition(channel).is_none_or(|definition| definition.server.is_some());
-        let is_put_off = outcome.class == OutcomeClass::Transient
-            && DestinationHealth::of(outcome) == Some(DestinationHealth::Answered);
+        let is_put_off = outcome.class == OutcomeClass::Transient && outcome.is_about_contact;
         (!is_shared || is_put_off).then_some(Self::Failing)
     }
 }
 
-/// Since when every attempt to this contact has failed, as far as that was noted and the newest failure is not older
-/// than `kept`.
-pub(super) async fn failing_since(
+/// What is noted of a contact until a message reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ContactNote {
+    /// Its attempts fail.
+    Failing,
+    /// Its server says that there is no such mailbox.
+    Unknown,
+}
+
+/// Since when this was noted of the contact, if the newest note is not older than `kept`.
+pub(super) async fn noted_since(
     client: &RedisClient,
     keys: &Keys,
-    subject: &Subject,
-    contact: &ContactId,
+    (subject, contact): (&Subject, &ContactId),
+    note: ContactNote,
     (now, kept): (UnixMs, Duration),
 ) -> RedisResult<Option<UnixMs>> {
+    let field = match note {
+        ContactNote::Failing => contact.to_string(),
+        ContactNote::Unknown => format!("{contact} unknown"),
+    };
     let mut command = redis::cmd("HGET");
-    command.arg(format!("{}{subject}", keys.failing_prefix())).arg(contact.as_str());
+    command.arg(format!("{}{subject}", keys.failing_prefix())).arg(field);
     let noted: Option<String> = client.query(&command).await?;
     let times = noted.as_deref().and_then(|noted| {
         let (first, newest) = noted.split_once(' ')?;
@@ -63,11 +84,14 @@ mod tests {
     /// An outage of the operator's own mail server must not disable every customer's address.
     #[test]
     fn a_mail_server_that_is_away_says_nothing_of_a_mailbox() {
-        let told =
-            |channel, class, status| ContactHealth::of(channel, &Outcome { class, status, ..Outcome::delivered() });
+        let told = |channel, class, status| {
+            let is_about_contact = status == Some(450);
+            ContactHealth::of(channel, &Outcome { class, status, is_about_contact, ..Outcome::delivered() })
+        };
         assert_eq!(told(Channel::Email, OutcomeClass::Delivered, Some(250)), Some(ContactHealth::Reached));
         assert_eq!(told(Channel::Email, OutcomeClass::Transient, None), None);
         assert_eq!(told(Channel::Email, OutcomeClass::Transient, Some(421)), None);
+        assert_eq!(told(Channel::Email, OutcomeClass::Transient, Some(451)), None, "it may be about us");
         assert_eq!(told(Channel::Email, OutcomeClass::Permanent, Some(550)), None, "it may refuse us");
         assert_eq!(told(Channel::Email, OutcomeClass::Transient, Some(450)), Some(ContactHealth::Failing));
         assert_eq!(told(Channel::Webhook, OutcomeClass::Transient, None), Some(ContactHealth::Failing));

@@ -34,6 +34,7 @@ impl DestinationHealth {
             {
                 Some(Self::Answered)
             }
+            (OutcomeClass::Transient, _) if outcome.is_about_contact => Some(Self::Answered),
             (OutcomeClass::Transient, _) => Some(Self::Failed),
         }
     }
@@ -64,6 +65,9 @@ mod tests {
         ] {
             assert_eq!(told(OutcomeClass::Transient, Some(status)), expected, "{status}");
         }
+        let full =
+            Outcome { status: Some(552), is_about_contact: true, ..Outcome::failed(OutcomeClass::Transient, "full") };
+        assert_eq!(DestinationHealth::of(&full), answered, "one mailbox is full");
         assert_eq!(told(OutcomeClass::Transient, None), failed, "no connection, or no answer");
         assert_eq!(told(OutcomeClass::Permanent, None), None, "nothing left this machine");
     }

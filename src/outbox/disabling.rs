@@ -5,10 +5,12 @@
 //! disabled, and does the rest. Each step may be repeated: the mark keeps its first reason, and notices and deliveries
 //! have ids that follow from it.
 
+use std::time::Duration;
+
 use metrics::counter;
 
 use super::ENDED_DELIVERY_TTL;
-use super::contact_health::{ContactHealth, failing_since};
+use super::contact_health::{ContactHealth, ContactNote, UNKNOWN_KEPT, noted_since};
 use super::context::OutboxContext;
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue};
@@ -25,6 +27,17 @@ use crate::types::{
     ContactId, DisableReason, DisabledNotice, DisabledState, Notification, Outcome, OutcomeClass, Subject, UnixMs,
     meters,
 };
+use crate::wire::backoff::BackoffPolicy;
+
+/// What an outcome means for its contact.
+enum ContactVerdict {
+    /// It stays as it is.
+    Keep,
+    /// It gets nothing more.
+    Disable(DisableReason),
+    /// It gets nothing more if it gets the same answer after this long.
+    DisableAfter(Duration),
+}
 
 impl<N: Notifier> DeliveryWorker<N> {
     /// Disables the contact where the attempt says so. Returns how the lease is to end: as it would have, or with the
@@ -38,10 +51,17 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Settlement {
         let Ok(notification) = &leased.notification else { return settlement };
         let (Some(subject), Some(outcome)) = (notification.subject(), settlement.outcome()) else { return settlement };
-        let Some(reason) = self.reason_to_disable(subject, contact, outcome, leased.clock.now()).await else {
-            return settlement;
+        let is_configured = contacts.is_configured(&contact.id);
+        let reason = match self.verdict(subject, contact, outcome, leased.clock.now()).await {
+            ContactVerdict::Disable(reason) => reason,
+            // A dead delivery is told to nobody: its alert waits until it is known whether it goes to others.
+            ContactVerdict::DisableAfter(wait) => match settlement {
+                Settlement::Dead(outcome) if !is_configured => return Settlement::Retry(outcome, wait),
+                other => return other,
+            },
+            ContactVerdict::Keep => return settlement,
         };
-        if contacts.is_configured(&contact.id) {
+        if is_configured {
             counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).increment(1);
             tracing::error!(contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
                 "a contact of the configuration wants nothing more or can't be reached: change fallback.contacts or operator.contacts");
@@ -101,28 +121,28 @@ impl<N: Notifier> DeliveryWorker<N> {
         Ok(contacts)
     }
 
-    /// Why the contact is to get nothing more, if so.
-    async fn reason_to_disable(
-        &self,
-        subject: &Subject,
-        contact: &Contact,
-        outcome: &Outcome,
-        now: UnixMs,
-    ) -> Option<DisableReason> {
-        if outcome.disables.is_some() {
-            return outcome.disables;
-        }
-        let is_failing = ContactHealth::of(contact.channel(), outcome) == Some(ContactHealth::Failing);
-        if !is_failing || self.disable_after.is_zero() {
-            return None;
-        }
-        let kept = self.disable_after;
-        match failing_since(&self.outbox.client, &self.outbox.keys, subject, &contact.id, (now, kept)).await {
-            Ok(since) => since.filter(|since| now.since(*since) >= kept).map(|_| DisableReason::Failing),
+    /// Whether the contact is to get nothing more.
+    async fn verdict(&self, subject: &Subject, contact: &Contact, outcome: &Outcome, now: UnixMs) -> ContactVerdict {
+        let (reason, note, after, kept) = match (outcome.disables, ContactHealth::of(contact.channel(), outcome)) {
+            (Some(reason), _) if outcome.disables_after.is_zero() => return ContactVerdict::Disable(reason),
+            (Some(reason), _) => (reason, ContactNote::Unknown, outcome.disables_after, UNKNOWN_KEPT),
+            (None, Some(ContactHealth::Failing)) if !self.disable_after.is_zero() => {
+                (DisableReason::Failing, ContactNote::Failing, self.disable_after, self.disable_after)
+            }
+            (None, _) => return ContactVerdict::Keep,
+        };
+        let again_after = |wait| match note {
+            ContactNote::Failing => ContactVerdict::Keep,
+            ContactNote::Unknown => ContactVerdict::DisableAfter(wait),
+        };
+        let OutboxContext { client, keys, .. } = &self.outbox;
+        match noted_since(client, keys, (subject, &contact.id), note, (now, kept)).await {
+            Ok(Some(since)) if now.since(since) >= after => ContactVerdict::Disable(reason),
+            Ok(since) => again_after(after.saturating_sub(now.since(since.unwrap_or(now)))),
             Err(error) => {
                 let error = chain(&error);
                 tracing::debug!(%subject, error, "could not read since when a contact fails: tried again at the next failure");
-                None
+                again_after(BackoffPolicy::RECONNECT.max_interval)
             }
         }
     }

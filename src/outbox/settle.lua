@@ -7,7 +7,8 @@
 -- ARGV[10] and ARGV[11] first and longest time between attempts through an open circuit, ms
 -- ARGV[12] prefix of the failing contacts of a subject
 -- ARGV[13] how long the failures of a contact are remembered, s, 1 and up
--- ARGV[14 ..] eight for each lease, 1..100 of them:
+-- ARGV[14] how long it is remembered that a server knows no such mailbox, s, 1 and up
+-- ARGV[15 ..] eight for each lease, 1..100 of them:
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
@@ -16,7 +17,7 @@
 --   the attempt as JSON without its opening brace and time, '' when none took place: the lease's count is taken back,
 --   what went wrong, '' for nothing,
 --   what the attempt told of its destination: 'answered', 'failed', or '' for nothing,
---   what it told of its contact: 'reached', 'failing', or '' for nothing
+--   what it told of its contact: 'reached', 'failing', 'unknown' (mailbox), or '' for nothing
 --
 -- Returns {now ms, how many circuits opened, how many closed, the destination of each that opened, that of each that
 --         closed, an answer for each lease}
@@ -39,7 +40,7 @@ local refusal = schedule_refusal() or denied(ARGV[12] .. 'x', 'HSET', 'HDEL', 'E
 if refusal then return refusal end
 
 local answers, leases, tokens = {}, {}, {}
-for at = 14, #ARGV, 8 do
+for at = 15, #ARGV, 8 do
   local lease = {id = ARGV[at], token = ARGV[at + 1], outcome = ARGV[at + 2], wait = tonumber(ARGV[at + 3]), attempt = ARGV[at + 4],
     went_wrong = ARGV[at + 5], told = ARGV[at + 6], contact_told = ARGV[at + 7]}
   lease.key = ARGV[4] .. lease.id
@@ -66,8 +67,8 @@ for at = 14, #ARGV, 8 do
     answer, tokens[lease.id] = 'settled', lease.token
     lease.d, lease.channel, lease.subject, lease.contact = d, held[6], held[7] or '', held[9] or ''
     if lease.contact_told ~= '' then
-      lease.failing = ARGV[12] .. lease.subject
-      lease.noted, failed = read('HGET', lease.failing, lease.contact)
+      lease.failing, lease.unknown = ARGV[12] .. lease.subject, lease.contact .. ' unknown'
+      lease.noted, failed = read('HMGET', lease.failing, lease.contact, lease.unknown)
       if failed then return failed end
     end
     lease.attempts, lease.before = tonumber(held[4] or '0') or 0, tonumber(held[5] or '0') or 0
@@ -95,17 +96,19 @@ local function forget_oldest_attempts(lease)
   for i = 1, #numbers - kept do redis.call('HDEL', lease.key, 'attempt:' .. whole(numbers[i])) end
 end
 
--- When a contact failed first and when it did last, until something reaches it. Failures that are over for so long
--- begin anew.
+-- When a contact failed first and when it did last, or when its mailbox was called unknown, until something reaches
+-- it. Notes that are over for so long begin anew.
 local function note(lease)
   if lease.contact_told == 'reached' then
-    if lease.noted then redis.call('HDEL', lease.failing, lease.contact) end
+    if lease.noted[1] or lease.noted[2] then redis.call('HDEL', lease.failing, lease.contact, lease.unknown) end
     return
   end
-  local first, newest = string.match(lease.noted or '', '^(%d+) (%d+)$')
-  if not first or tonumber(newest) < now - 1000 * tonumber(ARGV[13]) then first = whole(now) end
-  redis.call('HSET', lease.failing, lease.contact, first .. ' ' .. whole(now))
-  redis.call('EXPIRE', lease.failing, ARGV[13])
+  local field, noted, kept = lease.contact, lease.noted[1], tonumber(ARGV[13])
+  if lease.contact_told == 'unknown' then field, noted, kept = lease.unknown, lease.noted[2], tonumber(ARGV[14]) end
+  local first, newest = string.match(noted or '', '^(%d+) (%d+)$')
+  if not first or tonumber(newest) < now - 1000 * kept then first = whole(now) end
+  redis.call('HSET', lease.failing, field, first .. ' ' .. whole(now))
+  redis.call('EXPIRE', lease.failing, whole(math.max(tonumber(ARGV[13]), tonumber(ARGV[14]))))
 end
 
 local function store(fields, field, value)

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::config::DeliveryConfig;
-use super::contact_health::ContactHealth;
+use super::contact_health::{ContactHealth, UNKNOWN_KEPT};
 use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
 use super::{ENDED_DELIVERY_TTL, millis, schedule};
@@ -164,7 +164,7 @@ pub async fn settle(
     let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
     call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
-    call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1));
+    call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1)).arg(UNKNOWN_KEPT.as_secs());
     for LeaseEnd { id, channel, token, settlement } in ends {
         let outcome = settlement.outcome();
         let health = outcome.and_then(DestinationHealth::of).map_or("", DestinationHealth::as_str);

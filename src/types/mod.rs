@@ -65,7 +65,7 @@ pub use mute::{Mute, MuteEnd, MuteError};
 pub use nonce::nonce;
 pub use notice::{DailyDigest, DeadDelivery, DisabledNotice};
 pub use notification::{Notification, NotificationKind, VerificationRequest};
-pub use outcome::{Outcome, OutcomeClass};
+pub use outcome::{DISABLES_AFTER_MAX, Outcome, OutcomeClass};
 pub use partition::{PARTITIONS_MAX, PartitionNumber};
 pub use percent::Percent;
 pub use period::{Period, PeriodSpan};

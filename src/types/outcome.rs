@@ -21,6 +21,9 @@ text_enum! {
     }
 }
 
+/// The longest [`Outcome::disables_after`].
+pub const DISABLES_AFTER_MAX: Duration = Duration::from_secs(7 * 86_400);
+
 /// How one attempt ended: its class, what the other side said, how long it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -37,8 +40,14 @@ pub struct Outcome {
     pub reply: Option<String>,
     /// Host and port of the other side, where it was known. For the operator alone, as the reply.
     pub peer: Option<String>,
+    /// Whether the other side spoke of this contact. Tells where many contacts share a server: what it says of us, or
+    /// of itself, is no contact's fault.
+    pub is_about_contact: bool,
     /// Why the contact is to get nothing more, if so. It may come with a delivery: a receiver can take its last one.
     pub disables: Option<DisableReason>,
+    /// How long after the first such answer a contact must get another one before it is disabled; zero: the first
+    /// disables it.
+    pub disables_after: Duration,
     /// How long the receiver asked us to wait (Retry-After).
     pub retry_after: Option<Duration>,
     /// How long the attempt took.
@@ -55,7 +64,9 @@ impl Outcome {
             hint: None,
             reply: None,
             peer: None,
+            is_about_contact: false,
             disables: None,
+            disables_after: Duration::ZERO,
             retry_after: None,
             took: Duration::ZERO,
         }

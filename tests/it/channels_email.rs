@@ -6,6 +6,7 @@ use crate::support::certificates::Certificates;
 use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::redis_server::free_port;
+use crate::support::scripted_server::{ScriptedServer, Step};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
@@ -30,6 +31,8 @@ pub(super) fn config(url: &str) -> EmailConfig {
         smtp_url: url.into(),
         smtp_url_file: None,
         from: "quotabell <alerts@example.com>".to_owned(),
+        helo_name: None,
+        unknown_mailbox_after: Duration::from_secs(86_400),
         timeout: Duration::from_secs(20),
         locale: Locale::english(),
         templates: None,
@@ -146,18 +149,22 @@ async fn refusals_are_judged_by_the_phase_they_answer() {
         (Phase::Greeting, "554 5.3.2 no service", OutcomeClass::Transient, "SMTP 554 5.3.2 to connection"),
         (Phase::Greeting, "421 4.3.2 too busy", OutcomeClass::Transient, "SMTP 421 4.3.2 to connection"),
         (Phase::Ehlo, "550 5.7.1 who are you", OutcomeClass::Transient, "SMTP 550 5.7.1 to connection"),
-        (Phase::Mail, "550 5.1.8 no such sender", OutcomeClass::Permanent, "SMTP 550 5.1.8 to MAIL"),
+        (Phase::Mail, "550 5.1.8 no such sender", OutcomeClass::Rejected, "SMTP 550 5.1.8 to MAIL"),
         (Phase::Mail, "451 4.3.0 later", OutcomeClass::Transient, "SMTP 451 4.3.0 to MAIL"),
         (Phase::Mail, "530 5.7.0 authenticate first", OutcomeClass::Transient, "SMTP 530 5.7.0 to MAIL"),
-        (Phase::Rcpt, "550 5.7.1 policy", OutcomeClass::Permanent, "SMTP 550 5.7.1 to RCPT"),
-        (Phase::Rcpt, "554 nonsense", OutcomeClass::Permanent, "SMTP 554 to RCPT"),
+        (Phase::Rcpt, "550 5.7.1 policy", OutcomeClass::Rejected, "SMTP 550 5.7.1 to RCPT"),
+        (Phase::Rcpt, "504 5.5.2 <localhost>: Helo command rejected", OutcomeClass::Rejected, "SMTP 504 5.5.2 to RCPT"),
+        (Phase::Rcpt, "554 5.7.1 Relay access denied", OutcomeClass::Rejected, "SMTP 554 5.7.1 to RCPT"),
+        (Phase::Rcpt, "554 nonsense", OutcomeClass::Rejected, "SMTP 554 to RCPT"),
+        (Phase::Rcpt, "552 5.2.2 full", OutcomeClass::Transient, "SMTP 552 5.2.2 to RCPT"),
+        (Phase::Mail, "550 5.4.5 Daily sending quota exceeded", OutcomeClass::Transient, "SMTP 550 5.4.5 to MAIL"),
         (Phase::Rcpt, "421 4.7.0 slow down", OutcomeClass::Transient, "SMTP 421 4.7.0 to RCPT"),
         (Phase::Rcpt, "451 4.7.1 greylisted, try again", OutcomeClass::Transient, "SMTP 451 4.7.1 to RCPT"),
         (Phase::Rcpt, "450 4.2.0 greylisted", OutcomeClass::Transient, "SMTP 450 4.2.0 to RCPT"),
         (Phase::Rcpt, "452 4.2.2 full", OutcomeClass::Transient, "SMTP 452 4.2.2 to RCPT"),
         (Phase::Data, "554 5.6.0 no", OutcomeClass::Permanent, "SMTP 554 5.6.0 to DATA"),
         (Phase::Data, "250 what", OutcomeClass::Transient, "SMTP 250 to DATA"),
-        (Phase::Message, "554 5.7.1 spam", OutcomeClass::Permanent, "SMTP 554 5.7.1 to the final dot"),
+        (Phase::Message, "554 5.7.1 spam", OutcomeClass::Rejected, "SMTP 554 5.7.1 to the final dot"),
         (Phase::Message, "552 5.3.4 too big", OutcomeClass::Permanent, "SMTP 552 5.3.4 to the final dot"),
         (Phase::Message, "451 4.3.0 disk full", OutcomeClass::Transient, "SMTP 451 4.3.0 to the final dot"),
         (Phase::Message, "354 more", OutcomeClass::Transient, "SMTP 354 to the final dot"),
@@ -179,8 +186,10 @@ async fn only_an_unknown_mailbox_disables_its_contact() {
         (Phase::Rcpt, "551 user not local", unknown),
         (Phase::Rcpt, "553 5.1.3 bad address", unknown),
         (Phase::Rcpt, "554 5.1.1 no such user", unknown),
-        (Phase::Rcpt, "521 takes no mail", unknown),
         (Phase::Rcpt, "556 5.1.10 its domain takes no mail", unknown),
+        (Phase::Rcpt, "550 JunkMail rejected - host is in an RBL", None),
+        (Phase::Rcpt, "550 no", None),
+        (Phase::Rcpt, "521 takes no mail", None),
         (Phase::Rcpt, "550 5.7.1 you are on a list", None),
         (Phase::Rcpt, "550 relay access denied", None),
         (Phase::Rcpt, "552 5.2.2 full", None),
@@ -376,7 +385,7 @@ async fn connections_are_reused_and_replaced_when_dead() {
     let mut server = server().await;
     let mailer = mailer(&server.url());
     server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no"), Times::Once);
-    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Permanent);
+    assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Rejected);
     for _ in 0..3 {
         assert_eq!(mailer.send(MAIL).await.class, OutcomeClass::Delivered);
         assert_eq!(server.next().await.connection, 1, "a refused mail leaves the connection sound");
@@ -478,7 +487,7 @@ async fn what_the_server_said_is_kept_apart_from_the_error() {
 }
 
 /// A folder with a new RSA key of this size, and the file.
-fn key_of(bits: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+pub(super) fn key_of(bits: u32) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dkim.pem");
     let made = std::process::Command::new("openssl").args(["genrsa", "-out"]).arg(&file).arg(bits.to_string()).output();
@@ -543,4 +552,65 @@ fn a_key_that_can_not_sign_is_told_at_start() {
     let mut wrong = signing("smtp://localhost", &short);
     wrong.dkim.as_mut().expect("it has one").selector = "q1; d=evil.example".to_owned();
     assert!(refused(wrong).starts_with("email.dkim.selector: \"q1; d=evil.example\" is not a name of DNS"));
+}
+
+/// RFC 5321, 4.1.1.1: keywords are the same in any case. A server that writes `250-starttls` got mails in plain text.
+#[tokio::test]
+async fn keywords_of_ehlo_are_known_in_any_case_and_form() {
+    let certificates = Certificates::new();
+    let server = ScriptedServer::start([
+        Step::Say("220 mail.test\r\n"),
+        Step::Hear("\r\n"),
+        Step::Say("250-mail.test\r\n250 starttls\r\n"),
+        Step::Hear("STARTTLS\r\n"),
+        Step::Say("220 go\r\n"),
+        Step::Tls(certificates.acceptor()),
+        Step::Hear("\r\n"),
+        Step::Say("554 5.7.1 not today\r\n"),
+        Step::Hang,
+    ])
+    .await;
+    let url = format!("smtp://localhost:{}?tls=opportunistic", server.port());
+    let trusting = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
+    let outcome = Mailer::new(&trusting, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
+    assert_eq!(error(&outcome), "SMTP 554 5.7.1 to STARTTLS", "it was upgraded");
+
+    for (line, command) in [
+        ("250-auth plain\r\n250 size 1\r\n", "AUTH PLAIN AHUAcA==\r\n"),
+        ("250-AUTH=LOGIN\r\n250 SIZE 1\r\n", "AUTH LOGIN"),
+        ("250 Auth=Plain Login\r\n", "AUTH PLAIN AHUAcA==\r\n"),
+    ] {
+        let server = ScriptedServer::start([
+            Step::Say("220 mail.test\r\n"),
+            Step::Hear("\r\n"),
+            Step::Say("250-mail.test\r\n"),
+            Step::Say(line),
+            Step::Hear(command),
+            Step::Say("454 4.7.0 later\r\n"),
+        ])
+        .await;
+        let outcome = mailer(&format!("smtp://u:p@{}", server.address())).send(MAIL).await;
+        assert_eq!(error(&outcome), "SMTP 454 4.7.0 to AUTH", "{line}");
+    }
+}
+
+/// RFC 5321, 3.2: a server that does not know EHLO knows HELO. It got no mail at all.
+#[tokio::test]
+async fn a_server_that_does_not_know_ehlo_is_greeted_with_helo() {
+    for refusal in ["500 what\r\n", "502 5.5.1 not implemented\r\n"] {
+        let server = ScriptedServer::start([
+            Step::Say("220 mail.test\r\n"),
+            Step::Hear("EHLO quota.test\r\n"),
+            Step::Say(refusal),
+            Step::Hear("HELO quota.test\r\n"),
+            Step::Say("250 mail.test\r\n"),
+            Step::Hear("MAIL FROM:<alerts@example.com>\r\n"),
+            Step::Say("452 4.3.1 later\r\n"),
+        ])
+        .await;
+        let named =
+            EmailConfig { helo_name: Some("quota.test".to_owned()), ..config(&format!("smtp://{}", server.address())) };
+        let outcome = Mailer::new(&named, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
+        assert_eq!(error(&outcome), "SMTP 452 4.3.1 to MAIL", "{refusal}");
+    }
 }

@@ -217,6 +217,12 @@ wrong_files! {
     a_mail_server_beside_its_file_is_an_error: "[email]\nsmtp_url_file = \"/run/secrets/smtp_url\"\nsmtp_url = \"smtp://localhost\"\n";
     /// A typing error in the URL. The password is not shown, here and below.
     a_mail_server_that_is_no_url_is_an_error: "[email]\nfrom = \"a@b.test\"\nsmtp_url = \"smtps:/u:topsecret@:465\"\n";
+    /// A greeting is a setting of its own; a path would be taken for one and ignored.
+    a_mail_server_with_a_path_is_an_error: "[email]\nfrom = \"a@b.test\"\nsmtp_url = \"smtp://mail.example.com/quota.example.com\"\n";
+    /// What is no name would end the command and begin another.
+    a_helo_name_that_is_none_is_an_error: "[email]\nfrom = \"a@b.test\"\nhelo_name = \"quota example\\r\\nQUIT\"\n";
+    /// The first answer is forgotten before the second could come.
+    a_month_until_an_unknown_mailbox_is_believed_is_an_error: "[email]\nfrom = \"a@b.test\"\nunknown_mailbox_after = \"30d\"\n";
     /// A password that anybody on the way could read.
     a_mail_server_with_a_password_in_plain_text_is_an_error: "[email]\nsmtp_url = \"smtp://u:topsecret@mail.example.com\"\n";
     /// A secret that was not mounted.

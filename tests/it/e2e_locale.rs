@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::support::contacts_api::ContactsApi;
+use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use quotabell::demo::receivers::{Phase, Reply, Times};
@@ -92,7 +93,8 @@ async fn each_subject_is_told_in_its_language_or_the_nearest_that_is_there() {
 /// it.
 #[tokio::test]
 async fn requests_for_consent_and_notices_are_told_in_the_language_of_the_subject() {
-    let mut api = ContactsApi::start().await;
+    let at_once = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__UNKNOWN_MAILBOX_AFTER", "0s");
+    let mut api = ContactsApi::start_with(at_once).await;
     let _: u64 = api.outbox.run("HSET", &["quota_subject:alice", "locale", "vi"]).await;
     api.add_email("alice", "new@b.test").await;
     let (to, mail) = next(&mut api).await;

@@ -35,7 +35,9 @@ fn email_config(smtp_url: &str) -> EmailConfig {
         smtp_url: smtp_url.into(),
         smtp_url_file: None,
         from: "quotabell <alerts@example.com>".to_owned(),
+        helo_name: None,
         timeout: Duration::from_secs(30),
+        unknown_mailbox_after: Duration::ZERO,
         locale: Locale::english(),
         templates: None,
         ca_file: None,
@@ -176,8 +178,14 @@ async fn settlements_follow_the_outcome() {
 async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
     let server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
     let (sender, contact) = (sender(&server.url()), Contact::email("bob@example.com"));
-    server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
+    server.program(Phase::Message, Reply::Say("552 5.3.4 too big"), Times::Once);
     assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Dead(_)));
+    server.program(Phase::Rcpt, Reply::Say("554 5.7.1 relay access denied"), Times::Once);
+    assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Retry(_, _)));
+    // Each mail to an unknown mailbox costs reputation: the next one comes after the longest delay.
+    server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
+    let unknown = first_attempt(&sender, &contact, 0).await;
+    assert!(matches!(&unknown, Settlement::Retry(_, delay) if *delay == retry_config().max_interval), "{unknown:?}");
     server.program(Phase::Rcpt, Reply::Say("450 4.2.0 later"), Times::Once);
     assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Retry(_, _)));
 }

@@ -19,6 +19,8 @@ pub struct EmailConfig {
     pub smtp_url_file: Option<PathBuf>,
     /// The From header, `Name <local@domain>`.
     pub from: String,
+    /// The name that we greet the mail server with; unset: the name of this machine.
+    pub helo_name: Option<String>,
     /// The deadline of one attempt: the whole SMTP conversation.
     #[serde(with = "duration")]
     pub timeout: Duration,
@@ -30,6 +32,10 @@ pub struct EmailConfig {
     pub ca_file: Option<PathBuf>,
     /// The key that signs mails (RFC 6376); unset: none does.
     pub dkim: Option<DkimSettings>,
+    /// How long after the mail server first said that there is no such mailbox it has to say so again before the contact
+    /// is disabled; zero: it is disabled at the first.
+    #[serde(with = "duration")]
+    pub unknown_mailbox_after: Duration,
     /// The most attempts in a minute, all addresses together; unset: no cap.
     pub per_minute: Option<Units>,
 }

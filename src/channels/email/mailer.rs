@@ -24,6 +24,7 @@ pub struct Mailer {
     author: Author,
     signer: Option<DkimSigner>,
     timeout: Duration,
+    unknown_mailbox_after: Duration,
     /// Host and port of the server.
     location: String,
     warnings: Vec<String>,
@@ -52,9 +53,10 @@ impl Mailer {
             author,
             signer,
             timeout: config.timeout,
+            unknown_mailbox_after: config.unknown_mailbox_after,
             location: server.location(),
             warnings: server.warning().into_iter().chain(unaligned).collect(),
-            client: SmtpClient::new(server, tls, Resolver::new(dns, config.timeout))?,
+            client: SmtpClient::new(server, config.helo_name.as_deref(), tls, Resolver::new(dns, config.timeout))?,
         })
     }
 
@@ -79,7 +81,8 @@ impl Mailer {
             let sent = self.client.send(Envelope { from: self.author.address(), to }, &bytes).await;
             sent.map(Some).map_err(|failure| failure.outcome)
         };
-        Outcome { peer: Some(self.location.clone()), ..self.timed(attempt).await }
+        let disables_after = self.unknown_mailbox_after;
+        Outcome { peer: Some(self.location.clone()), disables_after, ..self.timed(attempt).await }
     }
 
     /// Connects, protects and authenticates as for a mail to this address, announces one, sends none, and says how it
@@ -89,7 +92,7 @@ impl Mailer {
         let check = async {
             let recipient = to.map_or_else(|| Some(from.clone()), address::read).ok_or_else(malformed)?;
             match self.client.check(Envelope { from, to: &recipient }).await {
-                Err(failure) if to.is_some() || !failure.is_of_an_unknown_mailbox() => Err(failure.outcome),
+                Err(failure) if to.is_some() || !failure.is_about_the_mailbox() => Err(failure.outcome),
                 _ => Ok(None),
             }
         };

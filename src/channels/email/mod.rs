@@ -17,7 +17,8 @@ use super::filter_flags::{FilterFlag, FilterFlags};
 use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::Contact;
-use crate::types::{Channel, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, meters};
+use crate::types::duration::HumanDuration;
+use crate::types::{Channel, DISABLES_AFTER_MAX, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, meters};
 
 pub mod address;
 pub mod config;
@@ -25,6 +26,7 @@ mod dkim;
 pub mod mailer;
 mod message;
 mod outcomes;
+mod refusal;
 mod smtp;
 mod smtp_connection;
 mod smtp_url;
@@ -71,7 +73,15 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         },
         SettingText { key: "smtp_url_file", allowed: "the path of a file whose first line is the URL" },
         SettingText { key: "from", allowed: r#"a mailbox, as "Example API <quota@example.com>""# },
+        SettingText {
+            key: "helo_name",
+            allowed: r#"a host name, as "quota.example.com", or an address in brackets, as "[192.0.2.1]""#,
+        },
         SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 1h, as "60s""# },
+        SettingText {
+            key: "unknown_mailbox_after",
+            allowed: r#"a duration up to 7d, as "24h"; "0s" for at the first"#,
+        },
         SettingText { key: "locale", allowed: r#"a language tag (BCP 47), as "en", "vi" or "pt-BR""# },
         SettingText {
             key: "templates",
@@ -258,8 +268,15 @@ fn has_same_domain(one: &str, other: &str) -> bool {
 }
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let EmailConfig { timeout, from, .. } = settings.section::<EmailConfig>();
+    let EmailConfig { timeout, from, helo_name, unknown_mailbox_after, .. } = settings.section::<EmailConfig>();
     check_timeout(*timeout, TIMEOUT_MAX)?;
+    if *unknown_mailbox_after > DISABLES_AFTER_MAX {
+        let (after, max) = (HumanDuration(*unknown_mailbox_after), HumanDuration(DISABLES_AFTER_MAX));
+        return Err(InvalidSetting { key: "unknown_mailbox_after", problem: format!("{after} is longer than {max}") });
+    }
+    if let Some(name) = helo_name.as_deref().filter(|name| !smtp::is_helo_name(name)) {
+        return Err(InvalidSetting { key: "helo_name", problem: format!("{name:?} is no host name") });
+    }
     let no_mailbox = || InvalidSetting { key: "from", problem: format!("{from:?} is not a mailbox") };
     Author::parse(from).map(drop).ok_or_else(no_mailbox)
 }

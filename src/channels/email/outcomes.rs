@@ -1,7 +1,10 @@
 //! What a refusal of the mail server means: the table of `docs/delivery.md`. Pure.
 
+use std::time::Duration;
+
 use lettre::transport::smtp::response::{Response, Severity};
 
+use super::refusal::Refusal;
 use super::smtp_connection::SmtpError;
 use crate::channels::connection_error;
 use crate::types::outcome::printable_reply;
@@ -41,13 +44,10 @@ text_enum! {
 
 impl SmtpPhase {
     /// Whether its answer speaks of this mail, and not of us or of the server.
-    const fn is_about_this_mail(self) -> bool {
+    pub(super) const fn is_about_this_mail(self) -> bool {
         matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
     }
 }
-
-/// What an error holds whose enhanced status says that there is no such mailbox (RFC 3463 and RFC 7505).
-const NO_MAILBOX: [&str; 5] = [" 5.1.1 ", " 5.1.2 ", " 5.1.3 ", " 5.1.6 ", " 5.1.10 "];
 
 /// Why a mail was not taken.
 #[derive(Debug)]
@@ -68,19 +68,9 @@ enum ConnectionState {
 }
 
 impl SmtpFailure {
-    /// Whether there is no mailbox of this address, which says nothing of other addresses: a refusal of RCPT with a
-    /// code or an enhanced status that says so ([`NO_MAILBOX`], RFC 7504), and that is not about a policy (RFC 3463,
-    /// 5.7) and does not speak of relaying.
-    pub(super) fn is_of_an_unknown_mailbox(&self) -> bool {
-        let Outcome { status, error, reply, .. } = &self.outcome;
-        let says = |text: &str| error.iter().any(|error| error.contains(text));
-        let policy = says(" 5.7.") || reply.iter().any(|reply| reply.to_lowercase().contains("relay"));
-        let unknown = match status {
-            Some(521 | 550 | 551 | 553 | 556) => true,
-            Some(500..=599) => NO_MAILBOX.into_iter().any(says),
-            _ => false,
-        };
-        self.phase == SmtpPhase::Rcpt && unknown && !policy
+    /// Whether the server takes no mail to this mailbox, which says nothing of others.
+    pub(super) fn is_about_the_mailbox(&self) -> bool {
+        self.outcome.is_about_contact
     }
 
     /// Whether nothing but the connection is to blame: it ended under the first command.
@@ -91,17 +81,6 @@ impl SmtpFailure {
     /// Whether no other mail can take the connection.
     pub(super) fn broke_the_connection(&self) -> bool {
         self.connection == ConnectionState::Broken
-    }
-}
-
-/// The class of an answer that says no: by phase, then by code. Every other failure is transient.
-///
-/// Source of the codes: RFC 4954 (530, 534, 535, 538 are about AUTH and may answer any command) and RFC 5321.
-fn class_of(phase: SmtpPhase, code: u16) -> OutcomeClass {
-    match code {
-        530 | 534 | 535 | 538 => OutcomeClass::Transient,
-        500..=599 if phase.is_about_this_mail() => OutcomeClass::Permanent,
-        _ => OutcomeClass::Transient,
     }
 }
 
@@ -137,40 +116,36 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
     let status = answer.message().next().filter(|_| negative).and_then(enhanced_status);
     let said = answer.message().map(|line| without(status, line)).collect::<Vec<_>>().join(" ");
     let detail = status.map(|status| format!(" {status}")).unwrap_or_default();
-    let failed = Outcome::failed(class_of(phase, code), format!("SMTP {code}{detail} to {phase}"));
-    let outcome = Outcome { status: Some(code), reply: printable_reply(said.as_bytes()), ..failed };
-    let failure = SmtpFailure { outcome, phase, connection };
-    let disables = failure.is_of_an_unknown_mailbox().then_some(DisableReason::NoMailbox);
-    let hint = hint_of_refusal(phase, code, disables);
-    SmtpFailure { outcome: Outcome { disables, hint, ..failure.outcome }, ..failure }
-}
-
-/// What to do about a refusal for good; `None` where what the server said is all that is known.
-fn hint_of_refusal(phase: SmtpPhase, code: u16, disables: Option<DisableReason>) -> Option<&'static str> {
-    Some(match (phase, code) {
-        (_, 530) => {
-            "the server wants a user, or TLS first: user and password in email.smtp_url, and smtps:// or tls=required"
-        }
-        (_, 534 | 535 | 538) => "check user and password in email.smtp_url",
-        (SmtpPhase::Mail, 500..=599) => {
-            "the server refuses the sender: check email.from, and whether its user may send for it"
-        }
-        (SmtpPhase::Rcpt, 500..=599) if disables.is_some() => "the server knows no such mailbox: check the address",
-        (SmtpPhase::Rcpt, 500..=599) => {
-            "the server takes no mail to this address from here: it may want a user in email.smtp_url, or has to be \
-             allowed to relay for this machine"
-        }
-        (SmtpPhase::Data | SmtpPhase::FinalDot, 500..=599) => {
-            "the server refuses the mail itself: what it answered says why"
-        }
-        _ => return None,
-    })
+    let error = format!("SMTP {code}{detail} to {phase}");
+    let answered = Outcome {
+        status: Some(code),
+        reply: printable_reply(said.as_bytes()),
+        ..Outcome::failed(OutcomeClass::Transient, error)
+    };
+    if !negative {
+        return SmtpFailure { outcome: answered, phase, connection };
+    }
+    let refusal = Refusal::of(phase, code, &answer.message().collect::<Vec<_>>().join(" "));
+    let is_unknown = refusal == Refusal::UnknownMailbox && code >= 500;
+    let outcome = Outcome {
+        class: refusal.class(phase, code),
+        hint: refusal.hint(phase, code),
+        is_about_contact: code != 421 && refusal.is_about_the_contact(),
+        disables: is_unknown.then_some(DisableReason::NoMailbox),
+        // Each mail to an unknown mailbox costs the sender's reputation, so the next attempt is the latest possible.
+        retry_after: is_unknown.then_some(Duration::MAX),
+        ..answered
+    };
+    SmtpFailure { outcome, phase, connection }
 }
 
 /// What to do about a mail that was not taken, where the outcome itself does not say it.
 pub(super) fn hint(outcome: &Outcome) -> &'static str {
     match (outcome.class, outcome.status) {
         (OutcomeClass::Permanent, _) => "the mail server refuses this mail for good; an alert would be dead at once",
+        (OutcomeClass::Rejected, _) => {
+            "what the mail server answered says why; an alert would be tried again for a day"
+        }
         (_, Some(_)) => "what the mail server answered says why; an alert would be tried again",
         (_, None) => {
             "check email.smtp_url and the mail server, with `quotabell check-config`; an alert would be tried again"

@@ -72,13 +72,25 @@ fn may_be_used_again(idle: Duration, age: Duration) -> bool {
     idle <= IDLE_FOR && age <= AGE_MAX
 }
 
+/// Whether a text may stand behind EHLO: a host name, or an address in brackets (RFC 5321, 4.1.3). Nothing in it can end
+/// the command.
+pub(super) fn is_helo_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    (1..=255).contains(&name.len()) && name.bytes().all(is_allowed)
+}
+
 impl SmtpClient {
     /// Prepares the conversation. Connects nowhere.
     ///
     /// # Errors
     ///
     /// No certificate can bear the name of the server.
-    pub(super) fn new(server: SmtpServer, tls: ClientConfig, resolver: Resolver) -> Result<Self, ChannelError> {
+    pub(super) fn new(
+        server: SmtpServer,
+        helo_name: Option<&str>,
+        tls: ClientConfig,
+        resolver: Resolver,
+    ) -> Result<Self, ChannelError> {
         let tls = match server.protection {
             Protection::Plain => None,
             Protection::Opportunistic | Protection::StartTls | Protection::Tls => {
@@ -87,7 +99,7 @@ impl SmtpClient {
                 Some(SmtpTls { config: Arc::new(tls), name })
             }
         };
-        let hello = server.hello_name.clone().map_or_else(ClientId::default, ClientId::Domain);
+        let hello = helo_name.map_or_else(ClientId::default, |name| ClientId::Domain(name.to_owned()));
         Ok(Self { server, resolver, hello, tls, idle: Mutex::new(Vec::new()) })
     }
 

@@ -133,8 +133,13 @@ impl SmtpConnection {
     }
 
     async fn ehlo(&mut self, hello: &ClientId) -> Result<(), SmtpError> {
-        let answer = self.command(Ehlo::new(hello.clone()), Severity::PositiveCompletion).await?;
-        self.server = ServerInfo::from_response(&answer).map_err(|_| SmtpError::Malformed)?;
+        let answer = self.exchange(Ehlo::new(hello.clone())).await?;
+        if matches!(u16::from(answer.code()), 500 | 502) {
+            // RFC 5321, 3.2: a server that does not know EHLO knows HELO, and no extension.
+            return self.command(format!("HELO {hello}\r\n"), Severity::PositiveCompletion).await.map(drop);
+        }
+        let answer = expected(answer, Severity::PositiveCompletion)?;
+        self.server = ServerInfo::from_response(&capitalized(&answer)).map_err(|_| SmtpError::Malformed)?;
         Ok(())
     }
 
@@ -179,6 +184,13 @@ impl SmtpConnection {
             }
         }
     }
+}
+
+/// The answer to EHLO in the one form that lettre knows: keywords may be in any case (RFC 5321, 4.1.1.1), and servers of
+/// old write `AUTH=` for `AUTH`.
+fn capitalized(answer: &Response) -> Response {
+    let lines = answer.message().map(|line| line.to_ascii_uppercase().replacen("AUTH=", "AUTH ", 1)).collect();
+    Response::new(answer.code(), lines)
 }
 
 fn expected(answer: Response, yes: Severity) -> Result<Response, SmtpError> {

@@ -34,8 +34,6 @@ pub(super) struct SmtpServer {
     pub(super) port: u16,
     pub(super) protection: Protection,
     pub(super) credentials: Option<Credentials>,
-    /// The name we greet with, where the URL's path gives one.
-    pub(super) hello_name: Option<String>,
 }
 
 /// Why a text names no mail server. Shows no part of it that could be a password.
@@ -47,6 +45,8 @@ const MALFORMED: UrlProblem = Cow::Borrowed(
 const ENCODING: UrlProblem = Cow::Borrowed(
     "user or password is not percent-encoded UTF-8: write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %",
 );
+const PATH: UrlProblem =
+    Cow::Borrowed("holds a path, and none is used: the name to greet the mail server with stands in email.helo_name");
 const PLAIN_TEXT: UrlProblem =
     Cow::Borrowed("credentials without TLS to another host than localhost: use smtps:// or ?tls=required");
 
@@ -78,7 +78,9 @@ impl SmtpServer {
             }
         };
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(MALFORMED)?;
-        let greeting = decode(url.path().trim_matches('/'))?;
+        if !url.path().trim_matches('/').is_empty() {
+            return Err(PATH);
+        }
         let credentials = match (url.username(), url.password()) {
             ("", None) => None,
             (user, Some(password)) if !user.is_empty() => Some(Credentials::new(decode(user)?, decode(password)?)),
@@ -89,7 +91,6 @@ impl SmtpServer {
             port: url.port().unwrap_or(default_port),
             protection,
             credentials,
-            hello_name: Some(greeting).filter(|name| !name.is_empty()),
         };
         let protected = matches!(server.protection, Protection::StartTls | Protection::Tls);
         if server.credentials.is_some() && !protected && !server.is_local() {
@@ -153,10 +154,9 @@ mod tests {
 
     /// Passwords hold any character.
     #[test]
-    fn credentials_and_greeting_are_decoded() {
-        let server = parse("smtps://al%40ice:p%3Aa%2Fs%25%C3%A9@mail.test/me.example.com").expect("a server");
+    fn credentials_are_decoded() {
+        let server = parse("smtps://al%40ice:p%3Aa%2Fs%25%C3%A9@mail.test/").expect("a server");
         assert_eq!(server.credentials, Some(Credentials::new("al@ice".into(), "p:a/s%é".into())));
-        assert_eq!(server.hello_name.as_deref(), Some("me.example.com"));
     }
 
     /// A password must not travel in plain text because of a missing parameter; on this machine it travels nowhere.
@@ -191,6 +191,7 @@ mod tests {
         assert!(error("http://u:hunter2@h").contains("allowed are \"smtp\""));
         assert!(error("smtps://user@h").contains("belong together"));
         assert!(error("smtps://u:%zz@h").contains("percent-encoded"));
+        assert!(error("smtps://u:p@h/me.example.com").contains("email.helo_name"));
         assert!(error("smtps://u:hunter2%0d%0aRCPT@h").contains("control character"));
         for malformed in ["", "mail.test:25", "smtp://", "smtp://:25", "smtp://h:port"] {
             assert!(parse(malformed).is_err(), "{malformed}");

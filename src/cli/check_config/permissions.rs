@@ -49,7 +49,7 @@ const DESTINATION: &str = "HMGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1";
 const SUBJECT_DELIVERIES: &str = "ZADD KEY 0 x, ZREM KEY x, ZCARD KEY, ZRANGE KEY 0 0, ZRANGEBYSCORE KEY 0 0, \
     EXPIRE KEY 1, PERSIST KEY";
 /// The failing contacts of a subject.
-const FAILING: &str = "HGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1, UNLINK KEY";
+const FAILING: &str = "HGET KEY x, HMGET KEY x, HSET KEY x x, HDEL KEY x, EXPIRE KEY 1, UNLINK KEY";
 const TOTALS: &str = "HGET KEY x, HGETALL KEY, HINCRBY KEY x 1";
 /// The counter of a fixed window.
 const FIXED_CAP: &str = "GET KEY, SET KEY x, INCRBY KEY 1, PTTL KEY, PEXPIRE KEY 1";
