@@ -13,6 +13,7 @@ mod channels;
 mod findings;
 mod permissions;
 mod server;
+mod user;
 
 use findings::Findings;
 
@@ -20,22 +21,31 @@ use findings::Findings;
 #[command(
     after_help = "Prints the settings in effect, passwords and secrets as ***. Exit 78 names everything that is wrong with them, each with its place; \
     exit 1 says that a connection failed, that a contact may not be called or that the user of redis.url may not do what the daemon does, after all were \
-    tried: run it as the daemon's user. Sends no mail, calls no webhook, writes nothing to Redis.
+    tried. Sends no mail, calls no webhook, writes nothing to Redis.
+
+Root can read files that the daemon can't: --user judges as the daemon's user.
 
 Examples:
   quotabell check-config
   quotabell check-config --offline --config quotabell.toml
+  quotabell check-config --user quotabell
   QUOTABELL__LOG__LEVEL=debug quotabell check-config --offline | grep level"
 )]
 pub struct CheckConfigArgs {
     /// Leave out connections: check only what stands in files and variables
     #[arg(long)]
     pub offline: bool,
+    /// Judge as this user, a name or a number: the one that the daemon runs as. Only root may
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<()> {
+    if let Some(user) = &args.user {
+        user::become_user(user)?;
+    }
     let config = context.config_with_files()?;
     let channels = config.channels()?;
     let token = config.token()?;

@@ -1,5 +1,9 @@
 //! `check-config`: every check against real parts, and nothing written anywhere.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use crate::channels_email::key_of;
 use crate::support;
 use crate::support::binary::{Finished, Quotabell, quotabell};
 use crate::support::certificates::Certificates;
@@ -370,10 +374,13 @@ fn the_example_and_the_unit_start_as_they_are() {
     }
     // The credentials that the unit has in comments: uncommented, they win over the file.
     let credentials = tempfile::tempdir().expect("a folder");
+    let (_key_folder, key) = key_of(1024);
+    let key = std::fs::read_to_string(key).expect("the key is there");
     let secrets = [
         ("redis_url", "redis://:pw@127.0.0.1:6379"),
         ("smtp_url", "smtps://u:pw@mail.example.com"),
         ("http_token", "0123456789abcdef0123456789abcdef"),
+        ("dkim_key", key.as_str()),
     ];
     for (name, secret) in secrets {
         std::fs::write(credentials.path().join(name), secret).expect("written");
@@ -381,11 +388,51 @@ fn the_example_and_the_unit_start_as_they_are() {
     let mut uncommented = variables("Environment=");
     let folder = credentials.path().to_str().expect("UTF-8");
     uncommented.extend(variables("#Environment=").into_iter().map(|(name, value)| (name, value.replace("%d", folder))));
-    let finished = with(&uncommented).run();
+    // What the key needs beside it stands in the file.
+    let file = std::fs::read_to_string(root.join("config/example.toml")).expect("the example is there");
+    let config = credentials.path().join("quotabell.toml");
+    std::fs::write(
+        &config,
+        format!("{file}\n[email.dkim]\ndomain = \"example.com\"\nselector = \"q1\"\nkey_file = \"/root/dkim.pem\"\n"),
+    )
+    .expect("written");
+    let run = quotabell(["check-config", "--offline", "--config", config.to_str().expect("UTF-8")]);
+    let finished = uncommented.iter().fold(run, |run, (name, value)| run.env(name, value)).run();
     assert_eq!(finished.code, 0, "{}", finished.stderr);
     for (name, _) in secrets {
         assert!(finished.stdout.contains(&format!("{folder}/{name}")), "{}", finished.stdout);
     }
+}
+
+/// A key that root wrote by the document's own commands could not be read by the unit or the image, and `check-config`
+/// as root said that all was well.
+#[test]
+fn check_config_judges_as_the_daemons_user() {
+    let (folder, key) = key_of(1024);
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    open(folder.path(), 0o755);
+    open(&key, 0o600);
+    let run = |user: &[&str]| {
+        let run = quotabell([&["check-config", "--offline"], user].concat());
+        let run =
+            run.env("QUOTABELL__EMAIL__DKIM__DOMAIN", "example.com").env("QUOTABELL__EMAIL__DKIM__SELECTOR", "q1");
+        run.env("QUOTABELL__EMAIL__DKIM__KEY_FILE", key.to_str().expect("UTF-8")).run()
+    };
+    assert_eq!(run(&[]).code, 0, "whoever wrote it can read it");
+    let is_root = std::fs::metadata(&key).expect("it is there").uid() == 0;
+    let as_other = run(&["--user", "10001"]);
+    match is_root {
+        true => {
+            assert_eq!(as_other.code, 78, "{}", as_other.told());
+            assert!(as_other.stderr.contains("email.dkim.key_file"), "{}", as_other.stderr);
+            open(&key, 0o644);
+            assert_eq!(run(&["--user", "10001"]).code, 0);
+        }
+        false => assert!(as_other.code == 1 && as_other.stderr.contains("run it as root"), "{}", as_other.told()),
+    }
+    assert_eq!(run(&["--user", "no-such-user"]).code, 2);
 }
 
 /// What stands in files is judged before anything is connected to: exit 78.
