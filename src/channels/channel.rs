@@ -344,8 +344,7 @@ impl Content<'_> {
 /// A question whether alerts about a subject are wanted at an address.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsentQuestion<'a> {
-    /// The id of this message, another for each attempt, without a dot: what software keeps apart by an id must see
-    /// each code.
+    /// The id of this message, without a dot. A mail has another for each attempt: mail software must show each code.
     pub id: &'a str,
     /// Whose alerts.
     pub subject: &'a Subject,

@@ -122,11 +122,14 @@ impl ChannelNotifier {
     ) -> Result<Outcome, ConsentRequestError> {
         let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let method = definition(contact.channel()).expect("every contact has a channel of the registry").consent;
-        let proof = match method {
-            ConsentMethod::CodeAndLink => ConsentProof::CodeAndLink(self.consents.generate(asked).await?),
-            ConsentMethod::Challenge => ConsentProof::Challenge(Secret::new(nonce())),
+        let (id, proof) = match method {
+            // Each mail has another code, and mail software shows one of those that have the same id.
+            ConsentMethod::CodeAndLink => {
+                let proof = ConsentProof::CodeAndLink(self.consents.generate(asked).await?);
+                (format!("{}_{}", asked.id, request.attempts), proof)
+            }
+            ConsentMethod::Challenge => (asked.id.clone(), ConsentProof::Challenge(Secret::new(nonce()))),
         };
-        let id = format!("{}_{}", asked.id, request.attempts);
         let question = ConsentQuestion { id: &id, subject: &asked.subject, proof: &proof };
         let content = Content::Verification(question);
         let outcome =

@@ -18,8 +18,8 @@ use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
 use quotabell::throttle::SlidingWindow;
 use quotabell::types::{
-    Alert, Channel, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification, Outcome,
-    OutcomeClass, PartitionNumber, Percent, RaisedRecord, Units, UnixMs,
+    Alert, Channel, ConsentId, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification,
+    Outcome, OutcomeClass, PartitionNumber, Percent, RaisedRecord, Units, UnixMs, VerificationRequest,
 };
 use quotabell::wire::Partitions;
 use serde_json::json;
@@ -38,6 +38,27 @@ async fn ended(outbox: &Outbox, name: &str, settlement: Settlement) -> DeliveryI
     let leased = outbox.lease_one(name, LONG).await;
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &settlement).await.expect("settles");
     id
+}
+
+/// A request for consent to a new contact, attempted once and put off.
+async fn asked_and_put_off(outbox: &Outbox) -> DeliveryId {
+    let (name, contact) = (subject("asked"), Contact { verified: false, ..email("asked") });
+    outbox.set_contacts(&name, &stored(std::slice::from_ref(&contact))).await;
+    let request = VerificationRequest {
+        id: "verification_1".to_owned(),
+        subject: name,
+        contact: contact.id.clone(),
+        consent: ConsentId::from_stored("digest.nonce"),
+        requested_at_ms: UnixMs(1_795_250_220_123),
+        expires_at_ms: UnixMs(1_795_250_820_123),
+    };
+    let notification = Notification::Verification(request);
+    let new = NewDelivery { notification: &notification, contact: &contact };
+    enqueue(&outbox.client, &outbox.keys, new).await.expect("enqueue works");
+    let leased = outbox.lease_one("asked", LONG).await;
+    let retry = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(3600));
+    settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
+    leased.id
 }
 
 fn refused() -> Outcome {
@@ -68,6 +89,7 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
         let retry = Settlement::Retry(outcome(OutcomeClass::Rejected), Duration::from_secs(3600));
         ended(&outbox, "refused", retry).await
     }));
+    deliveries.push(("that asks for consent and was put off", asked_and_put_off(&outbox).await));
     let id = ended(&outbox, "gone", Settlement::ContactDisabled(refused())).await;
     let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(0) };
     let gone = Contact { disabled: Some(state), ..webhook("gone") };

@@ -11,14 +11,14 @@ use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use crate::support::outbox::{GIVE_UP_AFTER, LONG, Outbox, delivery_config, outcome, settle, subject, until};
-use crate::support::webhook_receiver::secret;
+use crate::support::webhook_receiver::{secret, verify};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{BoxFuture, ChannelSettings, CodeAndLink, DnsConfig};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
     ConsentRequestError, ConsentRequests, Dispatcher, EnqueueAnswer, JumpPolicy, LEASE_MARGIN, NewDelivery,
     OutboxContext, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
@@ -251,4 +251,26 @@ async fn a_request_that_expired_or_became_void_sends_nothing() {
         assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("0"), "{state}");
         outbox.assert_balanced().await;
     }
+}
+
+/// A receiver that stores `webhook-id` takes the second attempt for another message otherwise.
+#[tokio::test]
+async fn a_webhook_that_asks_keeps_its_id_over_attempts() {
+    let outbox = Outbox::start();
+    let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
+    let webhook = Contact::webhook(&receiver.url("/"), Secret::new(secret(7)));
+    let contact = Contact { verified: false, ..webhook };
+    let consents = Consents::of(Some(contact.clone()));
+    let (id, _) = enqueued(&outbox, &request(&contact, NEVER), &contact).await;
+    let running = Running::start(&outbox, "smtp://localhost", &consents);
+    until_ended(&outbox, &id, "dead").await;
+    running.drain().await;
+    let mut asked = Vec::new();
+    while let Some(request) = receiver.try_next() {
+        let message = verify(&request, &secret(7));
+        asked.push((message.id, message.body["data"]["challenge"].clone()));
+    }
+    let [(first, challenge), (second, other)] = asked.as_slice() else { panic!("two attempts: {asked:?}") };
+    assert_eq!((first.as_str(), second.as_str()), ("verification_1", "verification_1"));
+    assert_ne!(challenge, other, "each attempt has a challenge of its own");
 }

@@ -72,15 +72,15 @@ pub(super) async fn find(
             (Some(masked_address(&contact)), status)
         }
         ContactLookup::Disabled(contact) => (Some(masked_address(&contact)), DeliveryContactStatus::Disabled),
-        ContactLookup::NotUsable if contacts.unverified.iter().any(|contact| contact.id == *id) => {
-            (None, DeliveryContactStatus::Unverified)
-        }
-        // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all the
-        // same.
-        ContactLookup::NotUsable => {
-            let known = fallback.iter().find(|contact| contact.id == *id).map(masked_address);
-            (known, DeliveryContactStatus::Removed)
-        }
+        ContactLookup::NotUsable => match contacts.unverified.iter().find(|contact| contact.id == *id) {
+            Some(contact) => (Some(masked_address(contact)), DeliveryContactStatus::Unverified),
+            // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all
+            // the same.
+            None => {
+                let known = fallback.iter().find(|contact| contact.id == *id).map(masked_address);
+                (known, DeliveryContactStatus::Removed)
+            }
+        },
         ContactLookup::Unreadable => (None, DeliveryContactStatus::Unreadable),
     };
     Ok(DeliveryContactView { id: id.clone(), address, status, mute })

@@ -264,6 +264,9 @@ fn capped(CapState { rate, exhausted_for }: &CapState, now: UnixMs) -> String {
 
 /// When it is dead.
 fn given_up(facts: &DeliveryFacts, due: UnixMs) -> Option<String> {
+    if let Some(request) = &facts.detail.verification {
+        return Some(format!("It expires when its next attempt would come after {}.", request.expires_at));
+    }
     let after = |began: UnixMs, class| began.after(give_up_after(class, facts.give_up_after));
     let Some(first) = facts.first_attempt else {
         // Behind an open circuit the time begins also where nothing is attempted.
