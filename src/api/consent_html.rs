@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use minijinja::{Environment, UndefinedBehavior, context};
 
+use crate::types::text::printable;
 use crate::types::text_form::text_enum;
 use crate::types::{Locale, Subject, nonce};
 
@@ -78,7 +79,12 @@ pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMa
         (CONTENT_SECURITY_POLICY, &policy),
         (VARY, "accept-language"),
     ];
-    (state.status(), headers, render(state, subject.map(Subject::as_str), language(asked), &nonce)).into_response()
+    (
+        state.status(),
+        headers,
+        render(state, subject.map(|subject| printable(subject.as_str())).as_deref(), language(asked), &nonce),
+    )
+        .into_response()
 }
 
 /// The first language of the request that a page has; browsers name first what their user reads best.

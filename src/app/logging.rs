@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::log_queue::LogQueue;
 use crate::config::{LogConfig, LogFormat};
-use crate::types::text::is_control;
+use crate::types::text::is_inert;
 
 /// The queue of a process with a log.
 static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
@@ -92,8 +92,11 @@ fn escaped(event: &str) -> String {
     let mut line = String::with_capacity(event.len());
     for character in event.chars() {
         // What is ASCII is the subscriber's own: line ends and colours.
-        if !character.is_ascii() && is_control(character) {
-            line.push_str(&format!("\\u{:04x}", u32::from(character)));
+        if !character.is_ascii() && !is_inert(character) {
+            // Two escapes for what JSON writes as a surrogate pair.
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                line.push_str(&format!("\\u{unit:04x}"));
+            }
         } else {
             line.push(character);
         }
@@ -104,6 +107,13 @@ fn escaped(event: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Four digits are all that an escape of JSON has: a fifth would be another character.
+    #[test]
+    fn a_character_beyond_the_first_plane_stays_one_in_json() {
+        let shown: String = serde_json::from_str(&format!("\"{}\"", escaped("a\u{e0041}b"))).expect("JSON");
+        assert_eq!(shown, "a\u{e0041}b");
+    }
 
     /// A subject that is called so would forge a line of the log, or show one backwards.
     #[test]

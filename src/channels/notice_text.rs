@@ -8,7 +8,7 @@ use minijinja::{Environment, Value, context};
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
-use crate::types::text::pluralize;
+use crate::types::text::{pluralize, printable};
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
 
 /// A text with what it is about.
@@ -45,13 +45,13 @@ pub(super) fn contact_disabled(notice: &DisabledNotice) -> NoticeText {
 pub(super) fn disabled_variables(notice: &DisabledNotice) -> Value {
     let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
     context! {
-        subject => subject.as_str(),
-        contact => contact.as_str(),
+        subject => printable(subject.as_str()),
+        contact => printable(contact.as_str()),
         channel => channel.as_str(),
-        address,
+        address => printable(address),
         reason => state.reason.as_str(),
         because => state.reason.sentence(),
-        detail => &state.detail,
+        detail => printable(&state.detail),
         since => templating::local(state.at, "UTC"),
     }
 }
@@ -78,13 +78,14 @@ pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
     let mut text = format!("From {} to {}:\n\n", minute(*from_ms), minute(*until_ms));
     let _ = writeln!(text, "{} given up.", pluralize(*dead, "delivery was", "deliveries were"));
     for DeadDelivery { id, subject, channel, error, at_ms } in dead_first {
-        let subject = if subject.is_empty() { "-" } else { subject };
+        let subject = if subject.is_empty() { "-" } else { &printable(subject) };
+        let error = printable(error);
         let _ = writeln!(text, "  {}  {subject}  {}: {error}  {id}", minute(*at_ms), channel.as_str());
     }
     let _ = write!(text, "{}", more(*dead, dead_first.len()));
     let _ = writeln!(text, "\n{} without a contact.", pluralize(*waiting, "alert waits", "alerts wait"));
     for subject in waiting_first {
-        let _ = writeln!(text, "  {subject}");
+        let _ = writeln!(text, "  {}", printable(subject.as_str()));
     }
     let _ = writeln!(
         text,

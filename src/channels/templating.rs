@@ -1,10 +1,10 @@
 //! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that
 //! check them, and what is said of a mistake. Pure.
 
-use chrono::format::StrftimeItems;
-use chrono::{DateTime, SecondsFormat};
+use chrono::format::{Fixed, Item, Numeric, StrftimeItems};
+use chrono::{DateTime, MappedLocalTime, NaiveDateTime, SecondsFormat, TimeZone as _};
 use chrono_tz::Tz;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value, context};
 
 use super::channel::AlertPurpose;
 use super::sample::{SAMPLE_AT, Sample};
@@ -13,6 +13,8 @@ use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
 /// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other
 /// delivery.
 const FUEL: u64 = 200_000;
+/// A time of day for people.
+const WALL_CLOCK: &str = "%Y-%m-%d %H:%M";
 /// What a reader of an error is told, beside minijinja's own filters.
 const FILTERS: &str = "thousands, clock";
 
@@ -46,32 +48,54 @@ fn grouped(number: u64, separator: &str) -> String {
 }
 
 /// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the form that is named: the time of day that a clock on the
-/// wall there shows.
-fn clock(time: &str, form: Option<&str>) -> Result<String, Error> {
+/// wall there shows. The offset follows a time of day that occurs twice, because clocks are set back.
+fn clock(state: &State<'_, '_>, time: &str, form: Option<&str>) -> Result<String, Error> {
     let wrong = |takes| Error::new(ErrorKind::InvalidOperation, takes);
     let at = DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time, as resets_at or raised_at"))?;
     // A form that is none would panic where it is written out.
-    let form = StrftimeItems::new(form.unwrap_or("%Y-%m-%d %H:%M")).parse();
+    let form = StrftimeItems::new(form.unwrap_or(WALL_CLOCK)).parse();
     let form = form.map_err(|_| wrong("clock takes a form of strftime, as \"%d/%m/%Y %H:%M\""))?;
-    Ok(at.format_with_items(form.into_iter()).to_string())
+    let shows_hour = form.iter().any(|item| matches!(item, Item::Numeric(Numeric::Hour | Numeric::Hour12, _)));
+    let shows_offset = form.iter().any(|item| {
+        matches!(item, Item::Fixed(Fixed::TimezoneOffset | Fixed::TimezoneOffsetColon | Fixed::TimezoneOffsetZ))
+    });
+    let zone = state.lookup("timezone");
+    let occurs_twice = zone.as_ref().and_then(Value::as_str).is_some_and(|zone| occurs_twice(at.naive_local(), zone));
+    let offset =
+        if occurs_twice && shows_hour && !shows_offset { at.format(" %:z").to_string() } else { String::new() };
+    Ok(format!("{}{offset}", at.format_with_items(form.into_iter())))
 }
 
-/// What a template sees. The doc of each is in `templates/alert.txt`.
-pub(super) fn variables(alert: &Alert, purpose: AlertPurpose) -> Value {
+/// A moment as a clock on the wall in this zone shows it, with the offset if it shows that time twice.
+pub(super) fn wall_clock(at: UnixMs, zone: &str) -> String {
+    let local = at.to_utc().unwrap_or_default().with_timezone(&zone.parse().unwrap_or(Tz::UTC));
+    let offset = if occurs_twice(local.naive_local(), zone) { local.format(" %:z").to_string() } else { String::new() };
+    format!("{}{offset}", local.format(WALL_CLOCK))
+}
+
+/// Whether clocks in this zone show this time twice.
+fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
+    let zone = zone.parse().unwrap_or(Tz::UTC);
+    matches!(zone.from_local_datetime(&local), MappedLocalTime::Ambiguous(..))
+}
+
+/// What a template sees. The doc of each is in `templates/alert.txt`. `name` makes a name what the reader may see:
+/// [`printable`](crate::types::text::printable) for people, the name itself for a program.
+pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
     context! {
         id => alert.id.as_str(),
-        subject => alert.subject.as_str(),
-        metric => alert.metric.as_str(),
+        subject => name(alert.subject.as_str()),
+        metric => name(alert.metric.as_str()),
         threshold_percent => alert.threshold_percent.get(),
         used => alert.used,
         limit => alert.limit,
         used_percent => alert.used_percent(),
         remaining => alert.limit.saturating_sub(alert.used),
-        plan => &alert.plan,
+        plan => name(&alert.plan),
         window => alert.window.as_str(),
         period => alert.period.to_string(),
         starts_at => starts_at(alert),
-        timezone => &alert.timezone,
+        timezone => name(&alert.timezone),
         resets_at => local(alert.resets_at_ms, &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
         severity => if alert.threshold_percent.get() < 100 { "warning" } else { "exceeded" },
@@ -130,9 +154,14 @@ pub(super) fn names_of(variables: &Value) -> String {
 }
 
 /// When the period began, in the zone of the subject.
-pub(super) fn starts_at(alert: &Alert) -> String {
+fn starts_at(alert: &Alert) -> String {
+    local(starts_at_ms(alert), &alert.timezone)
+}
+
+/// When the period began.
+pub(super) fn starts_at_ms(alert: &Alert) -> UnixMs {
     let zone = alert.timezone.parse().unwrap_or(Tz::UTC);
-    local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone)
+    alert.period.starts_in(zone).unwrap_or_default()
 }
 
 /// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.

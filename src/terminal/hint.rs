@@ -6,6 +6,7 @@ use std::io;
 use crate::app::startup::{CLUSTER_NODE_HINT, NO_DATABASE_HINT, StartupError};
 use crate::app::{DrainInterrupted, logging};
 use crate::config::ConfigError;
+use crate::types::text::printable;
 use crate::wire::endpoint::Deployment;
 use crate::wire::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
 
@@ -106,7 +107,8 @@ pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
 /// The error and its causes, outermost first. Some errors say their cause in their own text: it is not said again.
 fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(|cause| cause.to_string().split('\n').map(printable).collect::<Vec<_>>().join("\n"))
+    {
         if text.is_empty() {
             text = cause;
         } else if !text.ends_with(&cause) {

@@ -154,7 +154,7 @@ pub fn print_list<T: Serialize>(
 /// listens any more, there is nobody to tell.
 pub fn say(text: impl fmt::Display) {
     let margins = Margins { first: 0, others: SENTENCE_INDENT, end: columns_of(&io::stderr()) };
-    for line in text.to_string().split('\n').flat_map(|line| wrapped(line, margins)) {
+    for line in text.to_string().split('\n').flat_map(|line| wrapped(&printable(line), margins)) {
         let _ = writeln!(WaitingWriter(io::stderr()), "{line}");
     }
 }

@@ -39,14 +39,41 @@ pub fn is_control(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text that a terminal shows and does not obey: control characters, which strangers may have put into a subject or a
-/// refused field, are escaped.
+/// Whether a character is seen and only stands in its text: no control, and none that Unicode calls
+/// `Default_Ignorable_Code_Point`.
+pub fn is_inert(character: char) -> bool {
+    let is_invisible = matches!(character,
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
+        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}');
+    !is_control(character) && !is_invisible
+}
+
+/// Text that does nothing to what surrounds it, wherever people read it: in a mail, a chat, the log, a list. Strangers
+/// choose subjects, and what receivers answer. What is not [`is_inert`] is escaped, as `\u{202e}`; and so is the `?` of
+/// an encoded word (RFC 2047), which mail software would decode.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if is_control(character) { shown.extend(character.escape_default()) } else { shown.push(character) }
+    let mut before = ' ';
+    for (at, character) in text.char_indices() {
+        let is_encoded_word = before == '=' && character == '?' && begins_encoded_word(&text[at + 1..]);
+        if !is_inert(character) {
+            shown.extend(character.escape_default());
+        } else if is_encoded_word {
+            shown.extend(character.escape_unicode());
+        } else {
+            shown.push(character);
+        }
+        before = character;
     }
     shown
+}
+
+/// Whether the rest behind `=?` is that of an encoded word, such as `utf-8?q?=41?=`.
+fn begins_encoded_word(rest: &str) -> bool {
+    let mut parts = rest.split('?').skip(1);
+    let is_encoding = parts.next().is_some_and(|encoding| matches!(encoding, "q" | "Q" | "b" | "B"));
+    is_encoding && parts.nth(1).is_some_and(|end| end.starts_with('='))
 }
 
 /// A URL whose password, also the one that `redis+unix` takes as a parameter, is `***`. Text that is no URL but could
@@ -188,5 +215,15 @@ mod tests {
     fn control_characters_are_shown_and_not_obeyed() {
         assert_eq!(printable("a\x1b[2Jb\n\u{85}"), "a\\u{1b}[2Jb\\n\\u{85}");
         assert_eq!(printable("a\u{2028}b\u{202e}c\u{2069}é"), "a\\u{2028}b\\u{202e}c\\u{2069}é");
+    }
+
+    /// Two subjects that look the same are told apart, and mail software decodes no name.
+    #[test]
+    fn what_nobody_sees_is_shown() {
+        for hidden in ['\u{ad}', '\u{200b}', '\u{200d}', '\u{2060}', '\u{3164}', '\u{feff}', '\u{e0041}'] {
+            assert_eq!(printable(&format!("a{hidden}b")), format!("a\\u{{{:x}}}b", u32::from(hidden)));
+        }
+        assert_eq!(printable("=?utf-8?Q?=41dmin?= a=?b"), "=\\u{3f}utf-8?Q?=41dmin?= a=?b");
+        assert_eq!(printable("https://h.test/?a=?b?c=?q?d"), "https://h.test/?a=?b?c=?q?d");
     }
 }

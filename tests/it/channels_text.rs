@@ -202,3 +202,60 @@ fn the_mail_that_asks_for_consent_says_what_it_is_for() {
     insta::assert_snapshot!("verify", mail);
     assert!(!without_link.html.contains("href"));
 }
+
+/// A subject that is called so reversed the rest of a Subject line, ended a line of a chat, or was shown decoded.
+#[test]
+fn names_are_inert_in_all_that_people_read() {
+    let name = "ali\u{202e}ce\u{2028}\u{200b} =?utf-8?q?=41?=";
+    let odd = Alert {
+        subject: Subject::parse(name.as_bytes()).expect("legal"),
+        metric: Metric::parse("req\u{202e}s".as_bytes()).unwrap_or_else(|_| Metric::parse(b"requests").expect("legal")),
+        plan: name.to_owned(),
+        timezone: "UTC\u{202e}".to_owned(),
+        ..alert()
+    };
+    let config = Config::defaults().expect("valid");
+    let settings = ChannelSettings::new([&config.email as &dyn std::any::Any, &config.webhook, &config.dns]);
+    let mut read = 0;
+    for format in [MessageFormat::Slack, MessageFormat::Discord, MessageFormat::Teams, MessageFormat::PagerDuty] {
+        let previews = preview(&settings, PreviewRequest { alert: &odd, format: &format, locale: None });
+        for part in previews.expect("renders") {
+            let mut text = part.text;
+            if format == MessageFormat::PagerDuty && part.part.name == "webhook" {
+                // The evidence, for programs.
+                let mut body: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+                body["payload"]["custom_details"].take();
+                text = body.to_string();
+            }
+            let shown = text.matches("202e").count() + text.matches("verify").count();
+            let acting = |letter: char| matches!(letter, '\u{202e}' | '\u{2028}' | '\u{200b}');
+            assert!(!text.contains(acting) && !text.contains("=?utf-8?q?"), "{format:?} {}: {text}", part.part.name);
+            read += usize::from(shown > 0);
+        }
+    }
+    assert!(read >= 4 * 6, "the name is shown: {read}");
+}
+
+/// In autumn a mail said "the hour from 02:00", "resets 02:00" and "measured 02:29", of three moments.
+#[test]
+fn a_time_of_day_that_occurs_twice_shows_its_offset() {
+    let limit: WindowLimit = "600/hour".parse().expect("a limit");
+    let sample = Sample { limit, zone: Tz::Europe__Berlin, ..Sample::of(Subject::parse(b"alice").expect("legal")) };
+    // 2026-10-25T00:29Z.
+    let autumn = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000));
+    let config = Config::defaults().expect("valid");
+    let settings = ChannelSettings::new([&config.email as &dyn std::any::Any, &config.webhook, &config.dns]);
+    let request = PreviewRequest { alert: &autumn, format: &MessageFormat::Slack, locale: None };
+    let chat: String = preview(&settings, request).expect("renders").into_iter().map(|part| part.text).collect();
+    let mail = render(&autumn, AlertPurpose::Alert);
+    for text in [&mail.text, &mail.html, &chat] {
+        for moment in ["the hour from 2026-10-25 02:00 +02:00", "2026-10-25 02:00 +01:00", "2026-10-25 02:29 +02:00"] {
+            assert!(text.contains(moment), "{moment}: {text}");
+        }
+    }
+    let vietnamese = Templates::embedded().render(&autumn, AlertPurpose::Alert, Locale::parse("vi").ok().as_ref());
+    let vietnamese = vietnamese.expect("renders").text;
+    assert!(vietnamese.contains("02:29 ngày 25/10/2026 +02:00"), "{vietnamese}");
+    let later = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000 + 2 * 3_600_000));
+    assert!(!render(&later, AlertPurpose::Alert).text.contains("+01:00"), "03:29 occurs once");
+}

@@ -18,6 +18,7 @@ use crate::channels::error::ChannelError;
 use crate::channels::notice_text::{self, NoticeText};
 use crate::channels::sample::{SAMPLE_AT, Sample};
 use crate::channels::templating::{self, environment, variables};
+use crate::types::text::printable;
 use crate::types::{Alert, DisabledNotice, Locale, Percent};
 
 /// The templates of an alert: what stands before its subject line where it is a copy or a test, and its three parts.
@@ -145,7 +146,8 @@ impl Templates {
         purpose: AlertPurpose,
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
-        let [prefix, subject_line, text, html] = self.render_all(ALERT, &variables(alert, purpose), locale)?;
+        let [prefix, subject_line, text, html] =
+            self.render_all(ALERT, &variables(alert, purpose, printable), locale)?;
         Ok(Rendered { subject_line: one_line(&format!("{prefix} {subject_line}")), text, html })
     }
 
@@ -155,6 +157,8 @@ impl Templates {
         variables: VerifyVariables<'_>,
         locale: Option<&Locale>,
     ) -> Result<Rendered, ChannelError> {
+        let subject = printable(variables.subject);
+        let variables = VerifyVariables { subject: &subject, ..variables };
         let [subject_line, text, html] = self.render_all(VERIFY, &Value::from(Serde(variables)), locale)?;
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
@@ -214,7 +218,7 @@ fn sample_of(name: &str) -> Value {
     match name {
         _ if VERIFY.contains(&name) => Value::from(Serde(SAMPLE_VERIFICATION)),
         _ if DISABLED.contains(&name) => notice_text::disabled_variables(&notice_text::disabled_sample()),
-        _ => variables(&Sample::example().alert(percent, SAMPLE_AT), AlertPurpose::Alert),
+        _ => variables(&Sample::example().alert(percent, SAMPLE_AT), AlertPurpose::Alert, printable),
     }
 }
 

@@ -1,12 +1,11 @@
 //! An alert in sentences, for people who read a chat: the facts that a mail tells, without its layout. Pure.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use crate::channels::channel::AlertPurpose;
-use crate::channels::templating::{local, starts_at, thousands};
-use crate::types::text::is_control;
-use crate::types::{Alert, UnixMs, Window};
+use crate::channels::templating::{starts_at_ms, thousands, wall_clock};
+use crate::types::text::printable;
+use crate::types::{Alert, Window};
 
 /// The longest name of a plan that is shown, in characters. The names of subjects and metrics are bounded where they
 /// come in.
@@ -49,12 +48,13 @@ impl Severity {
 impl AlertText {
     /// Writes it. `escape` keeps a name from being more than text where it is shown.
     pub(super) fn of(alert: &Alert, purpose: AlertPurpose, escape: impl Fn(&str) -> String) -> Self {
-        let name = |text: &str| escape(&inert(text));
+        let name = |text: &str| escape(&printable(text));
         let (subject, metric) = (name(alert.subject.as_str()), name(alert.metric.as_str()));
         let plan = name(&alert.plan.chars().take(PLAN_CHARS_MAX).collect::<String>());
         let (used, limit, percent) = (thousands(alert.used), thousands(alert.limit), alert.used_percent());
-        let zone = inert(&alert.timezone);
-        let (resets_at, raised_at) = (clock(alert.resets_at_ms, alert), clock(alert.raised_at_ms, alert));
+        let zone = printable(&alert.timezone);
+        let (resets_at, raised_at) =
+            (wall_clock(alert.resets_at_ms, &alert.timezone), wall_clock(alert.raised_at_ms, &alert.timezone));
         let (a_window, period) = (a_window(alert.window), period_of(alert));
         let (heading, has_done) = match alert.used.cmp(&alert.limit) {
             Ordering::Less => ("Quota warning", format!("used {percent:.1}% of")),
@@ -91,14 +91,6 @@ impl AlertText {
     }
 }
 
-/// A name without characters that do something to the text around them.
-fn inert(text: &str) -> Cow<'_, str> {
-    match text.contains(is_control) {
-        true => Cow::Owned(text.replace(is_control, "\u{fffd}")),
-        false => Cow::Borrowed(text),
-    }
-}
-
 const fn a_window(window: Window) -> &'static str {
     match window {
         Window::Hour => "an hour",
@@ -110,17 +102,10 @@ const fn a_window(window: Window) -> &'static str {
 
 /// The period in words. As in the mails, an hour is named by the clock of the subject's zone.
 fn period_of(alert: &Alert) -> String {
-    let starts_at = starts_at(alert).replacen('T', " ", 1);
-    let (to_the_minute, date) = (starts_at.get(..16).unwrap_or_default(), starts_at.get(..10).unwrap_or_default());
+    let start = wall_clock(starts_at_ms(alert), &alert.timezone);
     match alert.window {
         Window::Day => alert.period.to_string(),
-        Window::Hour => format!("the hour from {to_the_minute}"),
-        window => format!("the {} from {date}", window.as_str()),
+        Window::Hour => format!("the hour from {start}"),
+        window => format!("the {} from {}", window.as_str(), start.get(..10).unwrap_or_default()),
     }
-}
-
-/// Date and time of day in the subject's zone.
-fn clock(at: UnixMs, alert: &Alert) -> String {
-    let local = local(at, &alert.timezone).replacen('T', " ", 1);
-    local.get(..16).unwrap_or_default().to_owned()
 }

@@ -10,6 +10,7 @@ use crate::channels::channel::AlertPurpose;
 use crate::channels::notice_text::NoticeText;
 use crate::channels::webhook::payload::AlertData;
 use crate::types::Alert;
+use crate::types::text::printable;
 
 /// The most characters of a summary.
 const SUMMARY_MAX: usize = 1024;
@@ -32,8 +33,8 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose, routing_key: &str) -> 
             "source": "quotabell",
             "severity": severity,
             "timestamp": alert.raised_at_ms.to_string(),
-            "component": alert.metric,
-            "group": alert.subject,
+            "component": printable(alert.metric.as_str()),
+            "group": printable(alert.subject.as_str()),
             "class": "quota",
             "custom_details": AlertData::of(alert, purpose),
         },

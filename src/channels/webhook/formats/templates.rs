@@ -92,7 +92,7 @@ impl WebhookTemplates {
 
     fn render_existing(&self, name: &str, alert: &Alert, purpose: AlertPurpose) -> Result<WebhookBody, ChannelError> {
         let template = self.environment.get_template(&format!("{name}{ENDING}"));
-        let rendered = template.and_then(|template| template.render(variables(alert, purpose)));
+        let rendered = template.and_then(|template| template.render(variables(alert, purpose, str::to_owned)));
         let json = rendered.map_err(|error| self.explain(name, &error))?;
         if json.len() > BODY_BYTES_MAX {
             let problem = format!("gives {} bytes, at most {BODY_BYTES_MAX} are allowed", json.len());
@@ -107,7 +107,7 @@ impl WebhookTemplates {
     fn explain(&self, name: &str, error: &Error) -> ChannelError {
         let (alert, purpose) = templating::samples().next().expect("there are samples");
         let names: Vec<String> = self.names.iter().map(|name| format!("{name}{ENDING}")).collect();
-        self.wrong(name, &templating::explain(error, &names.join(", "), &variables(&alert, purpose)))
+        self.wrong(name, &templating::explain(error, &names.join(", "), &variables(&alert, purpose, str::to_owned)))
     }
 
     fn wrong(&self, name: &str, problem: &str) -> ChannelError {
