@@ -298,13 +298,15 @@ async fn an_alert_to_an_unknown_mailbox_goes_to_others_before_it_is_given_up() {
         let noted = format!("{} {}", now - age_ms, now - 3_600_000);
         let () = receivers.outbox.run("HSET", &[key.as_str(), &field, &noted]).await;
         receivers.outbox.let_time_pass(&own).await;
-        let running = receivers.start(Configured { fallback: vec![receivers.hook()], ..Configured::default() });
+        let _running = receivers.start(Configured { fallback: vec![receivers.hook()], ..Configured::default() });
         until("it was attempted", || async { receivers.log(&own).await.1.len() == attempts }).await;
         until("it stands", || async { receivers.outbox.state(&own).await == state }).await;
-        drop(running);
+        if state == "cancelled" {
+            until("the alert went to the fallback", || async { receivers.outbox.totals().await.delivered == 2 }).await;
+        }
     }
-    let request = tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
-    assert_eq!(verify(&request, &secret(7)).body["type"], "quota.threshold_reached");
+    let told = std::iter::from_fn(|| receivers.hook.try_next()).map(|request| verify(&request, &secret(7)).body);
+    assert!(told.into_iter().any(|body| body["type"] == "quota.threshold_reached"));
 }
 
 /// A mailbox that does not exist costs the reputation of the sender with every mail.
