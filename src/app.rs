@@ -143,7 +143,10 @@ impl Daemon {
 
         let failed = tokio::select! {
             () = signals.stop() => None,
-            task = self.tasks.one_failed() => Some(anyhow::anyhow!("the task {task} ended unexpectedly")),
+            task = self.tasks.one_failed() => Some(match parts.unfit_for_stored().await {
+                Some(unfit) => unfit.into(),
+                None => anyhow::anyhow!("the task {task} ended unexpectedly"),
+            }),
             lost = redis.supervise() => Some(lost.into()),
         };
         self.drain(&parts, &stop, signals).await?;

@@ -78,6 +78,7 @@ impl Problem {
         let detail = match kind {
             ErrorKind::Full => "the memory of Redis is full: the operator has to free some, then try again",
             ErrorKind::Login | ErrorKind::Denied => "Redis refuses the daemon: the operator has to repair it",
+            ErrorKind::MovedAway => "everything was moved to another deployment: ask the daemon there",
             ErrorKind::WrongType => "a key of quotabell's holds something else: the operator has to repair it",
             _ => "Redis does not answer: try again",
         };

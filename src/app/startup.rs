@@ -13,6 +13,7 @@ use crate::migration;
 use crate::types::text::pluralize;
 use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::wire::client::RESPONSE_TIMEOUT;
 use crate::wire::endpoint::Deployment;
 use crate::wire::server::{InspectError, ServerReadiness};
 use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoint, ServerInfo, error_kind, inspect};
@@ -95,6 +96,13 @@ impl Parts<'_> {
         }
         self.share_instance().await.map_err(|error| self.failure_of(&error, &"name the deployment"))?;
         Ok(infos)
+    }
+
+    /// Why a daemon would not start now, by what is stored: a task that ends by itself may have found that a migration
+    /// has taken everything away. `None` also where Redis does not tell in time.
+    pub(super) async fn unfit_for_stored(&self) -> Option<StartupError> {
+        let stored = tokio::time::timeout(RESPONSE_TIMEOUT, stored_partitions(&self.partitions)).await.ok()?.ok()?;
+        check_stored_layout(&self.partitions, &stored).err()
     }
 
     fn dry_run_failed(&self, error: &DryRunError) -> StartFailure {
@@ -254,9 +262,7 @@ fn check_checkpoint(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), S
     if let Some(moved_to) = &stored.moved_to {
         return Err(StartupError::new(
             format_args!("{checkpoint} says that everything was moved to {moved_to}"),
-            format_args!(
-                "start the daemon there. If that move was given up, HDEL {checkpoint} moved_to lets it go on here, without what was counted there"
-            ),
+            "start the daemon there. `quotabell migrate --undo` with its --to and --partitions gives up a move that is not complete",
         ));
     }
     if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {

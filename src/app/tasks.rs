@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::outbox::OutboxError;
 use crate::types::{LOG_INTERVAL, LogLimiter, meters};
+use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// A loop that ran for this long has recovered from the error that stopped it before.
@@ -40,7 +41,8 @@ impl Tasks {
         });
     }
 
-    /// Spawns a loop that runs until stopped, and is started again whenever it ended with an error.
+    /// Spawns a loop that runs until stopped, and is started again whenever it ended with an error. Where everything was
+    /// moved to another deployment it ends for good.
     pub(super) fn spawn_restarted<F>(
         &mut self,
         name: &'static str,
@@ -96,6 +98,10 @@ where
         let begun = Instant::now();
         match run(stop.clone()).await {
             Ok(()) => return,
+            Err(error) if error.error_kind() == ErrorKind::MovedAway => {
+                tracing::debug!(task = name, %error, "the partition was moved away");
+                return;
+            }
             Err(error) => {
                 if begun.elapsed() > STABLE_AFTER {
                     retries.reset();

@@ -67,10 +67,15 @@ async fn open(config: &Config) -> anyhow::Result<(CliConnection, RedisResult<Opt
     let is_embedded = config.redis.is_embedded();
     let Partition { client, keys } = partitions.first();
     let mut command = redis::cmd("HMGET");
-    command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions");
-    let stored: RedisResult<(Option<String>, Option<u32>)> = client.query(&command).await;
-    let count = stored.map(|(fingerprint, count)| {
-        warn_of_other_plans(fingerprint.as_deref(), config);
+    command.arg(keys.checkpoint()).arg("fingerprint").arg("partitions").arg("moved_to");
+    let stored: RedisResult<(Option<String>, Option<u32>, Option<String>)> = client.query(&command).await;
+    let count = stored.map(|(fingerprint, count, moved_to)| {
+        match moved_to {
+            Some(moved_to) => say(format_args!(
+                "warning: everything was moved to {moved_to}: what is shown here is old, and what is changed here changes nothing there"
+            )),
+            None => warn_of_other_plans(fingerprint.as_deref(), config),
+        }
         count
     });
     Ok((CliConnection { partitions, shown: display_url(&endpoint, &config.redis), endpoint, is_embedded }, count))

@@ -17,16 +17,17 @@ use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint};
 #[command(
     after_help = "Stop the daemons at the source first; producers may go on, to either side. Counters, flags with their time to live, \
     records, deliveries with their due times, since when contacts fail, subjects, and events that nobody has counted are copied and \
-    compared. Left out: what the limiters of the check API have let through, caps and cooldowns; bounds and circuits of destinations \
-    are found out anew. The target must be empty; a run that was interrupted is \
-    run again. Then point producers and daemons to the target, and run it once more: events that reached the source meanwhile are \
+    compared in both directions. Left out: what the limiters of the check API have let through, caps and cooldowns; bounds and circuits of destinations \
+    are found out anew. The target must be empty. A run that was interrupted is \
+    run again, or undone with --undo. Then point producers and daemons to the target, and run it once more: events that reached the source meanwhile are \
     copied. No daemon starts at the source any more, nor at a target that is half copied.
 
 Exit codes: 0 everything is at the target, and compared; 1 it is not, 2 the command line is wrong
 
 Examples:
   quotabell migrate --to redis+cluster://node1:7000,node2:7000 --partitions 8
-  quotabell migrate --from redis://old:6379 --to redis://new:6379 --partitions 1 --json"
+  quotabell migrate --from redis://old:6379 --to redis://new:6379 --partitions 1 --json
+  quotabell migrate --to redis://new:6379 --partitions 1 --undo"
 )]
 pub struct MigrateArgs {
     /// The URL of the source [default: redis.url of the configuration]
@@ -38,13 +39,16 @@ pub struct MigrateArgs {
     /// The number of partitions at the target, its stream.partitions
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTITIONS_MAX)))]
     pub partitions: u32,
+    /// Give up a move that is not complete: remove what was copied to the target, and let daemons work at the source
+    #[arg(long)]
+    pub undo: bool,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
 /// Copies, compares, and prints what was copied.
 pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> {
-    let MigrateArgs { from, to, partitions, format } = args;
+    let MigrateArgs { from, to, partitions, undo, format } = args;
     let config = context.config()?;
     let source = match from {
         Some(url) => endpoint(&config, &url, "--from")?,
@@ -69,13 +73,20 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
     let (from, to) = (opened(&source, count)?, opened(&target, partitions)?);
     let of_source = pluralize(count, "partition", "partitions");
     say(format_args!("from {source} with {of_source} to {target} with {partitions}"));
-    let migration = Migration { from: &from, to: &to, to_shown: &target.to_string() };
+    let to_shown = target.to_string();
+    let migration = Migration { from: &from, to: &to, to_shown: &to_shown };
+    if undo {
+        let undone = migration.undo(|step| say(step)).await;
+        let removed = with_hint_of(undone, &source, &target)?;
+        return output::print(&format, &json!({"removed": removed}), |output| {
+            output.pairs(&[
+                ("removed", pluralize(removed, "key of the target", "keys of the target")),
+                ("next", "daemons may start at the source".to_owned()),
+            ])
+        });
+    }
     let migrated = migration.run(|step| say(step)).await;
-    // The error does not say which of the two it is about.
-    let deployments = [source.deployment(), target.deployment()];
-    let deployment = deployments.into_iter().find(|of| *of != Deployment::Cluster).unwrap_or(Deployment::Cluster);
-    let advice = migrated.as_ref().err().map_or_else(String::new, |error| advice_on(error, deployment));
-    let MigrationSummary { elements, entries } = with_hint(migrated, advice)?;
+    let MigrationSummary { elements, entries } = with_hint_of(migrated, &source, &target)?;
     output::print(&format, &json!({"elements": elements, "entries": entries}), |output| {
         output.pairs(&[
             ("compared", format!("{elements} fields and members")),
@@ -83,6 +94,18 @@ pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> 
             ("next", format!("set redis.url and stream.partitions = {partitions}, and start the daemons")),
         ])
     })
+}
+
+fn with_hint_of<T>(
+    done: Result<T, MigrationError>,
+    source: &RedisEndpoint,
+    target: &RedisEndpoint,
+) -> anyhow::Result<T> {
+    // The error does not say which of the two it is about.
+    let deployments = [source.deployment(), target.deployment()];
+    let deployment = deployments.into_iter().find(|of| *of != Deployment::Cluster).unwrap_or(Deployment::Cluster);
+    let advice = done.as_ref().err().map_or_else(String::new, |error| advice_on(error, deployment));
+    with_hint(done, advice)
 }
 
 fn endpoint(config: &Config, url: &str, option: &str) -> anyhow::Result<RedisEndpoint> {
@@ -110,8 +133,8 @@ fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
     let advice = match error {
         MigrationError::MovedElsewhere { checkpoint, .. } => {
             return format!(
-                "both would send the same alerts: go on to that target, written the same way. If that move was given up before its end, \
-                 delete what was copied there, and HDEL {checkpoint} moved_to at the source, of each partition"
+                "both would send the same alerts: go on to that target, written the same way, or give that move up with the same \
+                 --to and --partitions and --undo. Where that target is gone, HDEL {checkpoint} moved_to at the source, of each partition"
             );
         }
         MigrationError::Redis { source, .. } => hint::of_call(source, deployment),
@@ -130,8 +153,14 @@ fn advice_on(error: &MigrationError, deployment: Deployment) -> String {
             "a newer version wrote it: run that one, or delete the key if it is not quotabell's"
         }
         MigrationError::NoSubject(_) => "delete it, it can't be delivered",
-        MigrationError::Differs { .. } => {
-            "somebody writes to one of the two: stop that, and run it again; what the target has beyond the source stays until you delete it"
+        MigrationError::Differs { .. } => "somebody writes to one of the two: stop that, and run it again",
+        MigrationError::CountedSince => "give the move up with --undo, and begin it again",
+        MigrationError::Unmarked(_) => {
+            "what the source has counted since is not at the target: compare both before you go on"
+        }
+        MigrationError::Complete(_) => "nothing is removed; a move back needs an empty deployment",
+        MigrationError::EventsAtTarget { .. } => {
+            "they would be removed: let producers send them to the source, and delete them from the streams of the target"
         }
     };
     advice.to_owned()

@@ -18,7 +18,7 @@ use crate::subjects::Plans;
 use crate::subjects::watch::ChangeFeed;
 use crate::types::Keys;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::{RedisClient, RedisEndpoint};
+use crate::wire::{ErrorKind, RedisClient, RedisEndpoint};
 
 use super::batch_builder::BatchBuilder;
 use super::batch_sizer::BatchSizer;
@@ -116,8 +116,8 @@ impl EventWorker {
         }
     }
 
-    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Never
-    /// gives up: an outage is waited out.
+    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Waits
+    /// every outage out. Returns before it was stopped only where everything was moved to another deployment.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut lease = self.lease.take();
         self.run_sessions(lease.as_mut(), &stop).await;
@@ -126,7 +126,7 @@ impl EventWorker {
         }
     }
 
-    /// One session after another, until `stop`.
+    /// One session after another, until `stop`, or until nothing is left to read here.
     async fn run_sessions(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
@@ -156,6 +156,10 @@ impl EventWorker {
                         self.report.makes_no_progress(&error);
                     }
                     if self.restarts > RESTARTS_AT_ONCE { retries.next_delay() } else { Duration::ZERO }
+                }
+                Some(ErrorKind::MovedAway) => {
+                    tracing::debug!(%error, "the partition was moved away");
+                    return;
                 }
                 Some(kind) => {
                     self.report.redis_failed(kind, &error);

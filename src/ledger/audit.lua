@@ -17,7 +17,8 @@
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the
 --                               checkpoint has gone without a trace: starts over from its beginning
 --
---         an error              a key of another type, or a command that the user may not run: nothing written
+--         an error              a key of another type, a command that the user may not run, or a partition that was
+--                               moved away: nothing written
 --
 -- Safe to run twice: the second call finds entries_read even.
 
@@ -27,7 +28,9 @@ for at, wanted in ipairs({'stream', 'hash'}) do
 end
 local refusal = denied(KEYS[2], 'HSET')
 if refusal then return refusal end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone', 'audited')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone', 'audited', 'moved_to', 'migration')
+local moved = moved_away(stored[6], stored[7])
+if moved then return moved end
 if (stored[1] or '0-0') ~= ARGV[1] then return {'stale', stored[1] or '0-0'} end
 local of = redis.call('EXISTS', KEYS[1]) == 1 and stream_info(KEYS[1]) or {['entries-added'] = 0}
 -- What was removed before anything was ever read is no loss, and what is removed from now on is one.

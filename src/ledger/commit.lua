@@ -33,8 +33,8 @@
 --         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
 --         {'drift', key, subject, held}    a counter is not what the worker knows: nothing written
 --         an error                         a key of another type, a total that is no number, a refused event of more
---                                          values than a script can append, or a command that the user may not run:
---                                          nothing written
+--                                          values than a script can append, a command that the user may not run, or a
+--                                          partition that was moved away: nothing written
 --
 -- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second
 -- call finds another checkpoint and answers 'stale'.
@@ -56,7 +56,9 @@ for at, kind in ipairs({'stream', 'hash', 'stream', 'stream', 'hash'}) do
   local error = wrong_type(at, kind)
   if error then return error end
 end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation', 'instance')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation', 'instance', 'moved_to', 'migration')
+local moved = moved_away(stored[5], stored[6])
+if moved then return moved end
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.generation)
   or (stored[4] or batch.instance) ~= batch.instance then return {'stale', checkpoint} end

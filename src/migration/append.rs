@@ -123,6 +123,11 @@ impl CopiedStream {
         format!("copied:{self}:{}", source.stream())
     }
 
+    /// Whether a field of a checkpoint tells how far another stream than this was copied.
+    pub(super) fn is_field_of_another(self, field: &str) -> bool {
+        field.strip_prefix("copied:").is_some_and(|rest| !rest.starts_with(&format!("{self}:")))
+    }
+
     async fn append(self, to: &Partition, source: &Keys, entries: Vec<PartitionedEntry>) -> RedisResult<u64> {
         let mut call = SCRIPT.call().key(self.key(&to.keys)).key(to.keys.checkpoint());
         call = call.arg(self.copied_field(source));

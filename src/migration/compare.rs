@@ -68,6 +68,11 @@ impl EntryComparison {
         Ok(())
     }
 
+    /// How many entries of the target are not the source's.
+    pub(super) const fn surplus(&self) -> u64 {
+        self.surplus
+    }
+
     /// How many entries differ. The target's stream of events may have some that producers have written there already.
     pub(super) fn differences(&self) -> u64 {
         let lacking: u64 = self.lacking.iter().flat_map(HashMap::values).sum();

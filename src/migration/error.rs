@@ -30,12 +30,27 @@ pub enum MigrationError {
         "entries of {stream} at the target are older than the checkpoint {checkpoint}, so they would never be counted"
     )]
     OldEntries { stream: String, checkpoint: StreamId },
+    #[error("{0} of the source is not marked any more, although everything was moved: both may have counted since")]
+    Unmarked(String),
+    #[error("the source has counted events since they were copied")]
+    CountedSince,
+    #[error("the move is complete: {0} may have counted since")]
+    Complete(String),
+    #[error("{} at the target", events_are(*events))]
+    EventsAtTarget { events: u64 },
     #[error("{0} is a key that this version does not know")]
     UnknownKey(String),
     #[error("{0} names no subject")]
     NoSubject(String),
     #[error("the target differs from the source in {count} places, among them {named}")]
     Differs { count: u64, named: String },
+}
+
+fn events_are(events: u64) -> String {
+    match events {
+        1 => "1 event that a producer has written is".to_owned(),
+        _ => format!("{events} events that producers have written are"),
+    }
 }
 
 impl MigrationError {

@@ -1,6 +1,6 @@
 //! Pieces of what is stored: as they are read from one deployment, and written to or compared with another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use redis::{Pipeline, RedisResult, Value, from_redis_value};
 
@@ -28,18 +28,19 @@ pub(super) enum Elements {
     Scores(Vec<(Vec<u8>, Vec<u8>)>),
     /// Members of a set.
     Members(Vec<Vec<u8>>),
-    /// A list.
-    List(Vec<Vec<u8>>),
+    /// Values of a list, which may have others.
+    Values(Vec<Vec<u8>>),
 }
 
 impl KeyChunk {
-    /// Adds the commands that write it. Safe to run twice. Several chunks of one key keep the latest end of any.
+    /// Adds the commands that write it to a target that was cleared before. Several chunks of one key are merged, and
+    /// keep the latest end of any.
     pub(super) fn write(&self, pipeline: &mut Pipeline) {
         let key = &self.key;
         match &self.content {
             Elements::Text(text) => pipeline.cmd("SET").arg(key).arg(text).ignore(),
             Elements::Fields(fields) => {
-                // What an earlier run wrote may have gone from the source since.
+                // Settings of subjects are not cleared before, and may have fewer fields now.
                 pipeline.cmd("DEL").arg(key).ignore();
                 pipeline.cmd("HSET").arg(key).arg(fields).ignore()
             }
@@ -47,10 +48,7 @@ impl KeyChunk {
             // Of what several partitions share, the highest score.
             Elements::Scores(scores) => pipeline.cmd("ZADD").arg(key).arg("GT").arg(scores).ignore(),
             Elements::Members(members) => pipeline.cmd("SADD").arg(key).arg(members).ignore(),
-            Elements::List(values) => {
-                pipeline.cmd("DEL").arg(key).ignore();
-                pipeline.cmd("RPUSH").arg(key).arg(values).ignore()
-            }
+            Elements::Values(values) => pipeline.cmd("RPUSH").arg(key).arg(values).ignore(),
         };
         if let Some(at) = self.expires_at_ms {
             pipeline.cmd("PEXPIREAT").arg(key).arg(at).arg("NX").ignore();
@@ -71,12 +69,13 @@ impl KeyChunk {
             }
             Elements::Scores(scores) => pipeline.cmd("ZMSCORE").arg(key).arg(members_of(scores)),
             Elements::Members(members) => pipeline.cmd("SMISMEMBER").arg(key).arg(members),
-            Elements::List(_) => pipeline.cmd("LRANGE").arg(key).arg(0).arg(-1),
+            Elements::Values(_) => pipeline.cmd("LRANGE").arg(key).arg(0).arg(-1),
         };
         pipeline.cmd("PEXPIRETIME").arg(key);
     }
 
-    /// Whether the target has it, and not for a shorter time.
+    /// Whether the target has it, and not for a shorter time. What it has beyond that is
+    /// [`super::surplus`]'s to find.
     pub(super) fn is_as_read(&self, content: Value, expires_at_ms: i64) -> RedisResult<bool> {
         let is_kept = self.expires_at_ms.is_none_or(|at| expires_at_ms >= at);
         let is_same = match &self.content {
@@ -96,7 +95,16 @@ impl KeyChunk {
                     && found.into_iter().zip(pairs).all(|(found, (score, _))| found.is_some() && found >= number(score))
             }
             Elements::Members(_) => from_redis_value::<Vec<i64>>(content)?.iter().all(|is| *is == 1),
-            Elements::List(values) => from_redis_value::<Vec<Vec<u8>>>(content)? == *values,
+            Elements::Values(values) => {
+                let mut lacking: HashMap<&[u8], i64> = HashMap::new();
+                values.iter().for_each(|value| *lacking.entry(value).or_default() += 1);
+                for value in from_redis_value::<Vec<Vec<u8>>>(content)? {
+                    if let Some(times) = lacking.get_mut(value.as_slice()) {
+                        *times -= 1;
+                    }
+                }
+                lacking.values().all(|times| *times <= 0)
+            }
         };
         Ok(is_kept && is_same)
     }
@@ -106,8 +114,20 @@ impl KeyChunk {
         let elements = match &self.content {
             Elements::Text(_) => 1,
             Elements::Fields(pairs) | Elements::SomeFields(pairs) | Elements::Scores(pairs) => pairs.len(),
-            Elements::Members(values) | Elements::List(values) => values.len(),
+            Elements::Members(values) | Elements::Values(values) => values.len(),
         };
         elements as u64
+    }
+
+    /// What tells its elements from others of the key, where there is such a thing: fields and members.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let (pairs, members): (&[_], &[_]) = match &self.content {
+            Elements::Fields(pairs) | Elements::SomeFields(pairs) => (pairs, &[]),
+            Elements::Scores(pairs) => (pairs, &[]),
+            Elements::Members(members) => (&[], members),
+            Elements::Text(_) | Elements::Values(_) => (&[], &[]),
+        };
+        let is_scored = matches!(self.content, Elements::Scores(_));
+        pairs.iter().map(move |(first, second)| if is_scored { second } else { first }).chain(members)
     }
 }

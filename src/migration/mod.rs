@@ -1,39 +1,37 @@
 //! Copies everything that is stored to another deployment, perhaps with another number of partitions, while no daemon
 //! runs.
 //!
-//! May be interrupted and run again: what was written is written again, and entries of streams are appended once. Both
-//! deployments are marked, so that no daemon starts on one that is half copied, or on one that everything has left.
-//! Read next: [`source`], how keys are divided among partitions; [`target`], how they are written and compared;
-//! [`append`] and [`compare`], the streams.
+//! May be interrupted and run again: what an earlier run copied is removed first, so that the target has what the source
+//! has now, and events that nobody has counted are appended once. Both deployments are marked before anything is copied.
+//! Scripts that count or send look at the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or cut off
+//! changes nothing either. Read next: [`marks`]; [`source`], how keys are divided among partitions; [`target`] and
+//! [`surplus`], how they are written and compared; [`append`] and [`compare`], the streams; [`undo`].
 
 mod append;
+mod clear;
 mod compare;
 mod error;
+mod in_flight;
 mod key_chunk;
+mod marks;
 mod source;
+mod surplus;
 mod target;
-
-use redis::RedisResult;
+mod undo;
 
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
-use crate::types::{KeyFamily, Keys, StreamId, keys};
-use crate::wire::{Partition, Partitions, RedisClient, Scan};
+use crate::types::{Keys, StreamId, keys};
+use crate::wire::{Partition, Partitions, RedisClient};
 
 pub use error::MigrationError;
+pub use marks::COPYING;
 
 use append::CopiedStream;
 use compare::EntryComparison;
+use marks::{SourceState, TargetState, ensure_no_daemon};
 use source::Source;
 use target::{Purpose, Target};
-
-/// What the checkpoint's field `migration` begins with while a deployment is being copied to.
-pub const COPYING: &str = "copying";
-/// What it begins with afterwards.
-const DONE: &str = "done";
-
-/// The field of the source's checkpoint that says where everything has gone.
-const MOVED_TO: &str = "moved_to";
 
 /// From where to where.
 #[derive(Debug)]
@@ -56,134 +54,51 @@ pub struct MigrationSummary {
     pub entries: u64,
 }
 
-/// What the checkpoints of the source say together.
-#[derive(Debug)]
-struct SourceState {
-    instance: String,
-    fingerprint: String,
-    /// Of each partition, up to where events are counted.
-    counted: Vec<StreamId>,
-}
-
-/// How far the target is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TargetState {
-    /// Nothing is there, or a part of this source.
-    ToBeCopied,
-    /// Everything is there: only events that reached the source afterwards are not.
-    Done,
-}
-
 impl Migration<'_> {
     /// Copies, compares, and puts the target into effect; `say` is told of each step. Where that was done before, only
     /// events are copied that reached the source since: then a daemon may run at the target.
     ///
     /// # Errors
     ///
-    /// [`MigrationError`]. The source is as it was but for a mark that keeps daemons from starting there.
+    /// [`MigrationError`]. The source is as it was but for a mark that keeps daemons from working there;
+    /// [`Self::undo`] takes it away.
     pub async fn run(&self, mut say: impl FnMut(&str)) -> Result<MigrationSummary, MigrationError> {
         let state = self.source_state().await?;
-        self.ensure_not_moved().await?;
+        let is_marked = self.ensure_not_moved().await?;
         ensure_no_daemon(self.from).await?;
         let mut migrated = MigrationSummary::default();
-        if self.target_state(&state).await? == TargetState::Done {
+        let target = self.target_state(&state).await?;
+        if target == TargetState::Complete {
+            if !is_marked {
+                return Err(MigrationError::Unmarked(self.from.first().keys.checkpoint()));
+            }
             say("everything was copied before: copying events that came since");
             migrated.entries = self.copy_stream(CopiedStream::Usage, &state).await?;
             return Ok(migrated);
         }
         ensure_no_daemon(self.to).await?;
-        self.begin(&state).await?;
+        self.mark(&state, target).await?;
+        // A daemon that was paused may have committed up to the mark.
+        let state = self.source_state().await?;
+        in_flight::wait(self.from, &mut say).await?;
+        self.ensure_counted_as_before(&state).await?;
+        self.clear_copies().await?;
+        self.begin_streams(&state).await?;
         say("copying the settings of subjects, counters, flags, records and deliveries");
-        self.transfer(Purpose::Copy).await?;
+        let copied = self.transfer(Purpose::Copy).await?;
+        self.remove_other_subjects(&copied).await?;
         say("copying entries of streams");
         for stream in CopiedStream::ALL {
             migrated.entries += self.copy_stream(stream, &state).await?;
         }
         say("comparing");
-        let mut compared = self.transfer(Purpose::Compare).await?;
-        compared.compare_sizes().await?;
-        migrated.elements = compared.elements;
-        if compared.differences > 0 {
-            let named = compared.differing.join(", ");
-            return Err(MigrationError::Differs { count: compared.differences, named });
-        }
-        self.compare_streams(&state).await?;
+        migrated.elements = self.compare(&state).await?;
         self.complete(&state).await?;
         Ok(migrated)
     }
 
-    async fn source_state(&self) -> Result<SourceState, MigrationError> {
-        let mut state = SourceState { instance: String::new(), fingerprint: String::new(), counted: Vec::new() };
-        for Partition { client, keys } in self.from.iter() {
-            let checkpoint = keys.checkpoint();
-            let mut read = redis::cmd("HMGET");
-            read.arg(&checkpoint).arg(&["id", "format", "instance", "fingerprint"]);
-            type Stored = (Option<String>, Option<String>, Option<String>, Option<String>);
-            let read: RedisResult<Stored> = client.query(&read).await;
-            let (id, format, instance, fingerprint) =
-                read.map_err(MigrationError::redis(format!("read {checkpoint}")))?;
-            if let Some(format) = format.filter(|format| format != FORMAT) {
-                return Err(MigrationError::Format { checkpoint, format });
-            }
-            state.instance = instance.unwrap_or(state.instance);
-            state.fingerprint = fingerprint.unwrap_or(state.fingerprint);
-            state.counted.push(id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO));
-        }
-        if state.instance.is_empty() {
-            return Err(MigrationError::NothingStored(self.from.first().keys.checkpoint()));
-        }
-        Ok(state)
-    }
-
-    /// Two targets of one source would both send its alerts, under the same ids.
-    async fn ensure_not_moved(&self) -> Result<(), MigrationError> {
-        let here = self.moved_to();
-        for Partition { client, keys } in self.from.iter() {
-            let checkpoint = keys.checkpoint();
-            let read = redis::cmd("HGET").arg(&checkpoint).arg(MOVED_TO).to_owned();
-            let moved_to: RedisResult<Option<String>> = client.query(&read).await;
-            let moved_to = moved_to.map_err(MigrationError::redis(format!("read {checkpoint}")))?;
-            if let Some(moved_to) = moved_to.filter(|moved_to| *moved_to != here) {
-                return Err(MigrationError::MovedElsewhere { checkpoint, moved_to });
-            }
-        }
-        Ok(())
-    }
-
-    /// The mark of the source: under another number of partitions the target would be another deployment.
-    fn moved_to(&self) -> String {
-        format!("{} with stream.partitions = {}", self.to_shown, self.to.count())
-    }
-
-    async fn target_state(&self, source: &SourceState) -> Result<TargetState, MigrationError> {
-        let of_source = |state: &str| state.split_once(' ').is_some_and(|(_, instance)| instance == source.instance);
-        let (mut is_done, mut is_begun) = (true, false);
-        for Partition { client, keys } in self.to.iter() {
-            let checkpoint = keys.checkpoint();
-            let redis = MigrationError::redis(format!("look whether {checkpoint} is at the target"));
-            let read = redis::cmd("HGET").arg(&checkpoint).arg("migration").to_owned();
-            let state: Option<String> = client.query(&read).await.map_err(&redis)?;
-            match state {
-                Some(state) if of_source(&state) => (is_done, is_begun) = (is_done && state.starts_with(DONE), true),
-                Some(_) => return Err(MigrationError::NotEmpty(checkpoint)),
-                None => {
-                    is_done = false;
-                    if let Some(key) = any_key(client, keys).await.map_err(&redis)? {
-                        return Err(MigrationError::NotEmpty(key));
-                    }
-                }
-            }
-        }
-        if !is_begun {
-            source::ensure_no_other_subjects(self.from.first(), self.to.first()).await?;
-        }
-        Ok(if is_done { TargetState::Done } else { TargetState::ToBeCopied })
-    }
-
-    /// Marks both deployments, and lets the streams of the target begin behind what was counted.
-    async fn begin(&self, source: &SourceState) -> Result<(), MigrationError> {
-        set_in_checkpoints(self.to, "migration", &format!("{COPYING} {}", source.instance), "mark the target").await?;
-        set_in_checkpoints(self.from, MOVED_TO, &self.moved_to(), "mark the source").await?;
+    /// Lets the streams of the target begin behind what was counted.
+    async fn begin_streams(&self, source: &SourceState) -> Result<(), MigrationError> {
         let counted = source.last_counted();
         if counted == StreamId::ZERO {
             return Ok(());
@@ -231,21 +146,38 @@ impl Migration<'_> {
         Ok(appended)
     }
 
-    /// Whether the target has the events that nobody had counted, the alerts on their way and the refused events.
-    async fn compare_streams(&self, source: &SourceState) -> Result<(), MigrationError> {
+    /// Whether the target has what the source has, and nothing else. Returns how many fields and members that are.
+    async fn compare(&self, source: &SourceState) -> Result<u64, MigrationError> {
+        let mut compared = self.transfer(Purpose::Compare).await?;
+        compared.compare_back().await?;
+        for subject in compared.other_subjects().await? {
+            compared.differs(&subject);
+        }
+        if compared.differences > 0 {
+            let named = compared.differing.join(", ");
+            return Err(MigrationError::Differs { count: compared.differences, named });
+        }
         for stream in CopiedStream::ALL {
-            let redis = MigrationError::redis(format!("compare entries of {stream}"));
-            let mut comparison = EntryComparison::new(stream, self.to);
-            for (partition, counted) in self.from.iter().zip(&source.counted) {
-                comparison.take_source(partition, stream.begin(*counted), self.to).await.map_err(&redis)?;
-            }
-            comparison.take_target(self.to).await.map_err(&redis)?;
-            let count = comparison.differences();
+            let count = self.compare_stream(stream, source).await?.differences();
             if count > 0 {
                 return Err(MigrationError::Differs { count, named: format!("entries of {stream}") });
             }
         }
-        Ok(())
+        Ok(compared.elements)
+    }
+
+    async fn compare_stream(
+        &self,
+        stream: CopiedStream,
+        source: &SourceState,
+    ) -> Result<EntryComparison, MigrationError> {
+        let redis = MigrationError::redis(format!("compare entries of {stream}"));
+        let mut comparison = EntryComparison::new(stream, self.to);
+        for (partition, counted) in self.from.iter().zip(&source.counted) {
+            comparison.take_source(partition, stream.begin(*counted), self.to).await.map_err(&redis)?;
+        }
+        comparison.take_target(self.to).await.map_err(&redis)?;
+        Ok(comparison)
     }
 
     /// Writes totals and checkpoints, the marks last.
@@ -273,31 +205,11 @@ impl Migration<'_> {
             if counted != StreamId::ZERO {
                 set.arg("id").arg(counted.to_string()).arg("entries_read").arg(0);
             }
-            set.arg("migration").arg(format!("{DONE} {}", source.instance));
+            set.arg("migration").arg(source.mark_of_complete());
             client.query::<()>(&set).await.map_err(MigrationError::redis("write the checkpoint"))?;
         }
         Ok(())
     }
-}
-
-impl SourceState {
-    /// The newest entry that any partition has counted. Entries of the target are newer.
-    fn last_counted(&self) -> StreamId {
-        self.counted.iter().copied().max().unwrap_or(StreamId::ZERO)
-    }
-}
-
-async fn set_in_checkpoints(
-    partitions: &Partitions,
-    field: &str,
-    value: &str,
-    what: &str,
-) -> Result<(), MigrationError> {
-    for Partition { client, keys } in partitions.iter() {
-        let set = redis::cmd("HSET").arg(keys.checkpoint()).arg(field).arg(value).to_owned();
-        client.query::<()>(&set).await.map_err(MigrationError::redis(what))?;
-    }
-    Ok(())
 }
 
 async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Result<(), MigrationError> {
@@ -307,28 +219,4 @@ async fn write_totals(client: &RedisClient, keys: &Keys, totals: &Totals) -> Res
         set.arg(name).arg(count);
     }
     client.query(&set).await.map_err(MigrationError::redis(format!("write {}", keys.totals())))
-}
-
-/// A key of the partition that is there, but for the stream.
-async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String>> {
-    let server = client.primary().await?;
-    let mut scan = Scan::keys(keys.pattern());
-    while let Some(found) = scan.next::<String>(&server).await? {
-        if let Some(key) = found.into_iter().find(|key| KeyFamily::of(keys, key).is_some()) {
-            return Ok(Some(key));
-        }
-    }
-    Ok(None)
-}
-
-async fn ensure_no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
-    for Partition { client, keys } in partitions.iter() {
-        let lease = keys.lease();
-        let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&lease)).await;
-        let redis = MigrationError::redis(format!("look whether a daemon holds {lease}"));
-        if let Some(holder) = holder.map_err(redis)? {
-            return Err(MigrationError::Daemon { lease, holder });
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Reads what a partition has stored, as chunks for the partitions that are to have it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
@@ -27,8 +28,10 @@ enum KeyPlacement {
     KeyOfSubject,
     /// A hash that names its subject, and its places in the sorted sets of deliveries.
     Delivery,
-    /// Every partition gets all of it.
+    /// Every partition gets what all partitions of the source have.
     Shared,
+    /// Every partition gets that of the first partition of the source that has it.
+    SharedByFirst,
     /// The first partition gets it, for it belongs to no subject.
     First,
     /// Copied in another way, or in effect for moments only: leases, caps, cooldowns, what the limiters let through.
@@ -44,7 +47,9 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         // Since when a contact fails: otherwise the time after which it is disabled would begin anew.
         "failing" | "subject_deliveries" => KeyPlacement::KeyOfSubject,
         "delivery" => KeyPlacement::Delivery,
-        "metrics" | "seen" | "history_metrics" | "paused" => KeyPlacement::Shared,
+        // The digest of an event's id does not tell whose it is.
+        "metrics" | "seen" | "history_metrics" => KeyPlacement::Shared,
+        "paused" => KeyPlacement::SharedByFirst,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => KeyPlacement::First,
         "unverified" | "unsubscribe_key" | "digest" => KeyPlacement::First,
         "checkpoint" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
@@ -78,8 +83,10 @@ impl<'a> Source<'a> {
         // What belongs to one server is asked of it.
         let server = self.from.client.primary().await.map_err(&redis)?;
         let mut scan = Scan::keys(keys.pattern());
+        // A scan may name a key twice.
+        let (hasher, mut given) = (RandomState::new(), HashSet::new());
         while let Some(found) = scan.next::<String>(&server).await.map_err(&redis)? {
-            for key in &found {
+            for key in found.iter().filter(|key| given.insert(hasher.hash_one(key))) {
                 let Some(family) = KeyFamily::of(keys, key) else { continue };
                 let placement = placement_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
                 if placement != KeyPlacement::LeftOut {
@@ -117,11 +124,18 @@ impl<'a> Source<'a> {
                 let number = self.number_of(stored.name_in_key().as_bytes());
                 target.take(number, stored.chunk(self.keys_of(number), content)).await
             }
-            KeyPlacement::Shared | KeyPlacement::First => {
+            KeyPlacement::First => {
                 let content = self.content(stored.key).await.map_err(&read)?;
-                let numbers = if stored.placement == KeyPlacement::First { 1 } else { self.to.count() };
-                for number in 0..numbers {
-                    target.take(number, stored.chunk(self.keys_of(number), content.clone())).await?;
+                target.take(0, stored.chunk(self.keys_of(0), content)).await
+            }
+            KeyPlacement::Shared | KeyPlacement::SharedByFirst => {
+                let content = self.content(stored.key).await.map_err(&read)?;
+                for number in 0..self.to.count() {
+                    let chunk = stored.chunk(self.keys_of(number), content.clone());
+                    match stored.placement {
+                        KeyPlacement::SharedByFirst => target.take_first(number, chunk).await?,
+                        _ => target.take_shared(number, chunk).await?,
+                    }
                 }
                 Ok(())
             }
@@ -183,7 +197,8 @@ impl<'a> Source<'a> {
         if scores[0].is_some() {
             // The first lease looks when something may leave, and writes it there.
             let content = Elements::Scores(vec![(b"0".to_vec(), destination.as_str().into())]);
-            target.take(number, KeyChunk { key: keys.destinations_unhealthy(), content, expires_at_ms: None }).await?;
+            let key = keys.destinations_unhealthy();
+            target.take_shared(number, KeyChunk { key, content, expires_at_ms: None }).await?;
         }
         for ((key, member), score) in theirs.into_iter().zip(members).zip(scores) {
             if let Some(score) = score {
@@ -201,7 +216,7 @@ impl<'a> Source<'a> {
         Ok(match kind.as_str() {
             "string" => Elements::Text(client.query(redis::cmd("GET").arg(key)).await?),
             "set" => Elements::Members(client.query(redis::cmd("SMEMBERS").arg(key)).await?),
-            "list" => Elements::List(client.query(redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?),
+            "list" => Elements::Values(client.query(redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?),
             // Of none, because it has expired meanwhile, there are no fields.
             "hash" | "none" => Elements::Fields(client.query(redis::cmd("HGETALL").arg(key)).await?),
             _ => {
@@ -279,8 +294,9 @@ pub(super) async fn transfer_subjects(
 }
 
 /// Fails where the target has a subject that the source does not have, or has otherwise: its settings would be mixed
-/// with those of the source.
-pub(super) async fn ensure_no_other_subjects(from: &Partition, to: &Partition) -> Result<(), MigrationError> {
+/// with those of the source. Returns how many it has.
+pub(super) async fn ensure_no_other_subjects(from: &Partition, to: &Partition) -> Result<usize, MigrationError> {
+    let mut subjects = 0;
     let redis = MigrationError::redis("look which subjects are at the target");
     for server in to.client.primaries().await.map_err(&redis)? {
         let mut scan = Scan::keys(to.keys.subject_pattern());
@@ -298,10 +314,11 @@ pub(super) async fn ensure_no_other_subjects(from: &Partition, to: &Partition) -
                 if !is_same {
                     return Err(MigrationError::OtherSettings(String::from_utf8_lossy(key).into_owned()));
                 }
+                subjects += 1;
             }
         }
     }
-    Ok(())
+    Ok(subjects)
 }
 
 fn hashes_of(keys: &[Vec<u8>]) -> Pipeline {

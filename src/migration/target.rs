@@ -1,6 +1,7 @@
 //! Where chunks go: written to the target, or compared with what it has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
 
@@ -26,39 +27,81 @@ pub(super) enum Purpose {
 /// Takes chunks.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
-    partitions: &'a Partitions,
+    pub(super) partitions: &'a Partitions,
     purpose: Purpose,
     /// Of each partition, what is to be written or compared.
     pending: Vec<Vec<KeyChunk>>,
     elements_pending: u64,
     /// Elements that were taken.
     pub(super) elements: u64,
-    /// Keys of chunks that the target does not have as the source does, the first few, ...
+    /// Keys that the target does not have as the source does, the first few, ...
     pub(super) differing: Vec<String>,
     /// ... and how many there are.
     pub(super) differences: u64,
-    /// How many fields each hash has that comes in several chunks, by its partition and key.
-    sizes: HashMap<(u32, String), u64>,
+    hasher: RandomState,
+    /// How many elements each key is to have, by partition and digest of the key. A digest of 64 bits for each key,
+    /// because there are millions.
+    sizes: HashMap<(u32, u64), u64>,
+    /// Digests of the elements that several partitions of the source may have.
+    shared: HashSet<u64>,
 }
 
 impl<'a> Target<'a> {
     pub(super) fn new(partitions: &'a Partitions, purpose: Purpose) -> Self {
-        let pending = vec![Vec::new(); partitions.iter().len()];
-        let (differing, sizes) = (Vec::new(), HashMap::new());
-        Self { partitions, purpose, pending, elements_pending: 0, elements: 0, differing, differences: 0, sizes }
+        Self {
+            partitions,
+            purpose,
+            pending: vec![Vec::new(); partitions.iter().len()],
+            elements_pending: 0,
+            elements: 0,
+            differing: Vec::new(),
+            differences: 0,
+            hasher: RandomState::new(),
+            sizes: HashMap::new(),
+            shared: HashSet::new(),
+        }
     }
 
-    /// Takes a chunk for a partition; one without elements is of a key that has expired meanwhile.
+    /// Takes a chunk for a partition, whose elements come once; one without elements is of a key that has expired
+    /// meanwhile.
     pub(super) async fn take(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
+        let elements = chunk.len();
+        self.take_with(partition, chunk, elements).await
+    }
+
+    /// Takes a chunk whose elements other partitions of the source may have too.
+    pub(super) async fn take_shared(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
+        let new = match &chunk.content {
+            // A list keeps what comes twice.
+            Elements::Values(values) => values.len(),
+            _ => {
+                let Self { hasher, shared, .. } = self;
+                let of = |name: &Vec<u8>| hasher.hash_one((partition, &chunk.key, name));
+                chunk.names().filter(|name| shared.insert(of(name))).count()
+            }
+        };
+        self.take_with(partition, chunk, new as u64).await
+    }
+
+    /// Takes a chunk unless there was one of its key.
+    pub(super) async fn take_first(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
+        if self.size_of(partition, &chunk.key) > 0 { Ok(()) } else { self.take(partition, chunk).await }
+    }
+
+    async fn take_with(&mut self, partition: u32, chunk: KeyChunk, new: u64) -> Result<(), MigrationError> {
+        if chunk.len() == 0 {
+            return Ok(());
+        }
         self.elements += chunk.len();
         self.elements_pending += chunk.len();
-        if let (Purpose::Compare, Elements::SomeFields(fields)) = (self.purpose, &chunk.content) {
-            *self.sizes.entry((partition, chunk.key.clone())).or_default() += fields.len() as u64;
-        }
-        if chunk.len() > 0 {
-            self.pending[partition as usize].push(chunk);
-        }
+        *self.sizes.entry((partition, self.hasher.hash_one(&chunk.key))).or_default() += new;
+        self.pending[partition as usize].push(chunk);
         if self.elements_pending < ELEMENTS_AT_ONCE { Ok(()) } else { self.flush().await }
+    }
+
+    /// How many elements a key is to have, by what was taken.
+    pub(super) fn size_of(&self, partition: u32, key: &str) -> u64 {
+        self.sizes.get(&(partition, self.hasher.hash_one(key))).copied().unwrap_or(0)
     }
 
     /// Writes or compares what was taken.
@@ -91,29 +134,8 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Whether the hashes that came in several chunks have other fields beside; after everything was compared.
-    pub(super) async fn compare_sizes(&mut self) -> Result<(), MigrationError> {
-        let sizes: Vec<_> = std::mem::take(&mut self.sizes).into_iter().collect();
-        for (number, partition) in (0..).zip(self.partitions.iter()) {
-            let own: Vec<_> = sizes.iter().filter(|((of, _), _)| *of == number).collect();
-            for hashes in own.chunks(ELEMENTS_AT_ONCE as usize) {
-                let mut pipeline = redis::pipe();
-                hashes.iter().for_each(|((_, key), _)| {
-                    pipeline.cmd("HLEN").arg(key);
-                });
-                let redis = MigrationError::redis(format!("compare how many fields {} and others have", hashes[0].0.1));
-                let found: Vec<u64> = partition.client.pipe(&pipeline).await.map_err(redis)?;
-                for (((_, key), size), found) in hashes.iter().zip(found) {
-                    if found > *size {
-                        self.differs(key);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn differs(&mut self, key: &str) {
+    /// Notes that the target does not have a key as the source does.
+    pub(super) fn differs(&mut self, key: &str) {
         self.differences += 1;
         if self.differing.len() < NAMED_MAX {
             self.differing.push(key.to_owned());

@@ -32,6 +32,7 @@ use super::wake::wake_reachable;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, Subject, meters};
+use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover
@@ -314,6 +315,11 @@ impl<N: Notifier> DeliveryWorker<N> {
                 Err(error) => error,
             };
             counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
+            if error.error_kind() == ErrorKind::MovedAway {
+                // The daemon stops and says why. The delivery was copied with its lease.
+                tracing::debug!(delivery = %leased.id, %error, "not recorded: everything was moved away");
+                return None;
+            }
             let passing = error.error_kind().is_transient();
             let lapsed = leased.clock.lapsed();
             let (id, error) = (&leased.id, chain(&error));

@@ -2,7 +2,7 @@
 -- enqueue: make the delivery of a notification that is for one contact only.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
--- KEYS[9] the delivery's hash
+-- KEYS[9] the delivery's hash   KEYS[10] checkpoint hash
 --
 -- ARGV[7] delivery id   ARGV[8] type of the notification, which is also the field that holds it
 -- ARGV[9] the notification, JSON
@@ -10,15 +10,16 @@
 --
 -- Returns 'made'     it is pending and due now
 --         'exists'   a delivery of this id is there, in whichever state: nothing written
---         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
---                    another node of the cluster: nothing written. Refused whole when memory is full
+--         an error   a key of another type, a total that is no number, a command that the user may not run, a key at
+--                    another node of the cluster, or a partition that was moved away: nothing written. Refused whole
+--                    when memory is full
 --
 -- Safe to run twice: the second call finds the delivery.
 
 -- JUDGE
 
 local now = now_ms()
-local refusal = schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
+local refusal = moved_away_from(KEYS[10]) or schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
 if refusal then return refusal end
 if redis.call('EXISTS', KEYS[9]) == 1 then return 'exists' end
 local queue, failed = destination_of(ARGV[13])

@@ -40,7 +40,7 @@ pub enum EnqueueAnswer {
 pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<EnqueueAnswer, OutboxError> {
     let NewDelivery { notification, contact } = new;
     let id = notification.delivery_to(&contact.id);
-    let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id));
+    let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id)).key(keys.checkpoint());
     call = call.arg(id.as_str()).arg(notification.kind().as_str());
     call = call.arg(notification.to_json()).arg(notification.subject().map_or("", Subject::as_str));
     call = call.arg(contact.channel().as_str()).arg(contact.id.as_str()).arg(destination(contact).as_str());

@@ -2,7 +2,7 @@
 -- fan_out: turn alerts into one delivery per contact each, and consume what they came from, in one step.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
--- KEYS[9] outbox stream
+-- KEYS[9] outbox stream   KEYS[10] checkpoint hash
 --
 -- ARGV[7] TTL of an ended delivery, s
 -- ARGV[8 ..] for each alert, 1..1000 deliveries of all of them together:
@@ -29,8 +29,9 @@
 --           {'stale'}       the delivery ended or another worker leased it: nothing written for it
 --           {'wrong_type'}  a delivery's key holds something else: nothing written for it, and not looked whether its
 --                           outbox entry is there
---         an error          a key of another type, a total that is no number, a command that the user may not run, or a
---                           key at another node of the cluster: nothing written at all
+--         an error          a key of another type, a total that is no number, a command that the user may not run, a
+--                           key at another node of the cluster, or a partition that was moved away: nothing written at
+--                           all
 --
 -- Runs when memory is full too: it is bounded by the contacts and is what empties the outbox.
 -- Safe to run twice: the second call finds the sources consumed or their leases given back.
@@ -38,7 +39,7 @@
 -- JUDGE
 
 local now = now_ms()
-local refusal = wrong_type(9, 'stream') or schedule_refusal() or refused_total('made') or refused_total('cancelled')
+local refusal = moved_away_from(KEYS[10]) or wrong_type(9, 'stream') or schedule_refusal() or refused_total('made') or refused_total('cancelled')
   or denied(KEYS[9], 'XDEL')
 if refusal then return refusal end
 

@@ -135,7 +135,8 @@ pub async fn fan_out(
     keys: &Keys,
     requests: &[FanOutRequest<'_>],
 ) -> Result<Vec<FanOutAnswer>, OutboxError> {
-    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).arg(ENDED_DELIVERY_TTL.as_secs());
+    let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).key(keys.checkpoint());
+    call = call.arg(ENDED_DELIVERY_TTL.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
     for FanOutRequest { source, alert, recipients } in requests {
         let (kind, id, token) = match source {

@@ -4,6 +4,7 @@
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 -- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
+-- KEYS[10] checkpoint hash
 --
 -- ARGV[7] most deliveries to take, 1..150           ARGV[8] most of these for unhealthy destinations, 0..ARGV[7]
 -- ARGV[9] token of this call, never used before     ARGV[10] TTL of an ended delivery, s
@@ -22,9 +23,9 @@
 --                    caller says so loudly
 --           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the
 --                    circuit of its destination was open until its time was over
---         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
---                    another node of the cluster, to which the slot moves: nothing written. Refused whole when memory
---                    is full
+--         an error   a key of another type, a total that is no number, a command that the user may not run, a key at
+--                    another node of the cluster, to which the slot moves, or a partition that was moved away: nothing
+--                    written. Refused whole when memory is full
 --
 -- A destination whose circuit is open gets one attempt once its time has come.
 -- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is
@@ -38,6 +39,8 @@
 -- JUDGE
 
 local now = now_ms()
+local moved = moved_away_from(KEYS[10])
+if moved then return moved end
 if redis.call('EXISTS', KEYS[9]) == 1 then return {whole(now), false, false, cmsgpack.pack({}), {}, {}, '1'} end
 local refusal = schedule_refusal() or refused_total('cancelled') or refused_total('dead')
 if refusal then return refusal end

@@ -155,6 +155,7 @@ pub struct DroppedDelivery {
 pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseAnswer, OutboxError> {
     let deliveries_max = request.deliveries_max.min(LEASE_MAX);
     let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max).key(keys.paused());
+    call = call.key(keys.checkpoint());
     call = call.arg(deliveries_max).arg(request.unhealthy_max.min(deliveries_max));
     call = call.arg(request.token).arg(ENDED_DELIVERY_TTL.as_secs()).arg(millis(request.give_up_after));
     call = call.arg(request.followers_max.min(LEASE_MAX));

@@ -188,6 +188,9 @@ const fn of_error_kind(kind: ErrorKind) -> &'static str {
         ErrorKind::Login => "check user and password in redis.url or in the file of redis.url_file",
         ErrorKind::Database => NO_DATABASE_HINT,
         ErrorKind::Denied => "give the Redis user the right to the command and the key (ACL SETUSER)",
+        ErrorKind::MovedAway => {
+            "name the deployment to which everything was moved in redis.url, and its stream.partitions"
+        }
         ErrorKind::WrongType => {
             "a key of quotabell's holds something else: look at it with `redis-cli TYPE KEY`, and rename or delete it"
         }

@@ -28,6 +28,8 @@ text_enum! {
         /// The servers are not deployed as the URL says: no Redis, no cluster, no Sentinel, or none that knows the
         /// service.
         Deployment = "deployment",
+        /// Everything of the partition was moved to another deployment: whoever works on it has to stop.
+        MovedAway = "moved_away",
         /// A key of ours holds another type, or a value that is not ours.
         WrongType = "wrong_type",
         /// Something else: a bug or a server that is not what we take it for.
@@ -101,6 +103,8 @@ pub(super) fn error_kind_of_reply(code: &str, text: &str) -> ErrorKind {
         // DENIED is the answer of protected mode to a client from another host.
         "NOPERM" | "DENIED" => ErrorKind::Denied,
         "WRONGTYPE" => ErrorKind::WrongType,
+        // Our own scripts answer so.
+        "MOVEDAWAY" => ErrorKind::MovedAway,
         "OOM" => ErrorKind::Full,
         // NOSCRIPT: the server was replaced between the loading of a script and its call.
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MISCONF" | "NOREPLICAS"

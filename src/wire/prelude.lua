@@ -98,3 +98,19 @@ local function denied(key, ...)
     end
   end
 end
+
+-- The error reply where nobody may work on a partition, by these fields of its checkpoint: everything was moved to
+-- another deployment, or the migration to here is not complete; else nil. A daemon that was paused or cut off knows
+-- nothing of a migration. So each script asks that counts an event or begins what is sent.
+local function moved_away(moved_to, migration)
+  if moved_to then return redis.error_reply('MOVEDAWAY everything was moved to ' .. moved_to) end
+  if migration and string.find(migration, '^copying ') then
+    return redis.error_reply('MOVEDAWAY the migration to here is not complete')
+  end
+end
+
+-- The same by the key of the checkpoint.
+local function moved_away_from(checkpoint)
+  local fields = redis.call('HMGET', checkpoint, 'moved_to', 'migration')
+  return moved_away(fields[1], fields[2])
+end

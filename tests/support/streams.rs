@@ -14,6 +14,7 @@ use super::eventually::eventually;
 pub const LIMIT: u64 = 40;
 
 /// Partitions on one deployment, and what was sent to them.
+#[derive(Clone)]
 pub struct Streams {
     pub partitions: Partitions,
     url: String,
@@ -54,11 +55,24 @@ impl Streams {
 
     /// Appends one event to the stream of each of these subjects, as a producer does, and enters it into the map.
     pub async fn send(&mut self, subjects: impl Iterator<Item = String>) {
+        self.append(subjects, None).await;
+    }
+
+    /// As [`Self::send`], each event with an id: the same one for the same place in the same `batch`.
+    pub async fn send_with_ids(&mut self, subjects: impl Iterator<Item = String>, batch: u32) {
+        self.append(subjects, Some(batch)).await;
+    }
+
+    async fn append(&mut self, subjects: impl Iterator<Item = String>, ids_of: Option<u32>) {
         let mut pipeline = redis::pipe();
-        for subject in subjects {
+        for (at, subject) in subjects.enumerate() {
             let subject: Subject = subject.parse().expect("a legal subject");
             let stream = self.partitions.of(&subject).keys.stream().to_owned();
-            pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(subject.as_str()).arg("ts").arg(self.at.0);
+            let event =
+                pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(subject.as_str()).arg("ts").arg(self.at.0);
+            if let Some(batch) = ids_of {
+                event.arg("id").arg(format!("{batch}/{at}"));
+            }
             *self.sent.entry(subject).or_default() += 1;
         }
         let _: Vec<String> = self.partitions.first().client.pipe(&pipeline).await.expect("appended");

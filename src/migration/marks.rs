@@ -1,0 +1,208 @@
+//! The marks in the checkpoints of both deployments: how far the target is, and that the source is left.
+
+use redis::RedisResult;
+
+use crate::ledger::commit_settings::FORMAT;
+use crate::types::{KeyFamily, Keys, StreamId};
+use crate::wire::{Partition, Partitions, RedisClient, Scan};
+
+use super::Migration;
+use super::error::MigrationError;
+use super::source;
+
+/// What the checkpoint's field `migration` begins with while a deployment is being copied to.
+pub const COPYING: &str = "copying";
+/// What it begins with afterwards.
+const COMPLETE: &str = "done";
+
+/// The field of the source's checkpoint that says where everything has gone.
+pub(super) const MOVED_TO: &str = "moved_to";
+/// The field of the target's first checkpoint that says whose the settings of subjects there are.
+pub(super) const SETTINGS: &str = "migration_settings";
+/// No subject was there before: what is there now was copied.
+const OWN: &str = "own";
+/// Subjects were there before, of another stream.
+const SHARED: &str = "shared";
+/// The field of the target's first checkpoint that says up to where the partitions of the source were counted.
+pub(super) const COUNTED: &str = "migration_counted";
+
+/// What the checkpoints of the source say together.
+#[derive(Debug)]
+pub(super) struct SourceState {
+    pub(super) instance: String,
+    pub(super) fingerprint: String,
+    /// Of each partition, up to where events are counted.
+    pub(super) counted: Vec<StreamId>,
+}
+
+/// How far the target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TargetState {
+    /// Nothing is there.
+    Empty,
+    /// A part of this source may be there.
+    Begun,
+    /// Everything is there: only events that reached the source afterwards are not.
+    Complete,
+}
+
+impl SourceState {
+    /// The newest entry that any partition has counted. Entries of the target are newer.
+    pub(super) fn last_counted(&self) -> StreamId {
+        self.counted.iter().copied().max().unwrap_or(StreamId::ZERO)
+    }
+
+    pub(super) fn mark_of_complete(&self) -> String {
+        format!("{COMPLETE} {}", self.instance)
+    }
+}
+
+impl Migration<'_> {
+    pub(super) async fn source_state(&self) -> Result<SourceState, MigrationError> {
+        let mut state = SourceState { instance: String::new(), fingerprint: String::new(), counted: Vec::new() };
+        for Partition { client, keys } in self.from.iter() {
+            let checkpoint = keys.checkpoint();
+            let mut read = redis::cmd("HMGET");
+            read.arg(&checkpoint).arg(&["id", "format", "instance", "fingerprint"]);
+            type Stored = (Option<String>, Option<String>, Option<String>, Option<String>);
+            let read: RedisResult<Stored> = client.query(&read).await;
+            let (id, format, instance, fingerprint) =
+                read.map_err(MigrationError::redis(format!("read {checkpoint}")))?;
+            if let Some(format) = format.filter(|format| format != FORMAT) {
+                return Err(MigrationError::Format { checkpoint, format });
+            }
+            state.instance = instance.unwrap_or(state.instance);
+            state.fingerprint = fingerprint.unwrap_or(state.fingerprint);
+            state.counted.push(id.and_then(|id| id.parse().ok()).unwrap_or(StreamId::ZERO));
+        }
+        if state.instance.is_empty() {
+            return Err(MigrationError::NothingStored(self.from.first().keys.checkpoint()));
+        }
+        Ok(state)
+    }
+
+    /// Two targets of one source would both send its alerts, under the same ids. Returns whether every partition of the
+    /// source is marked as moved to this target.
+    pub(super) async fn ensure_not_moved(&self) -> Result<bool, MigrationError> {
+        let (here, mut is_marked) = (self.moved_to(), true);
+        for Partition { client, keys } in self.from.iter() {
+            let checkpoint = keys.checkpoint();
+            let read = redis::cmd("HGET").arg(&checkpoint).arg(MOVED_TO).to_owned();
+            let moved_to: RedisResult<Option<String>> = client.query(&read).await;
+            match moved_to.map_err(MigrationError::redis(format!("read {checkpoint}")))? {
+                Some(moved_to) if moved_to != here => {
+                    return Err(MigrationError::MovedElsewhere { checkpoint, moved_to });
+                }
+                moved_to => is_marked &= moved_to.is_some(),
+            }
+        }
+        Ok(is_marked)
+    }
+
+    /// The mark of the source: under another number of partitions the target would be another deployment.
+    fn moved_to(&self) -> String {
+        format!("{} with stream.partitions = {}", self.to_shown, self.to.count())
+    }
+
+    pub(super) async fn target_state(&self, source: &SourceState) -> Result<TargetState, MigrationError> {
+        let of_source = |state: &str| state.split_once(' ').is_some_and(|(_, instance)| instance == source.instance);
+        let (mut is_complete, mut is_begun) = (true, false);
+        for Partition { client, keys } in self.to.iter() {
+            let checkpoint = keys.checkpoint();
+            let redis = MigrationError::redis(format!("look whether {checkpoint} is at the target"));
+            let read = redis::cmd("HGET").arg(&checkpoint).arg("migration").to_owned();
+            let state: Option<String> = client.query(&read).await.map_err(&redis)?;
+            match state {
+                Some(state) if of_source(&state) => {
+                    (is_complete, is_begun) = (is_complete && state.starts_with(COMPLETE), true);
+                }
+                Some(_) => return Err(MigrationError::NotEmpty(checkpoint)),
+                None => {
+                    is_complete = false;
+                    if let Some(key) = any_key(client, keys).await.map_err(&redis)? {
+                        return Err(MigrationError::NotEmpty(key));
+                    }
+                }
+            }
+        }
+        Ok(match (is_complete, is_begun) {
+            (true, _) => TargetState::Complete,
+            (_, true) => TargetState::Begun,
+            _ => TargetState::Empty,
+        })
+    }
+
+    /// Marks both deployments: from then on no daemon counts or sends at either.
+    pub(super) async fn mark(&self, source: &SourceState, target: TargetState) -> Result<(), MigrationError> {
+        let copying = format!("{COPYING} {}", source.instance);
+        if target == TargetState::Empty {
+            let settings = match source::ensure_no_other_subjects(self.from.first(), self.to.first()).await? {
+                0 => OWN,
+                _ => SHARED,
+            };
+            let Partition { client, keys } = self.to.first();
+            let mut mark = redis::cmd("HSET");
+            mark.arg(keys.checkpoint()).arg("migration").arg(&copying).arg(SETTINGS).arg(settings);
+            let () = client.query(&mark).await.map_err(MigrationError::redis("mark the target"))?;
+        }
+        set_in_checkpoints(self.to, "migration", &copying, "mark the target").await?;
+        set_in_checkpoints(self.from, MOVED_TO, &self.moved_to(), "mark the source").await
+    }
+
+    /// Whether the subjects of the target were copied there, so that one which the source does not have may be removed.
+    pub(super) async fn owns_subjects(&self) -> Result<bool, MigrationError> {
+        let Partition { client, keys } = self.to.first();
+        let read = redis::cmd("HGET").arg(keys.checkpoint()).arg(SETTINGS).to_owned();
+        let settings: RedisResult<Option<String>> = client.query(&read).await;
+        Ok(settings.map_err(MigrationError::redis("read the mark of the target"))?.as_deref() == Some(OWN))
+    }
+
+    /// Events that an earlier run appended must not be counted at the source: the target would count them too.
+    pub(super) async fn ensure_counted_as_before(&self, source: &SourceState) -> Result<(), MigrationError> {
+        let Partition { client, keys } = self.to.first();
+        let redis = MigrationError::redis("note up to where the source was counted");
+        let counted = source.counted.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let note = redis::cmd("HSETNX").arg(keys.checkpoint()).arg(COUNTED).arg(&counted).to_owned();
+        let () = client.query(&note).await.map_err(&redis)?;
+        let noted: String =
+            client.query(redis::cmd("HGET").arg(keys.checkpoint()).arg(COUNTED)).await.map_err(&redis)?;
+        if noted == counted { Ok(()) } else { Err(MigrationError::CountedSince) }
+    }
+}
+
+async fn set_in_checkpoints(
+    partitions: &Partitions,
+    field: &str,
+    value: &str,
+    what: &str,
+) -> Result<(), MigrationError> {
+    for Partition { client, keys } in partitions.iter() {
+        let set = redis::cmd("HSET").arg(keys.checkpoint()).arg(field).arg(value).to_owned();
+        client.query::<()>(&set).await.map_err(MigrationError::redis(what))?;
+    }
+    Ok(())
+}
+
+/// A key of the partition that is there, but for the stream.
+async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String>> {
+    let server = client.primary().await?;
+    let mut scan = Scan::keys(keys.pattern());
+    while let Some(found) = scan.next::<String>(&server).await? {
+        if let Some(key) = found.into_iter().find(|key| KeyFamily::of(keys, key).is_some()) {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) async fn ensure_no_daemon(partitions: &Partitions) -> Result<(), MigrationError> {
+    for Partition { client, keys } in partitions.iter() {
+        let lease = keys.lease();
+        let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&lease)).await;
+        let redis = MigrationError::redis(format!("look whether a daemon holds {lease}"));
+        if let Some(holder) = holder.map_err(redis)? {
+            return Err(MigrationError::Daemon { lease, holder });
+        }
+    }
+    Ok(())
+}

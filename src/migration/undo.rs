@@ -1,0 +1,60 @@
+//! Gives a migration up that is not complete: nothing of it stays at the target, and daemons may work at the source.
+
+use crate::wire::{Partition, RedisClient};
+
+use super::Migration;
+use super::append::CopiedStream;
+use super::error::MigrationError;
+use super::marks::{MOVED_TO, TargetState, ensure_no_daemon};
+use super::target::{Purpose, Target};
+
+impl Migration<'_> {
+    /// Removes what was copied, then the marks. Repeatable. Returns how many keys were removed at the target.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrationError`]: a complete move is not undone, since a daemon may have counted at the target, and events that
+    /// producers have written to the target are not removed.
+    pub async fn undo(&self, mut say: impl FnMut(&str)) -> Result<u64, MigrationError> {
+        let state = self.source_state().await?;
+        self.ensure_not_moved().await?;
+        ensure_no_daemon(self.to).await?;
+        let mut removed = 0;
+        match self.target_state(&state).await? {
+            TargetState::Complete => return Err(MigrationError::Complete(self.to.first().keys.checkpoint())),
+            TargetState::Empty => {}
+            TargetState::Begun => {
+                let events = self.compare_stream(CopiedStream::Usage, &state).await?.surplus();
+                if events > 0 {
+                    return Err(MigrationError::EventsAtTarget { events });
+                }
+                say("removing what was copied");
+                removed += self.remove_copied_subjects().await?;
+                removed += self.clear_copies().await?;
+                // The first one last: it says whose the settings of subjects are.
+                for Partition { client, keys } in self.to.iter().skip(1).chain(self.to.iter().take(1)) {
+                    removed += remove(client, &[keys.stream(), &keys.checkpoint()]).await?;
+                }
+            }
+        }
+        for Partition { client, keys } in self.from.iter() {
+            let unmark = redis::cmd("HDEL").arg(keys.checkpoint()).arg(MOVED_TO).to_owned();
+            let () = client.query(&unmark).await.map_err(MigrationError::redis("remove the mark of the source"))?;
+        }
+        Ok(removed)
+    }
+
+    async fn remove_copied_subjects(&self) -> Result<u64, MigrationError> {
+        if !self.owns_subjects().await? {
+            return Ok(0);
+        }
+        // Without any, each subject of the target is another one.
+        let subjects = Target::new(self.to, Purpose::Compare).other_subjects().await?;
+        self.remove_subjects(&subjects).await.map_err(MigrationError::redis("remove settings of subjects"))?;
+        Ok(subjects.len() as u64)
+    }
+}
+
+async fn remove(client: &RedisClient, keys: &[&str]) -> Result<u64, MigrationError> {
+    client.query(redis::cmd("UNLINK").arg(keys)).await.map_err(MigrationError::redis("remove what was copied"))
+}
