@@ -423,10 +423,10 @@ async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
     api.make_all_due().await;
     api.ended("expired", 1).await;
 
-    // A mailbox that does not exist is not tried again, and is nobody's to mend either.
-    api.mailbox.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
+    // A mail that is refused for good is not tried again.
+    api.mailbox.program(Phase::Message, Reply::Say("552 5.3.4 too big"), Times::Once);
     api.add_email("carol", "nobody@b.test").await;
-    api.ended("expired", 2).await;
+    api.ended("dead", 1).await;
     api.nothing_else_was_sent().await;
     api.outbox.assert_balanced().await;
     api.daemon.drain().await;
