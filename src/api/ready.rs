@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::events::CountingStatus;
 use crate::types::{LOG_INTERVAL, LogLimiter};
-use crate::wire::server::{ServerRole, UnsupportedServer, inspect};
-use crate::wire::{Partitions, RedisClient};
+use crate::wire::server::{ServerReadiness, UnsupportedServer, inspect};
+use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
 /// Shorter than the timeouts of usual readiness probes.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,6 +20,7 @@ const DRAINING: u8 = 2;
 pub struct Readiness {
     phase: AtomicU8,
     partitions: Partitions,
+    counting: CountingStatus,
     unsupported_log: LogLimiter,
 }
 
@@ -32,15 +34,22 @@ pub enum NotReady {
     Away,
     #[error("Redis is a replica")]
     Replica,
+    #[error("Redis is loading its data")]
+    Loading,
+    /// With the code of the answer.
+    #[error("Redis refuses every write ({code}): its log says why")]
+    RefusesWrites { code: String },
+    #[error("the counting of partition {partition} has stopped ({kind}): the log says what to mend")]
+    CountingStopped { partition: u32, kind: ErrorKind },
     #[error(transparent)]
     UnsupportedServer(#[from] UnsupportedServer),
 }
 
 impl Readiness {
     /// Of a daemon that starts and works on these partitions.
-    pub const fn new(partitions: Partitions) -> Self {
+    pub const fn new(partitions: Partitions, counting: CountingStatus) -> Self {
         let unsupported_log = LogLimiter::new(LOG_INTERVAL);
-        Self { phase: AtomicU8::new(STARTING), partitions, unsupported_log }
+        Self { phase: AtomicU8::new(STARTING), partitions, counting, unsupported_log }
     }
 
     /// Redis was reached and is fit, and the scripts run.
@@ -60,7 +69,14 @@ impl Readiness {
             DRAINING => return Err(NotReady::Draining),
             _ => {}
         }
-        let checked = tokio::time::timeout(TIMEOUT, self.check_servers()).await.map_err(|_| NotReady::Away)?;
+        if let Some((partition, kind)) = self.counting.first_stopped() {
+            return Err(NotReady::CountingStopped { partition, kind });
+        }
+        let all = async {
+            self.check_servers().await?;
+            self.check_writes().await
+        };
+        let checked = tokio::time::timeout(TIMEOUT, all).await.map_err(|_| NotReady::Away)?;
         // Somebody has changed a setting of the server: whoever reads only the log is to find it there.
         if let Err(NotReady::UnsupportedServer(error)) = &checked
             && self.unsupported_log.admit((), Instant::now()).is_some()
@@ -81,10 +97,40 @@ impl Readiness {
         }
         Ok(())
     }
+
+    /// Whether the server of each partition takes writes.
+    async fn check_writes(&self) -> Result<(), NotReady> {
+        for partition in self.partitions.iter() {
+            check_write(partition).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
     let info = inspect(server).await.map_err(|_| NotReady::Away)?;
     info.check_supported()?;
-    if info.role == ServerRole::Replica { Err(NotReady::Replica) } else { Ok(()) }
+    match info.readiness() {
+        ServerReadiness::Ready => Ok(()),
+        ServerReadiness::Replica => Err(NotReady::Replica),
+        ServerReadiness::Loading => Err(NotReady::Loading),
+    }
+}
+
+/// Tries a write that changes nothing, since a checkpoint has no time to live. INFO does not tell whether a server
+/// refuses writes: that depends on its disk, its replicas and its settings. A full server takes this one, as it takes
+/// commits.
+async fn check_write(Partition { client, keys }: &Partition) -> Result<(), NotReady> {
+    let tried = client.query::<()>(redis::cmd("PERSIST").arg(keys.checkpoint())).await;
+    let Err(error) = tried else { return Ok(()) };
+    match (error_kind(&error), error.code()) {
+        (ErrorKind::NotReady, Some(code @ ("MISCONF" | "NOREPLICAS"))) => {
+            Err(NotReady::RefusesWrites { code: code.to_owned() })
+        }
+        (ErrorKind::NotReady, Some("LOADING")) => Err(NotReady::Loading),
+        (ErrorKind::ReadOnly, _) => Err(NotReady::Replica),
+        // What waiting does not mend stops the counting, which is judged above.
+        (kind, _) if kind.is_transient() => Err(NotReady::Away),
+        _ => Ok(()),
+    }
 }

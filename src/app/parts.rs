@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::OnceCell;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::state::QueryState;
@@ -11,6 +10,7 @@ use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, Readiness, Token};
 use crate::channels::Channels;
 use crate::config::Config;
+use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
@@ -31,6 +31,8 @@ pub(super) struct Parts<'a> {
     pub(super) new_deliveries: NewDeliveries,
     /// Changes of subjects, for the cache of the check API.
     pub(super) check_changes: ChangeFeed,
+    /// Whether the workers can count.
+    pub(super) counting: CountingStatus,
 }
 
 impl<'a> Parts<'a> {
@@ -53,7 +55,6 @@ impl<'a> Parts<'a> {
             config: config.verification.clone(),
             contacts_max: config.subjects.contacts_max,
             public_url: config.http.confirm_links_below(),
-            unsubscribe_key: OnceCell::new(),
             new_deliveries: new_deliveries.clone(),
         });
         let check_changes = ChangeFeed::default();
@@ -73,8 +74,9 @@ impl<'a> Parts<'a> {
             history_days: config.history.days,
             top: TopCache::default(),
         };
+        let counting = CountingStatus::default();
         let api = Arc::new(ApiState {
-            readiness: Arc::new(Readiness::new(partitions.clone())),
+            readiness: Arc::new(Readiness::new(partitions.clone(), counting.clone())),
             recorder,
             token,
             reload_plans: Arc::new(move || for_api.reload()),
@@ -97,6 +99,7 @@ impl<'a> Parts<'a> {
             verification,
             new_deliveries,
             check_changes,
+            counting,
         })
     }
 }

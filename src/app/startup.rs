@@ -63,6 +63,7 @@ impl Parts<'_> {
                 }
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
+                    self.endpoint.forget_primaries();
                     if logs.admit(reason.clone(), Instant::now()).is_some() {
                         tracing::warn!(redis = %self.endpoint, reason, "waiting for Redis");
                     }
@@ -83,8 +84,10 @@ impl Parts<'_> {
             stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
         };
         if stored.checkpoints.iter().any(differs) {
-            tracing::info!(
-                "plans differ from those of the last commit: from now on these apply; a second daemon should have the same"
+            tracing::warn!(
+                plans = %settings.plans.fingerprint(),
+                "the plans of this daemon differ from those of the last commit: they apply where this daemon reads; \
+                 another daemon that runs should have the same"
             );
         }
         if let Some(warning) = unread_streams(&stored) {

@@ -117,6 +117,7 @@ impl Workers<'_> {
             cache_entries: config.subjects.cache_entries.div_ceil(partitions),
             changes,
             new_alerts: Arc::clone(new_alerts),
+            status: self.parts.counting.clone(),
         });
         tasks.spawn("worker", worker.run(self.stop.clone()));
         Ok(())

@@ -9,6 +9,7 @@ pub mod batch_builder;
 mod batch_changes;
 mod batch_sizer;
 pub mod config;
+mod counting_status;
 pub mod daemon_name;
 mod day_metrics;
 pub mod held_state;
@@ -30,6 +31,7 @@ mod session_start;
 mod state_loader;
 pub mod worker;
 
+pub use counting_status::CountingStatus;
 pub use daemon_name::DaemonName;
 pub use lease::{PARTITION_LEASE_TTL, PartitionLease};
 pub use membership::Membership;

@@ -16,6 +16,7 @@ use crate::types::{
 };
 use crate::wire::{ErrorKind, ReadError};
 
+use super::counting_status::CountingStatus;
 use super::known_deployment::KnownDeployment;
 use super::session_error::SessionError;
 
@@ -24,6 +25,7 @@ use super::session_error::SessionError;
 pub struct WorkerReport {
     partition: PartitionNumber,
     new_alerts: Arc<Notify>,
+    status: CountingStatus,
     commits: u64,
     /// What was stored when this daemon looked last.
     deployment: KnownDeployment,
@@ -44,10 +46,11 @@ pub struct WorkerReport {
 
 impl WorkerReport {
     /// Nothing to tell yet; `new_alerts` is notified after a commit that raised alerts.
-    pub const fn new(partition: PartitionNumber, new_alerts: Arc<Notify>) -> Self {
+    pub const fn new(partition: PartitionNumber, new_alerts: Arc<Notify>, status: CountingStatus) -> Self {
         Self {
             partition,
             new_alerts,
+            status,
             commits: 0,
             deployment: KnownDeployment::unseen(),
             failing: None,
@@ -80,7 +83,7 @@ impl WorkerReport {
             log_more_refused(reason, self.refused_log.overdue(&reason, now).unwrap_or(0));
         }
         if self.failing.take().is_some() {
-            self.gauge(meters::COUNTING_STOPPED).set(0.0);
+            self.set_stopped(None);
             tracing::info!(partition = %self.partition, "counting goes on");
         }
     }
@@ -109,12 +112,21 @@ impl WorkerReport {
     fn stopped_reading(&mut self) {
         self.gauge(meters::READING).set(0.0);
         if self.failing.take().is_some() {
-            self.gauge(meters::COUNTING_STOPPED).set(0.0);
+            self.set_stopped(None);
         }
         self.trim_held_by(None);
         // Whoever reads now archives.
         for name in [meters::HISTORY_DAYS_LEFT, meters::HISTORY_METRICS_LEFT] {
             self.gauge(name).set(0.0);
+        }
+    }
+
+    /// By this kind of failure, which waiting does not mend; `None`: it has not stopped.
+    fn set_stopped(&self, by: Option<ErrorKind>) {
+        self.gauge(meters::COUNTING_STOPPED).set(if by.is_some() { 1.0 } else { 0.0 });
+        match by {
+            Some(kind) => self.status.set_stopped(self.partition, kind),
+            None => self.status.clear(self.partition),
         }
     }
 
@@ -130,7 +142,7 @@ impl WorkerReport {
             return;
         }
         let source = std::error::Error::source(error).map(ToString::to_string);
-        self.gauge(meters::COUNTING_STOPPED).set(if kind.is_transient() { 0.0 } else { 1.0 });
+        self.set_stopped((!kind.is_transient()).then_some(kind));
         if kind.is_transient() {
             tracing::warn!(partition = %self.partition, %error, source, "counting waits for Redis");
         } else {
@@ -140,15 +152,20 @@ impl WorkerReport {
 
     /// Why the server does not bound what it holds for the reader, where it does not.
     pub fn memory_unbounded(&mut self, why: Option<&ReadError>) {
-        if let Some(error) = why
-            && !std::mem::replace(&mut self.said_unbounded, true)
-        {
-            let channels = keys::reader_channel("*");
-            tracing::warn!(
-                channels,
-                %error,
-                "the Redis user may not subscribe, so nothing bounds the memory that Redis uses for one reading"
-            );
+        let said = std::mem::replace(&mut self.said_unbounded, why.is_some());
+        match why {
+            Some(error) if !said => {
+                let channels = keys::reader_channel("*");
+                tracing::warn!(
+                    channels,
+                    %error,
+                    "the Redis user may not subscribe, so nothing bounds the memory that Redis uses for one reading"
+                );
+            }
+            None if said => {
+                tracing::info!("the Redis user may subscribe now: the memory of a reading is bounded again")
+            }
+            _ => {}
         }
     }
 

@@ -24,6 +24,8 @@ const BLOCK: Duration = Duration::from_secs(1);
 /// So many read entries are counted when a session begins. More are left only where none are trimmed: then there is
 /// time to look.
 const RETURNED_LOOK_MAX: u32 = 10_000;
+/// How often a reader that may not subscribe tries again, so that a right that is granted takes effect by itself.
+const SUBSCRIBE_EVERY: Duration = Duration::from_secs(5);
 /// A batch that grows because more entries are there is committed after this long, full or not.
 const HOLD_MAX: Duration = Duration::from_millis(100);
 
@@ -79,6 +81,7 @@ impl EventWorker {
         // Whether more entries are there than were asked for: then batches grow before they are committed.
         let mut is_behind = false;
         let mut begun = Instant::now();
+        let mut subscribed = Instant::now();
         let mut after = checkpoint;
         if self.read_sizer.is_stuck() {
             after = self.read_one(after).await?;
@@ -108,6 +111,11 @@ impl EventWorker {
                 Waited::Read(reply) => {
                     is_behind = reply.entries().len() >= self.read_sizer.count() as usize;
                     self.builder.note_reading(is_behind, UnixMs(reply.server_ms()));
+                    if reader.unbounded().is_some() && subscribed.elapsed() >= SUBSCRIBE_EVERY {
+                        subscribed = Instant::now();
+                        reader.subscribe_again().await?;
+                        self.report.memory_unbounded(reader.unbounded());
+                    }
                     let Some(last) = reply.last() else {
                         if self.builder.entries() == 0 && self.ahead.is_empty() {
                             self.finish_commit(in_flight).await?;

@@ -186,9 +186,8 @@ impl StateLoader {
 mod tests {
     use std::time::Duration;
 
-    use tokio::sync::Notify;
-
     use super::*;
+    use crate::events::CountingStatus;
     use crate::events::batch_builder::BatchBounds;
     use crate::types::{Instance, Subject};
 
@@ -218,7 +217,7 @@ mod tests {
         let (mut loader, mut held, mut builder) = fixture();
         let subjects = ["alice", "bob"].map(|name| held.cache.add(Subject::parse(name.as_bytes()).expect("legal")));
         let mut ahead = ReadAhead::default();
-        let report = WorkerReport::new(loader.keys.partition(), Arc::new(Notify::new()));
+        let report = WorkerReport::new(loader.keys.partition(), Arc::default(), CountingStatus::default());
         loader.take_changes(&mut held, &report);
         loader.under_way = Some(under_way(&builder, false, &subjects));
         loader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));

@@ -23,6 +23,7 @@ use crate::wire::{ErrorKind, RedisClient, RedisEndpoint};
 use super::batch_builder::BatchBuilder;
 use super::batch_sizer::BatchSizer;
 use super::config::StreamConfig;
+use super::counting_status::CountingStatus;
 use super::held_state::HeldState;
 use super::janitor::Janitor;
 use super::lease::{LeaseStatus, PartitionLease};
@@ -82,13 +83,15 @@ pub struct EventWorkerParts {
     pub changes: ChangeFeed,
     /// Notified after a commit that raised alerts.
     pub new_alerts: Arc<Notify>,
+    /// Told when counting stops for good.
+    pub status: CountingStatus,
 }
 
 impl EventWorker {
     /// A worker that has not read anything yet.
     pub fn new(parts: EventWorkerParts) -> Self {
         let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
-        let EventWorkerParts { cache_entries, changes, new_alerts, .. } = parts;
+        let EventWorkerParts { cache_entries, changes, new_alerts, status, .. } = parts;
         let batch_sizer = BatchSizer::new();
         let held = HeldState::new(cache_entries, config.event_ids_max, &plans).with_metrics_max(config.metrics_max);
         let loader = StateLoader::new(keys.clone(), plans, changes);
@@ -101,7 +104,7 @@ impl EventWorker {
             held,
             builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds())
                 .with_age_max(config.age_max),
-            report: WorkerReport::new(keys.partition(), new_alerts),
+            report: WorkerReport::new(keys.partition(), new_alerts, status),
             committer: Arc::new(committer),
             audited: Instant::now(),
             restarts: 0,

@@ -9,8 +9,6 @@ use std::error::Error;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
-use ring::hmac;
-use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{OPEN_REQUESTS_MAX, VerificationConfig, VerificationEvent, code, confirm_link};
@@ -38,8 +36,6 @@ pub struct VerificationService {
     pub contacts_max: usize,
     /// Where confirm links and unsubscribe links lead to; without it mails have none.
     pub public_url: Option<Url>,
-    /// What signs unsubscribe links, once it was read.
-    pub unsubscribe_key: OnceCell<hmac::Key>,
     /// Notified of each delivery.
     pub new_deliveries: NewDeliveries,
 }

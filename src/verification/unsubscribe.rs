@@ -12,6 +12,7 @@ use super::{VerificationError, VerificationService, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::{Contact, ContactArray};
 use crate::types::{ContactId, Mute, Secret, Subject};
+use crate::wire::Partition;
 
 /// Why such a contact is muted, as an operator reads it.
 const REASON: &str = "unsubscribed by the link of a mail";
@@ -37,7 +38,7 @@ impl VerificationService {
         if !muted_by(&stored, &contact.id).any(|own| own.has_same_address(contact)) {
             return Ok(None);
         }
-        let token = write(self.unsubscribe_key().await?, subject, contact);
+        let token = write(&self.unsubscribe_key().await?, subject, contact);
         Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
     }
 
@@ -51,7 +52,7 @@ impl VerificationService {
         let Some(token) = read(token) else { return Ok(false) };
         let key = self.unsubscribe_key().await?;
         let edit = |array: &mut ContactArray| {
-            let Some(contact) = muted_by(array, &token.contact).find(|contact| token.is_of(key, contact)) else {
+            let Some(contact) = muted_by(array, &token.contact).find(|contact| token.is_of(&key, contact)) else {
                 return Ok(false);
             };
             // One that lasts keeps its reason; one that would end becomes one that lasts.
@@ -70,18 +71,21 @@ impl VerificationService {
         Ok(is_muted)
     }
 
-    /// The key that signs links, drawn where there is none yet: one for all daemons.
-    async fn unsubscribe_key(&self) -> Result<&hmac::Key, VerificationError> {
-        let first = self.partitions.first();
-        let read = async || {
-            let key = first.keys.unsubscribe_key();
+    /// The key that signs links, drawn where there is none yet: one for all daemons. Read each time, because somebody
+    /// may delete it, which ends every link that was sent, and a failover may lose it: daemons that kept different ones
+    /// would refuse each other's links.
+    async fn unsubscribe_key(&self) -> Result<hmac::Key, VerificationError> {
+        let Partition { client, keys } = self.partitions.first();
+        let key = keys.unsubscribe_key();
+        let get = redis::cmd("GET").arg(&key).to_owned();
+        let mut stored: Option<String> = client.query(&get).await?;
+        if stored.is_none() {
             // As long as the hash.
             let drawn = confirm_link::generate();
-            let _: Option<String> = first.client.query(redis::cmd("SET").arg(&key).arg(drawn).arg("NX")).await?;
-            let stored: String = first.client.query(redis::cmd("GET").arg(&key)).await?;
-            Ok::<_, redis::RedisError>(hmac::Key::new(hmac::HMAC_SHA256, stored.as_bytes()))
-        };
-        Ok(self.unsubscribe_key.get_or_try_init(read).await?)
+            let _: Option<String> = client.query(redis::cmd("SET").arg(&key).arg(drawn).arg("NX")).await?;
+            stored = Some(client.query(&get).await?);
+        }
+        Ok(hmac::Key::new(hmac::HMAC_SHA256, stored.unwrap_or_default().as_bytes()))
     }
 }
 

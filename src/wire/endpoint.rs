@@ -304,6 +304,14 @@ impl RedisEndpoint {
         }
     }
 
+    /// Forgets which servers are the primaries: the next one who needs one asks anew. Until [`Self::watch`] runs nobody
+    /// else does, and a server may have become a replica since, also without a failed call.
+    pub fn forget_primaries(&self) {
+        if let EndpointServers::Routed { topology, .. } = &self.servers {
+            topology.outdate();
+        }
+    }
+
     /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one
     /// server.
     pub async fn watch(self, stop: CancellationToken) {

@@ -99,6 +99,11 @@ impl Topology {
     /// A server could not be reached, or is no primary: the next one who needs a primary asks anew.
     pub fn suspect(&self, node: &RedisAddress) {
         *self.suspect.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
+        self.outdate();
+    }
+
+    /// What is known contradicts what a server says of itself: the next one who needs a primary asks anew.
+    pub fn outdate(&self) {
         self.is_outdated.store(true, Ordering::Release);
     }
 

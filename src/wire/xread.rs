@@ -109,13 +109,34 @@ impl StreamReader {
     /// Nobody tells which one that is; and as [`RawConnection::connect`].
     pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let mut reader = Self::connect_unbounded(endpoint, stream).await?;
-        let channel = keys::reader_channel(&reader.run_id.as_deref().map_or_else(nonce, str::to_owned));
-        reader.unbounded = match reader.connection.subscribe(&channel).await {
+        reader.subscribe().await?;
+        Ok(reader)
+    }
+
+    /// Tries again to become a subscriber, if the user could not when the reader connected: the right may have been
+    /// granted since. Between two requests.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or a reply is due ([`ReadError::Desynchronized`]).
+    pub async fn subscribe_again(&mut self) -> Result<(), ReadError> {
+        if self.unbounded.is_none() {
+            return Ok(());
+        }
+        if self.state != State::Idle {
+            return Err(ReadError::Desynchronized);
+        }
+        self.subscribe().await
+    }
+
+    async fn subscribe(&mut self) -> Result<(), ReadError> {
+        let channel = keys::reader_channel(&self.run_id.as_deref().map_or_else(nonce, str::to_owned));
+        self.unbounded = match self.connection.subscribe(&channel).await {
             Ok(()) => None,
             Err(refused @ ReadError::Refused { .. }) => Some(refused),
             Err(error) => return Err(error),
         };
-        Ok(reader)
+        Ok(())
     }
 
     /// As [`Self::connect`], for an entry that is beyond the server's limit by itself: ask for no more than one.

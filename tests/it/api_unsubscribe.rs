@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::contacts_api::ContactsApi;
+use crate::support::api::Caller;
+use crate::support::contacts_api::{ContactsApi, TOKEN};
+use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
 
@@ -157,5 +159,38 @@ async fn links_outlive_the_daemon_and_the_fallback_has_none() {
     let parsed = ParsedMail::parse(&mail.text());
     assert_eq!((mail.to[0].as_str(), parsed.count("List-Unsubscribe")), ("ops@b.test", 0));
     assert_eq!(parsed.count("List-Unsubscribe-Post"), 0);
+    api.daemon.drain().await;
+}
+
+/// Whoever deletes the key wants every link that was sent to be dead, at once and in every daemon; and daemons that
+/// kept different keys would refuse each other's links.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_links_that_is_deleted_is_drawn_anew_once_for_all_daemons() {
+    let mut api = ContactsApi::start().await;
+    let contacts = json!([{"id": "main", "channel": "email", "address": "a@b.test"}]);
+    api.outbox.set_contacts(&crate::support::outbox::subject("alice"), &contacts.to_string()).await;
+    api.use_units("alice", 80).await;
+    let before = next_link(&mut api).await;
+    let mut other = DaemonSetup::on(&api.outbox.server.url())
+        .env("QUOTABELL__HTTP__PUBLIC_URL", &format!("{BASE}/"))
+        .env("QUOTABELL__HTTP__TOKEN", TOKEN)
+        .argument("--no-send")
+        .start()
+        .await;
+    let caller_of_other = Caller::of(&mut other).await.with_token(TOKEN);
+    let click = async |caller: &Caller, link: &str| caller.send("POST", link, &FORM, ONE_CLICK).await.status;
+    assert_eq!(click(&caller_of_other, &before).await, 200, "both know the same key");
+    let unmuted = api.caller.send("DELETE", "/v1/subjects/alice/contacts/main/mute", &[], "").await;
+    assert!(unmuted.status < 300, "{}", unmuted.text);
+    let _: u64 = api.outbox.run("DEL", &["quota_unsubscribe_key:{usage}"]).await;
+    for caller in [&api.caller, &caller_of_other] {
+        assert_eq!(click(caller, &before).await, 410, "a link of the deleted key");
+    }
+    api.use_units("alice", 20).await;
+    let after = next_link(&mut api).await;
+    for caller in [&api.caller, &caller_of_other] {
+        assert_eq!(click(caller, &after).await, 200, "a link of the key that is stored");
+    }
+    other.drain().await;
     api.daemon.drain().await;
 }

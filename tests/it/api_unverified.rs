@@ -9,7 +9,6 @@ use quotabell::types::{DeliveryId, UnixMs, VerificationRequest};
 use quotabell::verification::{VerificationConfig, VerificationError, VerificationService};
 use quotabell::wire::Partitions;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::support::contacts_api::ContactsApi;
 use crate::support::eventually::eventually;
@@ -28,7 +27,6 @@ fn service(outbox: &Outbox) -> Arc<VerificationService> {
         config: VerificationConfig { requests, lifetime: Duration::from_secs(600) },
         contacts_max: 16,
         public_url: None,
-        unsubscribe_key: OnceCell::new(),
         new_deliveries: NewDeliveries::new(1),
     })
 }

@@ -11,7 +11,7 @@ use quotabell::wire::{RedisClient, RedisEndpoint};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::binary::quotabell;
-use crate::support::daemon::DaemonSetup;
+use crate::support::daemon::{DaemonSetup, READY};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::{RedisServer, free_port};
@@ -258,4 +258,22 @@ async fn a_cluster_that_is_away_is_waited_for() {
     let mut daemon = DaemonSetup::on(&format!("redis+cluster://127.0.0.1:{away}")).spawn();
     let said = daemon.says("waiting for Redis").await;
     assert!(said.contains("no node of the cluster answers") && said.contains(&away.to_string()), "{said}");
+}
+
+/// A node of a cluster that is being created is a primary without slots at first, and a replica a second later. A
+/// daemon that keeps the first answer waits for ever for its promotion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_becomes_a_replica_while_the_daemon_starts_does_not_hold_it_up() {
+    let cluster = RedisCluster::start().await;
+    cluster.becomes_empty_primary(3).await;
+    let owner = cluster.primary_of("usage").await;
+    let client = cluster.client(owner);
+    // Something else that has to be waited for, so that the daemon has its first answer by then.
+    let () = run(&client, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let mut daemon = daemon_on(&cluster.url("")).spawn();
+    daemon.says("waiting for Redis").await;
+    cluster.becomes_replica(3, owner).await;
+    let () = run(&client, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    daemon.says(READY).await;
+    daemon.drain().await;
 }

@@ -565,3 +565,107 @@ async fn scripts_that_the_server_forgot_are_loaded_again_without_an_error() {
     }
     daemon.drain().await;
 }
+
+/// A load balancer that sends work to a daemon whose Redis loads its data for a minute gets only errors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_loads_its_data_is_not_ready() {
+    let slow = ["--save", "", "--appendonly", "yes", "--loading-process-events-interval-bytes", "1024"];
+    let mut server = RedisServer::start_with(&slow);
+    let client = server.client();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    is_ready(&mut daemon).await;
+    let fill = "for i = 1, 20000 do redis.call('SET', 'other' .. i, string.rep('x', 200)) end";
+    let () = run(&client, &["EVAL", fill, "0"]).await;
+    // Written anew, the file begins with a snapshot, during whose loading the server answers.
+    let () = run(&client, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]).await;
+    let _: redis::Value = run(&client, &["BGREWRITEAOF"]).await;
+    eventually("it is written", || async {
+        let info: String = run(&client, &["INFO", "persistence"]).await;
+        (info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")).then_some(())
+    })
+    .await;
+    server.kill();
+    server.set_option("--key-load-delay", "2000");
+    let loading = tokio::task::spawn_blocking(move || {
+        server.restart();
+        server
+    });
+    is_not_ready(&mut daemon, "Redis is loading its data").await;
+    assert!(daemon.get("/metrics").await.body.contains("quotabell_ready 0"));
+    let hurry = redis::cmd("CONFIG").arg("SET").arg("key-load-delay").arg("0").to_owned();
+    eventually("it loads fast from now on", || async { client.query::<()>(&hurry).await.ok() }).await;
+    let server = loading.await.expect("it starts");
+    is_ready(&mut daemon).await;
+    add(&server.client(), 1).await;
+    all_counted(&server.client(), 1).await;
+    daemon.drain().await;
+}
+
+/// A Redis whose disk is full, or that waits for replicas, answers every question and takes no event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_refuses_every_write_is_not_ready() {
+    let server =
+        RedisServer::start_with(&["--save", "3600 1000000", "--appendonly", "no", "--dbfilename", "in-the-way"]);
+    let client = server.client();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    is_ready(&mut daemon).await;
+    let snapshot = server.directory().join("in-the-way");
+    std::fs::create_dir(&snapshot).expect("a folder in the place of the file");
+    let _: redis::Value = run(&client, &["BGSAVE"]).await;
+    is_not_ready(&mut daemon, "Redis refuses every write (MISCONF)").await;
+    assert!(daemon.get("/metrics").await.body.contains("quotabell_ready 0"));
+    std::fs::remove_dir(&snapshot).expect("it is empty");
+    let _: redis::Value = run(&client, &["BGSAVE"]).await;
+    is_ready(&mut daemon).await;
+    let () = run(&client, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    is_not_ready(&mut daemon, "Redis refuses every write (NOREPLICAS)").await;
+    let () = run(&client, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    is_ready(&mut daemon).await;
+    daemon.drain().await;
+}
+
+/// A right that only reading needs is missed after the start: a daemon that calls itself ready then counts nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_missing_after_the_start_is_not_ready() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let () = run(&client, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-xread"]).await;
+    let mut daemon = DaemonSetup::on(&format!("redis://bell:pass@127.0.0.1:{}", server.port())).start().await;
+    is_not_ready(&mut daemon, "the counting of partition 0 has stopped (denied)").await;
+    let page = daemon.get("/metrics").await.body;
+    assert!(page.contains("quotabell_ready 0") && page.contains("quotabell_counting_stopped 1"), "{page}");
+    let () = run(&client, &["ACL", "SETUSER", "bell", "+xread"]).await;
+    add(&client, 1).await;
+    all_counted(&client, 1).await;
+    is_ready(&mut daemon).await;
+    daemon.drain().await;
+}
+
+/// What the table of symptoms says to do has to help without a restart: a right to subscribe that is granted, and a
+/// checkpoint that is set again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_mended_takes_effect_without_a_restart() {
+    let server = RedisServer::start();
+    let client = server.client();
+    let () = run(&client, &["ACL", "SETUSER", "bell", "on", ">pass", "~*", "&*", "+@all", "-subscribe"]).await;
+    let mut daemon = DaemonSetup::on(&format!("redis://bell:pass@127.0.0.1:{}", server.port())).start().await;
+    daemon.says("the Redis user may not subscribe").await;
+    add(&client, 2).await;
+    all_counted(&client, 2).await;
+    let () = run(&client, &["ACL", "SETUSER", "bell", "+subscribe"]).await;
+    daemon.says("the Redis user may subscribe now").await;
+    let subscribed: Vec<String> = run(&client, &["PUBSUB", "CHANNELS", "quota_reader:*"]).await;
+    assert_eq!(subscribed.len(), 1, "{subscribed:?}");
+
+    let checkpoint = Keys::new("usage").checkpoint();
+    let last: String = run(&client, &["HGET", &checkpoint, "id"]).await;
+    let _: u64 = run(&client, &["DEL", &checkpoint]).await;
+    add(&client, 1).await;
+    daemon.says("counting has stopped until this is mended").await;
+    is_not_ready(&mut daemon, "the counting of partition 0 has stopped (wrong_type)").await;
+    let _: u64 = run(&client, &["HSET", &checkpoint, "id", &last]).await;
+    all_counted(&client, 3).await;
+    daemon.says("counting goes on").await;
+    is_ready(&mut daemon).await;
+    daemon.drain().await;
+}

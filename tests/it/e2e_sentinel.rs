@@ -188,3 +188,20 @@ async fn sentinels_that_are_away_are_waited_for() {
     let verb = quotabell(["usage", "alice"]).redis(&known).run();
     assert!(verb.code == 1 && verb.stderr.contains("are the Sentinels running there?"), "{}", verb.stderr);
 }
+
+/// A failover while the daemon starts makes the primary of its first answer a replica, which answers well. A daemon
+/// that keeps that answer waits for ever for its promotion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_while_the_daemon_starts_does_not_hold_it_up() {
+    let service = SentinelService::start().await;
+    // Something else that has to be waited for, so that the daemon has its first answer by then.
+    let mut scarce = redis::cmd("CONFIG");
+    scarce.arg("SET").arg("min-replicas-to-write").arg(5);
+    let () = service.servers[0].client().query(&scarce).await.expect("set");
+    let mut daemon = daemon_on(&service.url("")).spawn();
+    daemon.says("waiting for Redis").await;
+    service.fail_over(0).await;
+    service.replicates(1).await;
+    is_ready(&mut daemon).await;
+    daemon.drain().await;
+}

@@ -222,3 +222,26 @@ async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     let told = format!("error: {key} is a list, it is to be a string");
     shared.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
 }
+
+/// A standby that says that its plans apply sends an operator after limits that nobody is judged by.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_with_other_plans_says_that_they_differ_and_not_that_they_apply() {
+    let server = RedisServer::start();
+    let reader = DaemonSetup::on(&server.url()).start().await;
+    let client = server.client();
+    let _: String =
+        client.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("a")).await.expect("added");
+    eventually("its plans are stored", || async {
+        let stored: Option<String> =
+            client.query(redis::cmd("HGET").arg("quota_checkpoint:{usage}").arg("fingerprint")).await.ok()?;
+        stored
+    })
+    .await;
+    let mut standby =
+        DaemonSetup::on(&server.url()).env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":77}"#).start().await;
+    let said = standby.says("the plans of this daemon differ from those of the last commit").await;
+    assert!(said.contains("they apply where this daemon reads"), "{said}");
+    assert!(!standby.has_said("from now on these apply"));
+    standby.drain().await;
+    reader.drain().await;
+}

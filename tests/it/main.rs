@@ -45,6 +45,7 @@ mod cli_usage;
 mod config_bad_input;
 mod config_layers;
 mod documentation;
+mod documented_users;
 mod e2e_caps;
 mod e2e_cluster;
 mod e2e_delivery;

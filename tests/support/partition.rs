@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use quotabell::events::PartitionLease;
 use quotabell::events::config::StreamConfig;
 use quotabell::events::worker::{EventWorker, EventWorkerParts};
+use quotabell::events::{CountingStatus, PartitionLease};
 use quotabell::ledger::Committer;
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::history::HistoryConfig;
@@ -114,6 +114,7 @@ impl Partition {
             cache_entries: 1000,
             changes,
             new_alerts: Arc::default(),
+            status: CountingStatus::default(),
         });
         let task = tokio::spawn(worker.run(stop.clone()));
         Worker { stop, task }

@@ -161,6 +161,44 @@ impl RedisCluster {
         .await;
     }
 
+    /// Makes a replica a primary without slots, as a node is that has just been added.
+    pub async fn becomes_empty_primary(&self, node: usize) {
+        self.tell(node, &["CLUSTER", "RESET", "SOFT"]).await;
+        let line = self.line_of(0, 0).await;
+        let (port, bus) =
+            line.split(' ').nth(1).and_then(|at| at.split_once(':')?.1.split_once('@')).expect("an address");
+        let bus = bus.split(',').next().expect("a number");
+        self.tell(node, &["CLUSTER", "MEET", "127.0.0.1", port, bus]).await;
+        for at in 0..self.nodes.len() {
+            eventually("every node takes it for a primary", || async {
+                self.line_of(at, node).await.contains("master - ").then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Makes a node without slots the replica of a primary.
+    pub async fn becomes_replica(&self, node: usize, primary: usize) {
+        let id = self.id(primary).await;
+        eventually("it is told whom to follow", || async {
+            self.try_on::<()>(node, &["CLUSTER", "REPLICATE", &id]).await.ok()
+        })
+        .await;
+        for at in 0..self.nodes.len() {
+            eventually("every node takes it for a replica", || async {
+                self.line_of(at, node).await.contains("slave ").then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// What `by` knows of a node: a line of CLUSTER NODES; empty where it does not know it.
+    async fn line_of(&self, by: usize, node: usize) -> String {
+        let known: String = self.try_on(by, &["CLUSTER", "NODES"]).await.unwrap_or_default();
+        let address = format!(":{}@", self.nodes[node].port());
+        known.lines().find(|line| line.contains(&address)).unwrap_or_default().to_owned()
+    }
+
     /// The nodes that serve slots, in the eyes of the first node that answers.
     pub async fn primaries(&self) -> Vec<usize> {
         let ports = |node: &RedisServer| format!("127.0.0.1:{}@", node.port());

@@ -113,6 +113,11 @@ impl RedisServer {
         tear_newest(&self.directory.path().join("appendonlydir"), bytes);
     }
 
+    /// Adds an option for the next [`Self::restart`].
+    pub fn set_option(&mut self, name: &str, value: &str) {
+        self.options.extend([name.to_owned(), value.to_owned()]);
+    }
+
     /// Starts it again on the same port and folder, after [`Self::kill`].
     pub fn restart(&mut self) {
         self.child = launch(self.port, self.directory.path(), &self.options).expect("the port is still free");

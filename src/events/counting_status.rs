@@ -1,0 +1,30 @@
+//! Which partitions this daemon should count and can't, until an operator mends what the log names. Read by the
+//! readiness of the daemon.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::types::PartitionNumber;
+use crate::wire::ErrorKind;
+
+/// Shared by the workers of all partitions, who write it, and by readiness, which reads it.
+#[derive(Debug, Clone, Default)]
+pub struct CountingStatus(Arc<Mutex<BTreeMap<u32, ErrorKind>>>);
+
+impl CountingStatus {
+    /// Counting has stopped, and waiting does not mend it.
+    pub(super) fn set_stopped(&self, partition: PartitionNumber, kind: ErrorKind) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(partition.get(), kind);
+    }
+
+    /// This daemon counts, waits for Redis, or does not have to count.
+    pub(super) fn clear(&self, partition: PartitionNumber) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&partition.get());
+    }
+
+    /// The lowest partition whose counting has stopped, and what kind of failure stops it.
+    pub fn first_stopped(&self) -> Option<(u32, ErrorKind)> {
+        let stopped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stopped.first_key_value().map(|(partition, kind)| (*partition, *kind))
+    }
+}
