@@ -69,19 +69,26 @@ pub(super) async fn replace(
     Json(body): Json<SubjectBody>,
 ) -> Result<Response, Problem> {
     let plans = &api.reads.plans;
-    let record = body.into_record(plans)?;
     let partition = api.partitions.of(&subject);
     let Partition { client, keys } = partition;
+    let view = async || -> RedisResult<SubjectView> {
+        let fields = subject::read_fields(partition, &subject).await?;
+        Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, client.server_time().await?))
+    };
+    if body.has_shown() {
+        body.check_shown(&within(CALL_TIMEOUT, view()).await?)?;
+    }
+    let record = body.into_record(plans)?;
     let replaced = async {
         replace_settings(client, keys, &subject, &record).await.map_err(not_replaced)?;
-        Ok::<_, Problem>((subject::read_fields(partition, &subject).await?, client.server_time().await?))
+        Ok::<_, Problem>(view().await?)
     };
-    let (fields, now) = within(CALL_TIMEOUT, replaced).await?;
+    let shown = within(CALL_TIMEOUT, replaced).await?;
     tracing::info!(%subject, "settings are replaced");
     for warning in limit_warnings(&record.limits) {
         tracing::warn!(%subject, "{warning}");
     }
-    Ok(answer(&SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
+    Ok(answer(&shown))
 }
 
 fn not_replaced(error: EditContactsError) -> Problem {

@@ -16,7 +16,7 @@ use crate::wire::Partition;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks what POST /v1/check asks: whether each limit of the subject and the rate of its plan admit it. What is admitted \
-    is taken from the rate, so asking costs something. The limit of limits are what has been committed.
+    is taken from the rate, so asking costs something. Limits are judged by what has been committed.
 
 Exit codes: 0 it may proceed, 1 it may not, or nothing can be judged because Redis does not answer or the subject's settings can't be \
     read: check.on_error is for the daemon alone

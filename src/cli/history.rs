@@ -30,7 +30,7 @@ pub struct HistoryArgs {
     /// The first day, YYYY-MM-DD [default: the oldest that is kept]
     #[arg(long, value_name = "DAY")]
     pub from: Option<Day>,
-    /// The last day, YYYY-MM-DD [default: today]
+    /// The last day, YYYY-MM-DD [default: tomorrow, where a subject that has changed its zone may have usage]
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
     #[command(flatten)]

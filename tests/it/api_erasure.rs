@@ -298,7 +298,11 @@ async fn settings_are_replaced_and_contacts_stay() {
         (json!({"thresholds": []}), "thresholds: is an empty list"),
         (json!({"thresholds": [0]}), "thresholds[0]: a threshold must be"),
         (json!({"locale": "vi_VN"}), "locale: \"vi_VN\" is not a language tag (BCP 47)"),
-        (json!({"contacts": []}), "unknown field `contacts`"),
+        (json!({"contacts": []}), "contacts: can't be changed here, it must be as GET shows it or be left out"),
+        (json!({"subject": "a"}), "subject: can't be changed here"),
+        (json!({"mute": {}, "metric_mutes": {"tokens": {"reason": null}}}), "metric_mutes: can't be changed here"),
+        (json!({"unreadable": [{"field": "plan", "why": "x"}]}), "unreadable: what can't be read would be removed"),
+        (json!({"contact": []}), "unknown field `contact`"),
         (json!([]), "the body must be a JSON object"),
     ] {
         put(&api, path, &body).await.expect_problem(400, problem);
@@ -313,6 +317,34 @@ async fn settings_are_replaced_and_contacts_stay() {
         let answer = api.send(method, "/v1/subjects/odd", &[("content-type", "application/json")], "{}").await;
         answer.expect_problem(503, "holds something else");
     }
+    daemon.drain().await;
+}
+
+/// A caller that changes one member of what it got must be able to send it back, and must not believe that it has
+/// changed a contact.
+#[tokio::test]
+async fn what_was_got_can_be_put() {
+    let usage = RecordedUsage::start();
+    let contacts = r#"[{"channel":"email","address":"a@b.test"},{"channel":"webhook","url":"https://x.test/h","secret":"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}]"#;
+    let before =
+        [("plan", "free"), ("limit:tokens", "600/hour 5000/day"), ("thresholds", "80"), ("contacts", contacts)];
+    usage.set("alice", &before).await;
+    let (daemon, api) = with_token(DaemonSetup::on(&usage.server.url())).await;
+    let path = "/v1/subjects/alice";
+    put(&api, "/v1/subjects/alice/mute?metric=tokens", &json!({"reason": "load test"})).await;
+    put(&api, "/v1/subjects/alice/mute", &json!({"for": "2h"})).await;
+    let got = api.get(path).await.json();
+    let replaced = put(&api, path, &got).await;
+    assert_eq!((replaced.status, replaced.json()), (200, got.clone()), "{}", replaced.text);
+    let mut changed = got.clone();
+    changed["timezone"] = json!("Asia/Tokyo");
+    let replaced = put(&api, path, &changed).await;
+    assert_eq!((replaced.status, replaced.json()), (200, changed.clone()), "{}", replaced.text);
+    changed["contacts"][0]["address"] = json!("b@b.test");
+    put(&api, path, &changed).await.expect_problem(400, "contacts: can't be changed here");
+    changed = api.get(path).await.json();
+    changed["mute"] = json!({"until": null, "until_ms": null, "reason": null});
+    put(&api, path, &changed).await.expect_problem(400, "mute: can't be changed here");
     daemon.drain().await;
 }
 
