@@ -335,3 +335,38 @@ fn formats_and_headers_are_imported() {
     assert_eq!(contacts("b"), [serde_json::Value::Null, "teams".into()]);
     assert_eq!(contacts("e"), ["discord"]);
 }
+
+/// Two customers whose ids a spreadsheet has rounded to one would share one count, and nobody would be told.
+#[test]
+fn what_a_spreadsheet_has_done_to_subjects_is_warned_of() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = "subject;plan;;\r\n1.23457E+14;free;;\r\n1.23457E+14;free;;\r\n;;;\r\nal\u{200b}ice;free;;\r\nbob ;free;;\r\n\
+                \"carol \";free;;\r\nbob;free;;\r\n";
+    let finished = import(&server, folder.path(), text, &[]).run();
+    assert_eq!(finished.code, 0, "{}", finished.told());
+    let warnings: Vec<&str> = finished.stderr.lines().filter(|line| line.contains(": warning: ")).collect();
+    let exponent = "subject \"1.23457E+14\" is a number in exponent form: if a spreadsheet has rounded it, format the \
+                    column as text";
+    let expected = [
+        format!("line 2: warning: {exponent}"),
+        format!("line 3: warning: {exponent}"),
+        "line 3: warning: subject \"1.23457E+14\" is also named in line 2: each of the two lines changes it".to_owned(),
+        "line 5: warning: subject \"al\\u{200b}ice\" holds letters that are not seen: U+200B".to_owned(),
+        "line 6: warning: subject \"bob\": the spaces around it were left out".to_owned(),
+        "line 7: warning: subject \"carol \" begins or ends with a space, which is part of it".to_owned(),
+        "line 8: warning: subject \"bob\" is also named in line 6: each of the two lines changes it".to_owned(),
+    ];
+    assert_eq!(warnings, expected);
+    assert_eq!(subjects(&server), 4);
+}
+
+/// A file that nothing was saved into must not look like an import that worked.
+#[test]
+fn an_empty_file_is_an_error() {
+    let server = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let finished = import(&server, folder.path(), "\u{feff}\r\n", &[]).run();
+    assert_eq!(finished.code, 1, "{}", finished.told());
+    assert!(finished.stderr.contains("the file is empty"), "{}", finished.told());
+}

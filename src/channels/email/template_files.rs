@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::channels::error::ChannelError;
+use crate::channels::templating;
 use crate::types::Locale;
 
 /// The setting that names the operator's folder.
@@ -160,7 +161,7 @@ fn read_folder(folder: &Path) -> Result<LocaleTemplates, ChannelError> {
     let mut sources = LocaleTemplates::new();
     for name in NAMES {
         let path = folder.join(name);
-        match std::fs::read_to_string(&path) {
+        match templating::read_file(&path) {
             Ok(text) => {
                 sources.insert(name, TemplateText { text, file: Some(path) });
             }
@@ -227,6 +228,15 @@ mod tests {
             assert_eq!(text(&files, reader, name), expected, "{reader} {name}");
         }
         assert_eq!(files.used_for(None), &locale("fr-CA"));
+    }
+
+    /// Editors on Windows put a byte order mark before the text: it would stand in every Subject line.
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_template() {
+        let folder = folder(&[]);
+        std::fs::write(folder.path().join("subject.txt"), "\u{feff}{{ subject }}").expect("written");
+        let files = TemplateFiles::read(Some(folder.path()), &locale("en")).expect("legal");
+        assert_eq!(text(&files, "en", "subject.txt"), "{{ subject }}");
     }
 
     /// What lies in the folder itself is what everybody got before there were locales.

@@ -1,7 +1,7 @@
 //! `subject import`: many subjects from a file. A bad line is reported and left out; the others are imported.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::change::{self, ContactsChange, FieldUpdate, MergeError, ReplacedContactsArgs, SubjectChange};
 use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
+use super::import_warnings::{self, NamedSubjects};
 use super::set;
 use super::store::{self, SubjectWrite};
 use crate::cli::connect::{self, CliConnection};
@@ -61,6 +62,9 @@ Several contacts: the column twice (CSV) or a list (JSON); the nth \
     80,100 or all) and email_metrics say which alerts the nth email gets, and likewise for webhook. Where one is absent, the \
     stored one is kept, and for a new webhook that needs a secret one is generated and printed. Contacts that the subject's side added stay, unless --replace-all-contacts is given.
 Bad lines are reported with their number and left out, the others are imported; exit 1 if any was bad.
+Files of spreadsheets: UTF-8 or UTF-16 with a byte order mark, cells between commas, semicolons or tabs, a line sep=; \
+    above the header. A subject that two lines name, that is a number in exponent form, or that holds spaces at its ends or letters \
+    that are not seen, is imported with a warning.
 
 Examples:
   quotabell subject import subjects.csv --dry-run
@@ -120,6 +124,7 @@ pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Resul
         output: Output::stdout(),
         bar,
         unnamed: args.replaced.unnamed(),
+        named: NamedSubjects::default(),
         waiting: Vec::new(),
         summary: ImportSummary { dry_run: args.dry_run, ..ImportSummary::default() },
     };
@@ -129,14 +134,14 @@ pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Resul
     import.finish(read.and(written), &args.file)
 }
 
-fn open(path: &Path) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
+fn open(path: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
     if path.as_os_str() == "-" {
-        return Ok((Box::new(BufReader::new(io::stdin())), ProgressBar::hidden()));
+        return Ok((Box::new(io::stdin()), ProgressBar::hidden()));
     }
     let file = File::open(path).with_context(|| format!("open {}", path.display()));
     let file = with_hint(file, "name a file that can be read, or - for stdin")?;
     let bar = progress::bar(file.metadata().map_or(0, |metadata| metadata.len()), ProgressUnit::Bytes);
-    Ok((Box::new(BufReader::new(bar.wrap_read(file))), bar))
+    Ok((Box::new(bar.wrap_read(file)), bar))
 }
 
 struct Import<'a> {
@@ -147,15 +152,17 @@ struct Import<'a> {
     output: Output,
     bar: ProgressBar,
     unnamed: UnnamedContacts,
+    named: NamedSubjects,
     waiting: Vec<CheckedLine>,
     summary: ImportSummary,
 }
 
 impl Import<'_> {
-    async fn read_all(&mut self, input: Box<dyn BufRead>, format: Option<ImportFormat>) -> anyhow::Result<()> {
+    async fn read_all(&mut self, input: Box<dyn Read>, format: Option<ImportFormat>) -> anyhow::Result<()> {
         let format_hint = "`quotabell subject import --help` shows both formats";
         let mut rows = with_hint(ImportReader::new(input, format), format_hint)?;
         while let Some(ImportLine { number, row }) = with_hint(rows.next_line(), format_hint)? {
+            let was_trimmed = row.as_ref().is_ok_and(|row| row.subject_was_trimmed);
             let checked = row.and_then(|row| check(row, self.config, self.unnamed));
             let fault = match &checked {
                 Ok(change) => self.templates.fault(change.contact_specs())?,
@@ -163,7 +170,10 @@ impl Import<'_> {
             };
             match fault.map_or(checked, |fault| Err(fault.to_string())) {
                 Ok(change) => {
-                    for warning in change.limit_warnings() {
+                    let mut warnings = import_warnings::odd_subject(&change.subject, was_trimmed);
+                    warnings.extend(self.named.add(&change.subject, number));
+                    warnings.extend(change.limit_warnings());
+                    for warning in warnings {
                         self.bar.suspend(|| say(format_args!("line {number}: warning: {warning}")));
                     }
                     // One that another client delays is written after its neighbours: never after a later line of its

@@ -1,22 +1,22 @@
 //! Lines of an import: CSV or JSON Lines, read one by one, each with its line number. Knows the fields' names, not
-//! their rules.
-//!
-//! The crate `csv` is not used: it takes text behind a closing quote for a part of the cell, and reads up to the end of
-//! the file for a quote that is not closed. Here the first is a mistake of that line, and the second has a bound.
+//! their rules. Read next: `import_csv` for records, `import_text` for lines.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Read as _};
+use std::io::Read;
 
 use crate::cli::contact_specs::AddressArgs;
 use crate::config::nearest;
 use crate::subjects::record::LIMIT_PREFIX;
 
-/// The longest line, and the longest quoted cell: whoever forgets a quote must not have the whole file read into
-/// memory.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+use super::import_csv::{self, Cell, Header};
+pub use super::import_text::ImportReadError;
+use super::import_text::ImportText;
+
+/// The field that every line needs.
+const SUBJECT: &str = "subject";
 
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.
-const FIELDS: [&str; 6] = ["subject", "plan", "timezone", "billing_day", "thresholds", "locale"];
+const FIELDS: [&str; 6] = [SUBJECT, "plan", "timezone", "billing_day", "thresholds", "locale"];
 
 /// The limits of all metrics in one object, in JSON Lines alone. A cell holds those of one metric.
 const LIMITS: &str = "limits";
@@ -30,6 +30,8 @@ pub struct ImportRow {
     /// By the name of the field; those of `limit:<metric>` as `600/hour 5000/day`, the thresholds as `80,100`.
     pub settings: BTreeMap<String, String>,
     pub contacts: AddressArgs,
+    /// Whether spaces around the subject were left out.
+    pub subject_was_trimmed: bool,
 }
 
 /// One line and what was made of it.
@@ -39,17 +41,6 @@ pub struct ImportLine {
     pub number: u64,
     /// The row, or what is wrong with the line.
     pub row: Result<ImportRow, String>,
-}
-
-/// Why the rest of the file can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportReadError {
-    #[error("read line {line}")]
-    Read { line: u64, source: io::Error },
-    #[error("line {line} is longer than {LINE_BYTES_MAX} bytes, or a quote that opens there is not closed")]
-    Endless { line: u64 },
-    #[error("line {line}: {why}")]
-    Header { line: u64, why: String },
 }
 
 /// How a file is written.
@@ -63,22 +54,22 @@ pub enum ImportFormat {
 
 /// The lines of a file.
 #[derive(Debug)]
-pub struct ImportReader<R> {
-    input: R,
+pub struct ImportReader<R: Read> {
+    text: ImportText<R>,
     format: ImportFormat,
     /// The CSV header, once read.
-    header: Option<Vec<String>>,
-    line: u64,
+    header: Option<Header>,
+    /// Whether a line that is not blank was read.
+    has_content: bool,
 }
 
-impl<R: BufRead> ImportReader<R> {
+impl<R: Read> ImportReader<R> {
     /// Reads `input`; without a format, `{` as the first character means JSON Lines.
-    pub fn new(mut input: R, format: Option<ImportFormat>) -> Result<Self, ImportReadError> {
-        let start = input.fill_buf().map_err(|source| ImportReadError::Read { line: 1, source })?;
-        let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
-        let is_json = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+    pub fn new(input: R, format: Option<ImportFormat>) -> Result<Self, ImportReadError> {
+        let mut text = ImportText::new(input);
+        let is_json = text.peek()?.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let format = format.unwrap_or(if is_json { ImportFormat::Jsonl } else { ImportFormat::Csv });
-        Ok(Self { input, format, header: None, line: 0 })
+        Ok(Self { text, format, header: None, has_content: false })
     }
 
     /// The next line that is not blank; `None` at the end.
@@ -87,132 +78,52 @@ impl<R: BufRead> ImportReader<R> {
     ///
     /// [`ImportReadError`]: what follows can't be read either.
     pub fn next_line(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
-        match self.format {
-            ImportFormat::Jsonl => self.next_json(),
-            ImportFormat::Csv => self.next_csv(),
-        }
+        let line = match self.format {
+            ImportFormat::Jsonl => self.next_json()?,
+            ImportFormat::Csv => self.next_csv()?,
+        };
+        self.has_content |= line.is_some();
+        if self.has_content { Ok(line) } else { Err(ImportReadError::Empty) }
     }
 
     fn next_json(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
-        while let Some(bytes) = self.read_line()? {
+        while let Some(bytes) = self.text.read_line()? {
             if !bytes.trim_ascii().is_empty() {
-                return Ok(Some(ImportLine { number: self.line, row: row_of_json(&bytes) }));
+                return Ok(Some(ImportLine { number: self.text.line(), row: row_of_json(&bytes) }));
             }
         }
         Ok(None)
     }
 
     fn next_csv(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
-        while let Some(Record { number, cells }) = self.read_record()? {
-            match (&self.header, cells) {
-                (None, cells) => self.header = Some(header_of(number, cells)?),
-                (Some(header), cells) => {
-                    let row = cells.and_then(|cells| row_of_cells(header, cells));
-                    return Ok(Some(ImportLine { number, row }));
+        let mut separator = None;
+        while let Some(record) = import_csv::read_record(&mut self.text)? {
+            let Some(header) = &self.header else {
+                match (separator, record.separator()?) {
+                    (None, named @ Some(_)) => separator = named,
+                    _ => self.header = Some(record.header(separator, are_known)?),
                 }
+                self.has_content = self.header.is_some();
+                continue;
+            };
+            let number = record.line;
+            if let Some(cells) = record.cells(header).transpose() {
+                let row = cells.and_then(|cells| row_of_cells(header, cells));
+                return Ok(Some(ImportLine { number, row }));
             }
         }
         Ok(None)
     }
-
-    /// The next line without its end; `None` at the end of the file.
-    fn read_line(&mut self) -> Result<Option<Vec<u8>>, ImportReadError> {
-        let line = self.line + 1;
-        let mut bytes = Vec::new();
-        let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes);
-        let read = read.map_err(|source| ImportReadError::Read { line, source })?;
-        if read == 0 {
-            return Ok(None);
-        }
-        if read as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
-            return Err(ImportReadError::Endless { line });
-        }
-        self.line = line;
-        if line == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
-            bytes.drain(..BYTE_ORDER_MARK.len());
-        }
-        Ok(Some(bytes))
-    }
-
-    /// The next CSV record that is not blank (RFC 4180): a quoted cell may hold commas, doubled quotes and line ends.
-    fn read_record(&mut self) -> Result<Option<Record>, ImportReadError> {
-        loop {
-            let Some(mut bytes) = self.read_line()? else { return Ok(None) };
-            let number = self.line;
-            if bytes.trim_ascii().is_empty() {
-                continue;
-            }
-            // An odd number of quotes so far: the line's end lies inside a cell.
-            while bytes.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
-                match self.read_line()? {
-                    Some(more) if (bytes.len() + more.len()) as u64 <= LINE_BYTES_MAX => bytes.extend(more),
-                    _ => return Err(ImportReadError::Endless { line: number }),
-                }
-            }
-            let text = std::str::from_utf8(&bytes).map_err(|_| "not UTF-8".to_owned());
-            return Ok(Some(Record { number, cells: text.and_then(cells_of) }));
-        }
-    }
 }
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-struct Record {
-    number: u64,
-    cells: Result<Vec<String>, String>,
-}
-
-fn cells_of(text: &str) -> Result<Vec<String>, String> {
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let mut rest = text.strip_suffix('\r').unwrap_or(text);
-    let mut cells = Vec::new();
-    loop {
-        let after = match rest.strip_prefix('"') {
-            Some(quoted) => {
-                let (cell, after) = quoted_cell(quoted)?;
-                cells.push(cell);
-                after
-            }
-            None => {
-                let end = rest.find(',').unwrap_or(rest.len());
-                cells.push(rest[..end].trim().to_owned());
-                &rest[end..]
-            }
-        };
-        match after.strip_prefix(',') {
-            Some(next) => rest = next,
-            None if after.is_empty() => return Ok(cells),
-            None => return Err("text after a closing quote".to_owned()),
-        }
+/// Judges the names of a CSV header.
+fn are_known(names: &[Option<String>]) -> Result<(), String> {
+    names.iter().flatten().try_for_each(|name| known(name, ImportFormat::Csv))?;
+    if names.iter().flatten().any(|name| name == SUBJECT) {
+        Ok(())
+    } else {
+        Err("the header has no column \"subject\"".to_owned())
     }
-}
-
-/// The cell whose opening quote has been read, and what follows its closing one.
-fn quoted_cell(text: &str) -> Result<(String, &str), String> {
-    let mut cell = String::new();
-    let mut rest = text;
-    loop {
-        let end = rest.find('"').ok_or("a quote is not closed")?;
-        cell.push_str(&rest[..end]);
-        rest = &rest[end + 1..];
-        match rest.strip_prefix('"') {
-            Some(after) => {
-                cell.push('"');
-                rest = after;
-            }
-            None => return Ok((cell, rest)),
-        }
-    }
-}
-
-fn header_of(line: u64, cells: Result<Vec<String>, String>) -> Result<Vec<String>, ImportReadError> {
-    let wrong = |why| ImportReadError::Header { line, why };
-    let header = cells.map_err(wrong)?;
-    header.iter().try_for_each(|name| known(name, ImportFormat::Csv)).map_err(wrong)?;
-    if !header.iter().any(|name| name == "subject") {
-        return Err(wrong("the header has no column \"subject\"".to_owned()));
-    }
-    Ok(header)
 }
 
 fn known(name: &str, format: ImportFormat) -> Result<(), String> {
@@ -229,13 +140,17 @@ fn known(name: &str, format: ImportFormat) -> Result<(), String> {
     Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", fields.join(", ")))
 }
 
-fn row_of_cells(header: &[String], cells: Vec<String>) -> Result<ImportRow, String> {
-    if cells.len() != header.len() {
-        return Err(format!("{} cells, but the header has {}", cells.len(), header.len()));
-    }
+fn row_of_cells(header: &Header, cells: Vec<Cell>) -> Result<ImportRow, String> {
     let mut row = ImportRow::default();
-    for (name, cell) in header.iter().zip(cells) {
-        row.take(name, Some(cell).filter(|cell| !cell.is_empty()))?;
+    for (column, (name, Cell { text, was_trimmed })) in (1..).zip(header.names.iter().zip(cells)) {
+        let Some(name) = name else {
+            if text.is_empty() {
+                continue;
+            }
+            return Err(format!("cell {column} stands in a column without a name"));
+        };
+        row.subject_was_trimmed |= name == SUBJECT && was_trimmed;
+        row.take(name, Some(text).filter(|text| !text.is_empty()))?;
     }
     Ok(row)
 }
@@ -348,6 +263,69 @@ mod tests {
         let settings = |line: usize| &lines[line].1.as_ref().expect("a row").settings;
         assert_eq!((settings(0)["subject"].as_str(), settings(0)["thresholds"].as_str()), ("a, \"b\"", "50,80"));
         assert_eq!(settings(1)["subject"], "two\nlines");
+    }
+
+    /// The same table as four spreadsheets save it: by the language of the system, as Unicode text, and on an old Mac.
+    #[test]
+    fn separators_encodings_and_line_ends_of_spreadsheets_are_read() {
+        let table = "subject,plan,email\r\nalice,free,a@b.test\r\n\"b,c\",pro,\r\n";
+        let semicolons = table.replace(',', ";").replace("\"b;c\"", "\"b,c\"");
+        let tabs = table.replace(',', "\t").replace("\"b\tc\"", "\"b,c\"");
+        let utf_16 = |text: &str, bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+            "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(bytes).collect()
+        };
+        let files = [
+            table.as_bytes().to_vec(),
+            semicolons.as_bytes().to_vec(),
+            tabs.as_bytes().to_vec(),
+            format!("sep=;\r\n{semicolons}").into_bytes(),
+            format!("\u{feff}\"SEP=,\"\n{table}").into_bytes(),
+            table.replace("\r\n", "\r").into_bytes(),
+            table.replace("\r\n", "\n").into_bytes(),
+            utf_16(&tabs, u16::to_le_bytes),
+            utf_16(&semicolons.replace("\r\n", "\r"), u16::to_be_bytes),
+            // Empty columns and rows.
+            b"subject,,plan,email,,\n,,,,,\nalice,,free,a@b.test,,\n\"b,c\",,pro\t,\n,,,\n".to_vec(),
+        ];
+        for file in files {
+            let told = String::from_utf8_lossy(&file).into_owned();
+            let mut reader = ImportReader::new(file.as_slice(), None).expect("readable");
+            let mut rows = Vec::new();
+            while let Some(line) = reader.next_line().unwrap_or_else(|error| panic!("{told:?}: {error}")) {
+                rows.push(line.row.unwrap_or_else(|error| panic!("{told:?}: {error}")).settings);
+            }
+            let cells: Vec<(&str, &str)> = rows.iter().map(|row| (&*row["subject"], &*row["plan"])).collect();
+            assert_eq!(cells, [("alice", "free"), ("b,c", "pro")], "{told:?}");
+        }
+    }
+
+    /// A file that could mean several texts must not be imported as the wrong one.
+    #[test]
+    fn a_file_that_needs_a_guess_is_refused_with_what_to_do() {
+        let fault = |bytes: &[u8]| {
+            let mut reader = ImportReader::new(bytes, None).expect("readable");
+            loop {
+                match reader.next_line() {
+                    Ok(Some(ImportLine { row: Err(why), .. })) => return why,
+                    Ok(Some(_)) => {}
+                    Ok(None) => return "read".to_owned(),
+                    Err(error) => return error.to_string(),
+                }
+            }
+        };
+        let save_as = "save the file as \"CSV UTF-8\"";
+        let without_mark: Vec<u8> = "subject\nalice\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(fault(&without_mark).ends_with(save_as));
+        assert_eq!(fault(b"subject\nJ\xfcrgen\n"), format!("not UTF-8: {save_as}"));
+        assert_eq!(fault(b"subject\ralice\r\nbob"), format!("line 3: line ends are mixed, CR and LF: {save_as}"));
+        assert_eq!(fault(b"sep=|\nsubject|plan\n"), "line 1: sep= must name a comma, a semicolon or a tab");
+        assert!(fault(b"sep=;\nsubject,plan\n").starts_with("line 2: there is no field \"subject,plan\""));
+        assert!(fault(b"subject;plna\n").starts_with("line 1: there is no field \"plna\" (did you mean \"plan\"?)"));
+        assert_eq!(fault(b"subject,,plan\nalice,x,free\n"), "cell 2 stands in a column without a name");
+        for empty in ["", "\u{feff}", "\n \r\n", "sep=,\n"] {
+            assert_eq!(fault(empty.as_bytes()), "the file is empty", "{empty:?}");
+        }
+        assert_eq!(fault(b"subject,plan\n"), "read", "a table without rows");
     }
 
     /// A bad line must be told with its number, and not take the next with it.

@@ -6,7 +6,10 @@ use crate::cli::context::CliContext;
 
 pub mod change;
 mod import;
+mod import_csv;
 mod import_reader;
+mod import_text;
+mod import_warnings;
 mod list;
 mod mute;
 mod remove;

@@ -133,7 +133,7 @@ fn read(folder: &Path) -> Result<Vec<(String, String)>, ChannelError> {
                 format_args!("{path:?} can't be named by a contact, {allowed}"),
             ));
         }
-        templates.push((name.to_owned(), std::fs::read_to_string(&path).map_err(|source| failed(&path, source))?));
+        templates.push((name.to_owned(), templating::read_file(&path).map_err(|source| failed(&path, source))?));
     }
     templates.sort();
     match templates.is_empty() {

@@ -1,0 +1,180 @@
+//! CSV of an import (RFC 4180), also with semicolons or tabs: records with their line numbers.
+//!
+//! The crate `csv` is not used: it takes text behind a closing quote for a part of the cell, and reads up to the end of
+//! the file for a quote that is not closed. Here the first is a mistake of that line, and the second has a bound.
+
+use std::io::Read;
+
+use super::import_text::{ImportReadError, ImportText, LINE_BYTES_MAX, SAVE_AS};
+
+/// What spreadsheets put between cells: which one depends on the language of the system.
+const SEPARATORS: [char; 3] = [',', ';', '\t'];
+
+/// A record as it stands in the file.
+pub(super) struct RawRecord {
+    /// The line with which it begins.
+    pub(super) line: u64,
+    text: Result<String, String>,
+}
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// Without the spaces around it, unless it was quoted.
+    pub(super) text: String,
+    /// Whether spaces around it were left out.
+    pub(super) was_trimmed: bool,
+}
+
+/// The header line.
+#[derive(Debug)]
+pub(super) struct Header {
+    /// The names of the columns; `None` for an empty column of a spreadsheet. The last one has a name.
+    pub(super) names: Vec<Option<String>>,
+    separator: char,
+}
+
+/// Reads the next record that is not blank; `None` at the end of the file. A quoted cell may hold separators, doubled
+/// quotes and line ends.
+pub(super) fn read_record<R: Read>(text: &mut ImportText<R>) -> Result<Option<RawRecord>, ImportReadError> {
+    loop {
+        let Some(mut bytes) = text.read_line()? else { return Ok(None) };
+        let line = text.line();
+        if bytes.trim_ascii().is_empty() {
+            continue;
+        }
+        // An odd number of quotes so far: the line's end lies inside a cell.
+        while bytes.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
+            match text.read_line()? {
+                Some(more) if (bytes.len() + more.len()) as u64 <= LINE_BYTES_MAX => bytes.extend(more),
+                _ => return Err(ImportReadError::Endless { line }),
+            }
+        }
+        let mut text = String::from_utf8(bytes).map_err(|_| format!("not UTF-8: {SAVE_AS}"));
+        if let Ok(text) = &mut text
+            && text.ends_with('\n')
+        {
+            text.pop();
+        }
+        return Ok(Some(RawRecord { line, text }));
+    }
+}
+
+impl RawRecord {
+    /// The separator that a line `sep=;` names, as Excel takes it before the header.
+    ///
+    /// # Errors
+    ///
+    /// The line names none of those that are taken.
+    pub(super) fn separator(&self) -> Result<Option<char>, ImportReadError> {
+        let Ok(text) = &self.text else { return Ok(None) };
+        let text = text.trim_matches('"');
+        let Some(named) = text.get(..4).filter(|start| start.eq_ignore_ascii_case("sep=")).map(|_| &text[4..]) else {
+            return Ok(None);
+        };
+        let mut named = named.chars();
+        match (named.next(), named.next()) {
+            (Some(one), None) if SEPARATORS.contains(&one) => Ok(Some(one)),
+            _ => Err(self.wrong("sep= must name a comma, a semicolon or a tab".to_owned())),
+        }
+    }
+
+    /// Reads the header. Without a separator, it is the one by which all names are `known`.
+    ///
+    /// # Errors
+    ///
+    /// A name that is not known, by the separator that the line has most of.
+    pub(super) fn header(
+        self,
+        separator: Option<char>,
+        known: impl Fn(&[Option<String>]) -> Result<(), String>,
+    ) -> Result<Header, ImportReadError> {
+        let text = self.text.as_deref().map_err(|why| self.wrong(why.clone()))?;
+        let read = |separator| -> Result<Header, String> {
+            let cells = cells_of(text, separator)?;
+            let name = |cell: Cell| Some(cell.text.trim().to_owned()).filter(|name| !name.is_empty());
+            let mut names: Vec<Option<String>> = cells.into_iter().map(name).collect();
+            while names.last() == Some(&None) {
+                names.pop();
+            }
+            known(&names)?;
+            Ok(Header { names, separator })
+        };
+        let header = match separator {
+            Some(separator) => read(separator),
+            None => SEPARATORS.into_iter().map(read).find(Result::is_ok).unwrap_or_else(|| {
+                let count = |separator: &char| text.matches(*separator).count();
+                // The first of those of which there are as many.
+                let most = SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(',');
+                read(most)
+            }),
+        };
+        header.map_err(|why| self.wrong(why))
+    }
+
+    /// The cells below the columns of a header; `None` for a row of a spreadsheet in which all are empty.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the line.
+    pub(super) fn cells(self, header: &Header) -> Result<Option<Vec<Cell>>, String> {
+        let mut cells = cells_of(&self.text?, header.separator)?;
+        if cells.iter().all(|cell| cell.text.is_empty()) {
+            return Ok(None);
+        }
+        while cells.len() > header.names.len() && cells.last().is_some_and(|cell| cell.text.is_empty()) {
+            cells.pop();
+        }
+        if cells.len() != header.names.len() {
+            return Err(format!("{} cells, but the header has {}", cells.len(), header.names.len()));
+        }
+        Ok(Some(cells))
+    }
+
+    fn wrong(&self, why: String) -> ImportReadError {
+        ImportReadError::Header { line: self.line, why }
+    }
+}
+
+fn cells_of(text: &str, separator: char) -> Result<Vec<Cell>, String> {
+    let mut rest = text;
+    let mut cells = Vec::new();
+    loop {
+        let after = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let (text, after) = quoted_cell(quoted)?;
+                cells.push(Cell { text, was_trimmed: false });
+                after
+            }
+            None => {
+                let end = rest.find(separator).unwrap_or(rest.len());
+                let text = rest[..end].trim();
+                cells.push(Cell { text: text.to_owned(), was_trimmed: text.len() != end });
+                &rest[end..]
+            }
+        };
+        match after.strip_prefix(separator) {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Ok(cells),
+            None => return Err("text after a closing quote".to_owned()),
+        }
+    }
+}
+
+/// The cell whose opening quote has been read, and what follows its closing one.
+fn quoted_cell(text: &str) -> Result<(String, &str), String> {
+    let mut cell = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('"').ok_or("a quote is not closed")?;
+        cell.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(after) => {
+                cell.push('"');
+                rest = after;
+            }
+            None => return Ok((cell, rest)),
+        }
+    }
+}
