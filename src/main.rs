@@ -1,12 +1,13 @@
 //! The program: one verb, one exit code.
 
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use quotabell::cli::{Cli, RuntimeKind, hint_on_subject};
+use quotabell::cli::{Cli, RuntimeKind, hint_on_subject, version_details};
 use quotabell::terminal::hint::{self, Exit, ExitReport};
 
 /// A delivery is some hundred small pieces of memory, taken in one thread and given back in another, which the C
@@ -58,13 +59,17 @@ fn report_usage(error: &clap::Error) -> ExitReport {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // A closed pipe is a reader that has seen enough.
             let _ = error.print();
+            if error.kind() == ErrorKind::DisplayVersion {
+                let _ = io::stdout().write_all(version_details(&words()).as_bytes());
+            }
             ExitReport { exit: Exit::Done, text: String::new() }
         }
-        _ => {
-            let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
-            hint::report_usage(&error.render().to_string(), hint_on_subject(error, &words).as_deref())
-        }
+        _ => hint::report_usage(&error.render().to_string(), hint_on_subject(error, &words()).as_deref()),
     }
+}
+
+fn words() -> Vec<String> {
+    std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect()
 }
 
 /// The allocator takes and gives back memory all the time. Where the kernel hands it out in pages of 2 MiB, which it

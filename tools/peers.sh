@@ -3,8 +3,8 @@
 #
 # `peers.sh python` fetches the limiter `limits` from PyPI, `peers.sh node` the limiter `rate-limiter-flexible` from
 # npm, each with the client of Redis that it needs. `peers.sh messages` fetches from both the libraries with which
-# others receive what we send, `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, and `peers.sh debian`
-# Postfix and promtool. Without an argument all of them.
+# others receive what we send, `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, `peers.sh zones` the zone
+# data `tzdata` from PyPI, and `peers.sh debian` Postfix and promtool. Without an argument all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -65,6 +65,16 @@ mail_server() {
   touch "$folder/.complete"
 }
 
+zones() { # the newest: the test says when the bundled data are older
+  local folder=$peers/zones
+  [[ -e $folder/.complete ]] && return
+  need 'apt-get install python3-pip' "$python" -m pip --version
+  printf 'fetching tzdata\n' >&2
+  rm -rf "$folder"
+  "$python" -m pip install --quiet --root-user-action ignore --target "$folder" tzdata >&2
+  touch "$folder/.complete"
+}
+
 # Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Nothing of
 # them is installed, no service is started.
 debian() {
@@ -90,7 +100,8 @@ case ${1:-all} in
   node) from_npm ;;
   messages) messages ;;
   mail-server) mail_server ;;
+  zones) zones ;;
   debian) debian ;;
-  all) from_pypi && from_npm && messages && mail_server && debian ;;
-  *) printf 'error: no peer named %s\nhint: python, node, messages, mail-server, debian, or none for all\n' "$1" >&2; exit 2 ;;
+  all) from_pypi && from_npm && messages && mail_server && zones && debian ;;
+  *) printf 'error: no peer named %s\nhint: python, node, messages, mail-server, zones, debian, or none for all\n' "$1" >&2; exit 2 ;;
 esac

@@ -38,6 +38,11 @@ impl PlanReloader {
         lock(&self.holders).push(holder);
     }
 
+    /// Tells every reader that the settings of any subject may mean something else now.
+    pub(super) fn tell_readers(&self) {
+        lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
+    }
+
     /// Reads the plans again whenever the signal comes.
     pub(super) async fn on_signal(self: Arc<Self>, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
@@ -77,7 +82,7 @@ impl PlanReloader {
         self.plans.replace(&plans);
         *last = config;
         drop(last);
-        lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
+        self.tell_readers();
         if before != fingerprint {
             set_gauge(&before, 0.0);
             set_gauge(&fingerprint, 1.0);

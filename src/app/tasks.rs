@@ -28,7 +28,7 @@ pub(super) struct Tasks {
 pub(super) const HTTP: &str = "http";
 
 /// Tasks that serve the others and are ended after them.
-const SERVICES: [&str; 4] = [HTTP, "upkeep", "checks", "reload"];
+const SERVICES: [&str; 5] = [HTTP, "upkeep", "checks", "reload", "zones"];
 
 impl Tasks {
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {

@@ -1,18 +1,17 @@
 //! Made-up alerts: what templates are checked with at start, what `preview` shows and `send-test` sends.
 
-use chrono_tz::Tz;
-
 use crate::types::{
     Alert, AlertId, AlertKey, BillingDay, Instance, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
     Window, WindowLimit,
 };
+use crate::zones::Zone;
 
 /// The samples of templates are raised at this time, 2026-11-21 08:37:00.123 UTC.
 pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
 /// The limit of a made-up subject: large enough to show a separator.
 const LIMIT: u64 = 5000;
 /// The time zone of a made-up subject: one with an offset, so that times of day are seen to be local.
-const ZONE: Tz = Tz::Europe__Berlin;
+const ZONE: &str = "Europe/Berlin";
 
 /// Whom a sample is about, and what its limit is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub struct Sample {
     /// Its plan.
     pub plan: String,
     /// The zone of its days, weeks and months.
-    pub zone: Tz,
+    pub zone: Zone,
     /// The day on which its months begin.
     pub billing_day: BillingDay,
     /// What is limited.
@@ -41,7 +40,9 @@ impl Sample {
     pub fn of(subject: Subject) -> Self {
         let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
         let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
-        Self { subject, plan, zone: ZONE, billing_day, metric: Metric::default(), limit }
+        // The bundled data have this zone.
+        let zone = ZONE.parse().unwrap_or(Zone::UTC);
+        Self { subject, plan, zone, billing_day, metric: Metric::default(), limit }
     }
 
     /// An alert that has just reached `threshold_percent` at `raised_at`. Pure.

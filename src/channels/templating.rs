@@ -1,14 +1,17 @@
 //! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that
 //! check them, and what is said of a mistake. Pure.
 
+use std::io;
+use std::path::Path;
+
 use chrono::format::{Fixed, Item, Numeric, StrftimeItems};
 use chrono::{DateTime, MappedLocalTime, NaiveDateTime, SecondsFormat, TimeZone as _};
-use chrono_tz::Tz;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value, context};
 
 use super::channel::AlertPurpose;
 use super::sample::{SAMPLE_AT, Sample};
 use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
+use crate::zones::Zone;
 
 /// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other
 /// delivery.
@@ -17,6 +20,12 @@ const FUEL: u64 = 200_000;
 const WALL_CLOCK: &str = "%Y-%m-%d %H:%M";
 /// What a reader of an error is told, beside minijinja's own filters.
 const FILTERS: &str = "thousands, clock";
+
+/// Reads a template. A byte order mark, which editors on Windows write, is no part of it.
+pub(super) fn read_file(path: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
 
 /// An environment without templates: strict, with a bound on what one template may spend. A `.html` template escapes
 /// its values for HTML, and a `.json` one writes each as JSON.
@@ -68,14 +77,14 @@ fn clock(state: &State<'_, '_>, time: &str, form: Option<&str>) -> Result<String
 
 /// A moment as a clock on the wall in this zone shows it, with the offset if it shows that time twice.
 pub(super) fn wall_clock(at: UnixMs, zone: &str) -> String {
-    let local = at.to_utc().unwrap_or_default().with_timezone(&zone.parse().unwrap_or(Tz::UTC));
+    let local = at.to_utc().unwrap_or_default().with_timezone(&zone.parse().unwrap_or(Zone::UTC));
     let offset = if occurs_twice(local.naive_local(), zone) { local.format(" %:z").to_string() } else { String::new() };
     format!("{}{offset}", local.format(WALL_CLOCK))
 }
 
 /// Whether clocks in this zone show this time twice.
 fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
-    let zone = zone.parse().unwrap_or(Tz::UTC);
+    let zone = zone.parse().unwrap_or(Zone::UTC);
     matches!(zone.from_local_datetime(&local), MappedLocalTime::Ambiguous(..))
 }
 
@@ -154,19 +163,19 @@ pub(super) fn names_of(variables: &Value) -> String {
 }
 
 /// When the period began, in the zone of the subject.
-fn starts_at(alert: &Alert) -> String {
+pub(super) fn starts_at(alert: &Alert) -> String {
     local(starts_at_ms(alert), &alert.timezone)
 }
 
 /// When the period began.
 pub(super) fn starts_at_ms(alert: &Alert) -> UnixMs {
-    let zone = alert.timezone.parse().unwrap_or(Tz::UTC);
+    let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
     alert.period.starts_in(zone).unwrap_or_default()
 }
 
 /// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
 pub(super) fn local(at: UnixMs, zone: &str) -> String {
-    let zone = zone.parse().unwrap_or(Tz::UTC);
+    let zone = zone.parse().unwrap_or(Zone::UTC);
     let local = at.to_utc().unwrap_or_default().with_timezone(&zone);
     local.to_rfc3339_opts(SecondsFormat::Secs, true)
 }

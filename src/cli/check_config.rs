@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::context::CliContext;
 use crate::terminal::output::{self, FormatArgs};
+use crate::zones;
 
 mod channels;
 mod findings;
@@ -57,6 +58,9 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
     channels::warn_of_defaults(&config, &findings)?;
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));
+    let zone_data = zones::data_in_use();
+    zone_data.warning().iter().for_each(|warning| findings.warn(warning));
+    findings.inform(format_args!("zone data: {zone_data}"));
     if !args.offline {
         server::check(&config, &mut findings).await?;
         channels::check(&channels, &config, &mut findings).await?;

@@ -12,8 +12,10 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::context::CliContext;
 use crate::demo;
+use crate::terminal::hint;
 use crate::terminal::output::printable;
 use crate::types::{Period, UnixMs};
+use crate::zones;
 
 mod alerts;
 mod check;
@@ -66,6 +68,10 @@ pub struct Cli {
     /// QUOTABELL_CONFIG names is read, else /etc/quotabell/quotabell.toml where that exists
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// With --version: also print the source and the version of the time zone data
+    #[arg(long)]
+    pub verbose: bool,
 
     /// What to do.
     #[command(subcommand)]
@@ -144,6 +150,9 @@ impl Cli {
     ///
     /// Whatever stopped the verb; [`crate::terminal::hint::report`] turns it into an exit code and text.
     pub async fn execute(self) -> anyhow::Result<()> {
+        if self.verbose {
+            return Err(hint::usage("--verbose goes with --version alone", "`quotabell --version --verbose`"));
+        }
         let context = CliContext::new(self.config);
         match self.verb {
             Verb::Run(args) => run::run(args, &context).await,
@@ -168,6 +177,16 @@ impl Cli {
             Verb::Completions(args) => completions::run(&args, Self::command()),
             Verb::Man(args) => man::run(&args, Self::command()),
         }
+    }
+}
+
+/// What `--version` prints below the version for a command line of these words: what else decides how the program
+/// counts.
+pub fn version_details(words: &[String]) -> String {
+    if words.iter().any(|word| word == "--verbose") {
+        format!("zone data: {}\n", zones::data_in_use())
+    } else {
+        String::new()
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use chrono_tz::Tz;
 use serde::Deserialize;
 use tokio::time::{Instant, interval};
 
@@ -21,6 +20,7 @@ use crate::types::{
     UnixMs, WindowLimit,
 };
 use crate::wire::{Partition, Partitions};
+use crate::zones::Zone;
 
 /// Everything below; {steady} and {flaky} stand for the URLs of receivers.
 pub(super) const FILE: &str = include_str!("scenario.toml");
@@ -216,14 +216,14 @@ impl SubjectUse {
         } else {
             self.fields.insert(CONTACTS.to_owned(), serde_json::to_string(&contacts)?);
         }
-        let zone: Tz = self.fields.get(TIMEZONE).map_or(Ok(Tz::UTC), |zone| zone.parse())?;
+        let zone: Zone = self.fields.get(TIMEZONE).map_or(Ok(Zone::UTC), |zone| zone.parse())?;
         let span =
             DaySpan::containing(zone, now).with_context(|| format!("the clock says {now}, which is in no day"))?;
         let alerts = self.alerts.iter().map(|what| self.expected(what, zone, now)).collect::<anyhow::Result<_>>()?;
         Ok(SimulatedSubject { uses: self, day: span.day, alerts, contacts })
     }
 
-    fn expected(&self, what: &str, zone: Tz, now: UnixMs) -> anyhow::Result<SimulatedAlert> {
+    fn expected(&self, what: &str, zone: Zone, now: UnixMs) -> anyhow::Result<SimulatedAlert> {
         let form = || format!("{what:?} is not of the form \"80 % of 5000/day\"");
         let (percent, limit) = what.split_once(" % of ").with_context(form)?;
         let (percent, limits): (Percent, Limits) = (Percent::new(percent.parse()?).with_context(form)?, limit.parse()?);

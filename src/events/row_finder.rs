@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono_tz::Tz;
-
 use crate::ledger::totals::RowKey;
 use crate::subjects::Profile;
 use crate::types::metric::METRIC_DEFAULT;
 use crate::types::{BillingDay, Day, Metric, PeriodSpan, RefusalReason, UnixMs, Window};
+use crate::zones::Zone;
 
 use super::day_metrics::MetricAdmission;
 use super::held_state::{HeldState, Missing, MissingCounter};
@@ -37,7 +36,7 @@ pub(super) enum RowsFound {
 #[derive(Debug)]
 struct KnownSpan {
     window: Window,
-    zone: Tz,
+    zone: Zone,
     billing_day: BillingDay,
     span: PeriodSpan,
 }
@@ -82,8 +81,7 @@ impl RowFinder {
             return Ok(RowsFound::NotAll);
         };
         let (bucket, number) = (subject.bucket, subject.used);
-        // No calendar of four-digit years holds it; what lies ahead of the arrival was refused before.
-        let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
+        let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
         self.judge_lateness(day.end, event.at, arrival)?;
         let name = event.metric.unwrap_or(METRIC_DEFAULT);
         if let Some(of_day) = day.period.day() {
@@ -112,7 +110,7 @@ impl RowFinder {
         let metric = held.totals.metric(metric_id).clone();
         let mut outcome = RowsFound::All;
         for window in windows_of(&profile, &metric) {
-            let span = self.span(window, &profile, event.at).ok_or_else(|| too_late(event.at, arrival))?;
+            let span = self.span(window, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
             let key = RowKey { subject_index, hash_id: held.totals.hash_id(metric_id, span.period, bucket) };
             let found = held.totals.find(key);
             let rows = &mut held.cache.subject_mut(subject_index).extra;
@@ -189,6 +187,12 @@ fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window
 fn too_many_metrics(day: Day, metrics_max: usize) -> InvalidEvent {
     let detail = format!("{day} has {metrics_max} metrics already, as many as stream.metrics_max allows");
     InvalidEvent::new(RefusalReason::TooManyMetrics, detail)
+}
+
+/// The rule for an event before the first day of the calendar, or after its last one.
+fn in_no_day(at: UnixMs) -> InvalidEvent {
+    let detail = format!("ts {at} lies outside the years 0001 to 9998, whose days have names");
+    InvalidEvent::new(RefusalReason::TooLate, detail)
 }
 
 /// The rule for an event whose day was over too long.

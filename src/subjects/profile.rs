@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chrono_tz::Tz;
-
 use crate::throttle::Limiter;
 use crate::types::{BillingDay, Limits, Metric, Percent, WindowLimit};
+use crate::zones::Zone;
 
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
@@ -18,7 +17,7 @@ use super::record::{self, FieldError, SubjectRecord};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     plan: Arc<Plan>,
-    zone: Tz,
+    zone: Zone,
     billing_day: BillingDay,
     limits: BTreeMap<Metric, Limits>,
     thresholds: Option<Vec<Percent>>,
@@ -30,7 +29,7 @@ impl Profile {
     pub fn of_unknown(plans: &Plans) -> Self {
         Self {
             plan: plans.default_plan(),
-            zone: Tz::UTC,
+            zone: Zone::UTC,
             billing_day: BillingDay::FIRST,
             limits: BTreeMap::new(),
             thresholds: None,
@@ -59,7 +58,7 @@ impl Profile {
             Some(Err(name)) => errors.push(FieldError::no_such_plan(name)),
         }
         // The record has judged the name already; UTC stands for an absent one.
-        profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Tz::UTC);
+        profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC);
         profile.billing_day = own.billing_day.unwrap_or_default();
         profile.limits = own.limits;
         profile.thresholds = own.thresholds;
@@ -100,7 +99,7 @@ impl Profile {
     }
 
     /// The zone in which the subject's days, weeks and months lie.
-    pub const fn zone(&self) -> Tz {
+    pub const fn zone(&self) -> Zone {
         self.zone
     }
 
@@ -205,7 +204,7 @@ mod tests {
         let plans = plans();
         let (good, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "pro")]), &plans, None);
         let (kept, bad) = Profile::read(&fields(&[("timezone", "Asia/Tokio"), ("plan", "free")]), &plans, Some(&good));
-        assert_eq!(kept.zone(), Tz::Asia__Tokyo);
+        assert_eq!(kept.zone().name(), "Asia/Tokyo");
         assert_eq!((&**kept.plan(), kept.has_known_limits()), ("free", true));
         assert_eq!(bad[0].field, "timezone");
     }
@@ -217,7 +216,7 @@ mod tests {
         let (bad, _) = Profile::read(&fields(&[("timezone", "Asia/Tokyo"), ("plan", "gold")]), &plans, None);
         assert!(!bad.has_known_limits());
         let (worse, _) = Profile::read(&fields(&[("timezone", "Mars"), ("plan", "gold")]), &plans, Some(&bad));
-        assert_eq!((worse.zone(), worse.has_known_limits()), (Tz::Asia__Tokyo, false));
+        assert_eq!((worse.zone().name(), worse.has_known_limits()), ("Asia/Tokyo", false));
     }
 
     /// Without a last good value the default limit would raise alerts that nobody promised.

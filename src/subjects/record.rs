@@ -11,6 +11,7 @@ use crate::types::billing_day::BillingDayError;
 use crate::types::limits::LimitsError;
 use crate::types::locale::LocaleError;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
+use crate::zones::Zone;
 
 /// A field of a subject and its value, as HGETALL gives them.
 pub type SubjectField = (Vec<u8>, Vec<u8>);
@@ -156,7 +157,7 @@ fn parse_plan(text: &str) -> Result<String, String> {
 
 /// Judges the name of a time zone, and gives it as it stands in the IANA data base.
 pub fn parse_timezone(text: &str) -> Result<String, String> {
-    match text.parse::<chrono_tz::Tz>() {
+    match text.parse::<Zone>() {
         Ok(zone) => Ok(zone.name().to_owned()),
         Err(_) => Err(format!("{text:?} is not an IANA time zone, as \"Europe/Berlin\" or \"UTC\"")),
     }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{Days, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone};
-use chrono_tz::Tz;
+
+use crate::zones::Zone;
 
 use super::UnixMs;
 use super::text_form::serde_as_text;
@@ -31,7 +32,7 @@ pub struct DailyTime {
     /// The time of day.
     pub time: NaiveTime,
     /// Whose.
-    pub zone: Tz,
+    pub zone: Zone,
 }
 
 impl DailyTime {
@@ -93,14 +94,15 @@ mod tests {
     /// A digest that is made at 7:59 must be yesterday's, and a night without 2:30 must have one all the same.
     #[test]
     fn the_last_moment_is_found_in_any_zone() {
-        let last = |time: &str, zone: Tz, now: &str| {
+        let last = |time: &str, zone: Zone, now: &str| {
             let DigestTime::At(time) = time.parse().expect("legal") else { panic!("a time") };
             DailyTime { time, zone }.last_two(ms(now)).expect("a calendar").1
         };
-        let berlin = Tz::Europe__Berlin;
+        let zone = |name: &str| name.parse::<Zone>().expect("a zone");
+        let berlin = zone("Europe/Berlin");
         assert_eq!(last("08:00", berlin, "2026-11-21T06:59:59Z"), ms("2026-11-20T07:00:00Z"));
         assert_eq!(last("08:00", berlin, "2026-11-21T07:00:00Z"), ms("2026-11-21T07:00:00Z"));
-        assert_eq!(last("08:00", Tz::Asia__Ho_Chi_Minh, "2026-11-21T23:00:00Z"), ms("2026-11-21T01:00:00Z"));
+        assert_eq!(last("08:00", zone("Asia/Ho_Chi_Minh"), "2026-11-21T23:00:00Z"), ms("2026-11-21T01:00:00Z"));
         // The clocks skip from 02:00 to 03:00 on 2026-03-29, and show 02:30 twice on 2026-10-25.
         assert_eq!(last("02:30", berlin, "2026-03-29T12:00:00Z"), ms("2026-03-29T01:30:00Z"));
         assert_eq!(last("02:30", berlin, "2026-10-25T12:00:00Z"), ms("2026-10-25T00:30:00Z"));

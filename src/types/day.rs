@@ -7,7 +7,8 @@
 use std::fmt;
 
 use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Offset, TimeZone, Utc};
-use chrono_tz::Tz;
+
+use crate::zones::Zone;
 
 use super::text_form::parsed_text;
 use super::timestamp::UnixMs;
@@ -35,11 +36,11 @@ pub struct DaySpan {
 }
 
 impl DaySpan {
-    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9999, whose dates have no
-    /// four-digit form.
-    pub fn containing(zone: Tz, at: UnixMs) -> Option<Self> {
+    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9998: other dates, or the ends of
+    /// their periods, have no four-digit form.
+    pub fn containing(zone: Zone, at: UnixMs) -> Option<Self> {
         let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
-        if !(1..=9998).contains(&local.year()) {
+        if !has_four_digits(local) {
             return None;
         }
         // The local date may have come back after the next one began: then the next one holds the instant.
@@ -49,8 +50,11 @@ impl DaySpan {
         Some(Self { day: Day(date), start: start_of(zone, date)?, end: start_of(zone, end_date)? })
     }
 
-    /// This date in `zone`; `None` where no calendar has the instants. A date that the zone skipped is empty.
-    pub fn of(zone: Tz, day: Day) -> Option<Self> {
+    /// This date in `zone`; `None` outside the years 0001 to 9998. A date that the zone skipped is empty.
+    pub fn of(zone: Zone, day: Day) -> Option<Self> {
+        if !has_four_digits(day.0) {
+            return None;
+        }
         let next = day.0.checked_add_days(Days::new(1))?;
         Some(Self { day, start: start_of(zone, day.0)?, end: start_of(zone, next)? })
     }
@@ -90,12 +94,12 @@ impl Day {
     /// The day so many days after 1970-01-01; `None` outside the years 0001 to 9998.
     pub fn of_epoch(days: i64) -> Option<Self> {
         let date = NaiveDate::from_epoch_days(i32::try_from(days).ok()?)?;
-        (1..=9998).contains(&date.year()).then_some(Self(date))
+        has_four_digits(date).then_some(Self(date))
     }
 
     /// The date at which the instant falls in UTC.
     pub fn in_utc(at: UnixMs) -> Option<Self> {
-        DaySpan::containing(Tz::UTC, at).map(|span| span.day)
+        DaySpan::containing(Zone::UTC, at).map(|span| span.day)
     }
 
     /// The day `n` days before this one.
@@ -120,8 +124,13 @@ impl Day {
     }
 }
 
+/// Whether a period may begin on this date: its end has four digits too.
+pub(super) fn has_four_digits(date: NaiveDate) -> bool {
+    (1..=9998).contains(&date.year())
+}
+
 /// The first instant whose local date is `date` or later.
-pub(super) fn start_of(zone: Tz, date: NaiveDate) -> Option<UnixMs> {
+pub(super) fn start_of(zone: Zone, date: NaiveDate) -> Option<UnixMs> {
     let midnight = date.and_time(NaiveTime::MIN);
     let first = match zone.from_local_datetime(&midnight) {
         chrono::LocalResult::Single(at) | chrono::LocalResult::Ambiguous(at, _) => at.to_utc(),
@@ -131,7 +140,7 @@ pub(super) fn start_of(zone: Tz, date: NaiveDate) -> Option<UnixMs> {
 }
 
 /// Where midnight does not exist, the clock jumps over it: halves the search until the jump itself is found.
-fn first_instant_after_gap(zone: Tz, date: NaiveDate) -> DateTime<Utc> {
+fn first_instant_after_gap(zone: Zone, date: NaiveDate) -> DateTime<Utc> {
     // Offsets lie between -12 h and +14 h (with a margin of an hour), so the jump lies between these two.
     const MARGIN_S: i64 = 15 * 3600;
     let midnight_s = date.and_time(NaiveTime::MIN).and_utc().timestamp();
@@ -158,6 +167,7 @@ impl fmt::Display for Day {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zones::any_zone;
     use proptest::prelude::*;
 
     fn at(text: &str) -> UnixMs {
@@ -201,6 +211,31 @@ mod tests {
         assert_eq!((day.as_str(), minutes), ("2026-04-04", 25 * 60));
     }
 
+    /// British Columbia and Alberta ended their changes of the clock in 2026: with older data a customer's day there
+    /// begins an hour late all winter.
+    #[test]
+    fn rules_of_2026_are_known() {
+        assert_eq!(span("America/Vancouver", "2026-11-25T12:00:00Z").1, at("2026-11-25T07:00:00Z").0);
+        assert_eq!(span("America/Edmonton", "2026-11-25T12:00:00Z").1, at("2026-11-25T06:00:00Z").0);
+    }
+
+    /// Tables of clock changes end somewhere, rules do not: summer time of 2262 must not be lost.
+    #[test]
+    fn rules_apply_in_every_year_of_the_calendar() {
+        let midnight = at("2262-07-16T00:00:00+02:00").0;
+        assert_eq!(span("Europe/Berlin", "2262-07-15T22:30:00Z"), ("2262-07-16".to_owned(), midnight, 24 * 60));
+        assert_eq!(span("America/New_York", "9998-03-08T12:00:00-04:00").2, 23 * 60);
+        let new_year = at("9999-01-01T00:00:00Z");
+        for (zone, east_hours) in [("UTC", 0), ("Pacific/Kiritimati", 14), ("Etc/GMT+12", -12)] {
+            let zone = zone.parse().expect("zone");
+            let first_refused = new_year.plus(-east_hours * 3_600_000);
+            let last = DaySpan::containing(zone, first_refused.plus(-1)).expect("in range");
+            assert_eq!((last.day.to_string().as_str(), last.end), ("9998-12-31", first_refused));
+            assert_eq!(DaySpan::containing(zone, first_refused), None);
+            assert_eq!(DaySpan::of(zone, last.day.next().expect("a date")), None);
+        }
+    }
+
     /// St John's used to fall back at 00:01: the date returned, the day did not.
     #[test]
     fn a_date_that_returns_does_not_take_its_day_back() {
@@ -210,8 +245,7 @@ mod tests {
     proptest! {
         /// I7: every instant lies in exactly one day of a zone, and the next day begins where this one ends.
         #[test]
-        fn days_tile_time(zone in 0..chrono_tz::TZ_VARIANTS.len(), second in 0_i64..4_102_444_800) {
-            let zone = chrono_tz::TZ_VARIANTS[zone];
+        fn days_tile_time(zone in any_zone(), second in 0_i64..4_102_444_800) {
             let instant = UnixMs(second * 1000);
             let day = DaySpan::containing(zone, instant).expect("in range");
             prop_assert!(day.start <= instant && instant < day.end);

@@ -6,9 +6,10 @@
 use std::fmt;
 
 use chrono::{Datelike, Days, Months, NaiveDate, NaiveTime, Timelike, Weekday};
-use chrono_tz::Tz;
 
-use super::day::{self, DaySpan};
+use crate::zones::Zone;
+
+use super::day::{self, DaySpan, has_four_digits};
 use super::text_form::parsed_text;
 use super::{BillingDay, Day, UnixMs, Window};
 
@@ -55,7 +56,7 @@ impl PeriodSpan {
     /// The period that holds the instant `at`. `zone` and `billing_day` matter where the window depends on them.
     ///
     /// `None` for what does not begin in the years 0001 to 9998, where dates have four digits.
-    pub fn containing(window: Window, zone: Tz, billing_day: BillingDay, at: UnixMs) -> Option<Self> {
+    pub fn containing(window: Window, zone: Zone, billing_day: BillingDay, at: UnixMs) -> Option<Self> {
         if window == Window::Hour {
             return Self::hour_containing(at);
         }
@@ -137,7 +138,7 @@ impl Period {
     }
 
     /// The first instant of the period in this zone; `None` at the end of the calendar.
-    pub fn starts_in(self, zone: Tz) -> Option<UnixMs> {
+    pub fn starts_in(self, zone: Zone) -> Option<UnixMs> {
         match self.window {
             Window::Hour => Some(UnixMs(utc_ms(self.first) + i64::from(self.hour) * HOUR_MS)),
             Window::Day | Window::Week | Window::Month => day::start_of(zone, self.first),
@@ -198,10 +199,6 @@ fn utc_ms(date: NaiveDate) -> i64 {
     date.and_time(NaiveTime::MIN).and_utc().timestamp_millis()
 }
 
-fn has_four_digits(first: NaiveDate) -> bool {
-    (1..=9998).contains(&first.year())
-}
-
 /// Reads two or four digits.
 fn digits(text: &str) -> Option<u16> {
     let legal = matches!(text.len(), 2 | 4) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -237,6 +234,7 @@ impl fmt::Display for Period {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zones::any_zone;
     use chrono::DateTime;
     use proptest::prelude::*;
 
@@ -328,9 +326,9 @@ mod tests {
     proptest! {
         /// Every instant lies in exactly one period of a window, and the next period begins where this one ends.
         #[test]
-        fn periods_tile_time(zone in 0..chrono_tz::TZ_VARIANTS.len(), window in 0..4_usize, billing_day in 1..=31_u8,
+        fn periods_tile_time(zone in any_zone(), window in 0..4_usize, billing_day in 1..=31_u8,
                              ms in 0_i64..4_102_444_800_000) {
-            let (zone, window) = (chrono_tz::TZ_VARIANTS[zone], Window::ALL[window]);
+            let window = Window::ALL[window];
             let billing_day = BillingDay::new(billing_day).expect("in range");
             let containing = |at| PeriodSpan::containing(window, zone, billing_day, at).expect("in range");
             let (instant, span) = (UnixMs(ms), containing(UnixMs(ms)));
@@ -355,7 +353,7 @@ mod tests {
         #[test]
         fn texts_read_back(window in 0..4_usize, billing_day in 1..=31_u8, ms in -62_000_000_000_000_i64..253_000_000_000_000) {
             let (window, billing_day) = (Window::ALL[window], BillingDay::new(billing_day).expect("in range"));
-            let period = PeriodSpan::containing(window, Tz::UTC, billing_day, UnixMs(ms)).expect("in range").period;
+            let period = PeriodSpan::containing(window, Zone::UTC, billing_day, UnixMs(ms)).expect("in range").period;
             let text = period.to_string();
             prop_assert_eq!(Period::parse(&text), Ok(period));
             prop_assert_eq!(period.window(), window);
@@ -369,9 +367,8 @@ mod tests {
         /// A day, week or month begins together with a day; a bound that the day does not have would split that day's
         /// count.
         #[test]
-        fn longer_periods_are_made_of_days(zone in 0..chrono_tz::TZ_VARIANTS.len(), window in 1..4_usize, billing_day in 1..=31_u8,
+        fn longer_periods_are_made_of_days(zone in any_zone(), window in 1..4_usize, billing_day in 1..=31_u8,
                                            ms in 0_i64..4_102_444_800_000) {
-            let zone = chrono_tz::TZ_VARIANTS[zone];
             let billing_day = BillingDay::new(billing_day).expect("in range");
             let span = PeriodSpan::containing(Window::ALL[window], zone, billing_day, UnixMs(ms)).expect("in range");
             prop_assert_eq!(DaySpan::containing(zone, span.start).map(|day| day.start), Some(span.start));

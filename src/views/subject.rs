@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use chrono_tz::Tz;
 use redis::RedisResult;
 use serde::Serialize;
 
@@ -14,6 +13,7 @@ use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, UnixMs};
 use crate::wire::Partition;
+use crate::zones::Zone;
 
 use super::MuteView;
 
@@ -105,7 +105,7 @@ pub struct SubjectSettings {
     /// The plan's name, also of one that is not configured.
     pub plan: String,
     /// The zone of its days, weeks and months.
-    pub zone: Tz,
+    pub zone: Zone,
     /// The day of the month on which its months begin.
     pub billing_day: BillingDay,
     pub limits: BTreeMap<Metric, Limits>,

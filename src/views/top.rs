@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use chrono_tz::Tz;
 use redis::RedisResult;
 use serde::Serialize;
 
@@ -19,6 +18,7 @@ use crate::types::alert::used_percent;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::wire::{Partition, Partitions};
+use crate::zones::Zone;
 
 /// The most subjects of a ranking.
 pub const TOP_MAX: usize = 1000;
@@ -85,7 +85,7 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
         (_, Some(period)) => Ok(period),
         (window, None) => {
             let window = window.unwrap_or(Window::Day);
-            let current = PeriodSpan::containing(window, Tz::UTC, BillingDay::FIRST, now);
+            let current = PeriodSpan::containing(window, Zone::UTC, BillingDay::FIRST, now);
             current.map(|span| span.period).ok_or(TopPeriodError::NoPeriod(now))
         }
     }

@@ -35,7 +35,7 @@ async fn checked(api: &Caller, subject: &str) -> Answer {
 async fn periods(books: &Outbox) -> [Period; 2] {
     let (seconds, _): (i64, i64) = books.run("TIME", &[] as &[&str]).await;
     let now = UnixMs(seconds * 1000);
-    let period = |window| PeriodSpan::containing(window, chrono_tz::Tz::UTC, BillingDay::FIRST, now);
+    let period = |window| PeriodSpan::containing(window, quotabell::zones::Zone::UTC, BillingDay::FIRST, now);
     [Window::Day, Window::Month].map(|window| period(window).expect("in range").period)
 }
 

@@ -1,7 +1,5 @@
 //! What people and receivers read: mails and webhook bodies, as snapshots.
 
-use chrono_tz::Tz;
-
 use crate::support::table::Table;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
@@ -15,7 +13,7 @@ use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, Unix
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
     let alice = Sample::of(Subject::parse(b"alice").expect("legal"));
-    Sample { zone: chrono_tz::Tz::UTC, ..alice }.alert(Percent::new(80).expect("legal"), SAMPLE_AT)
+    Sample { zone: quotabell::zones::Zone::UTC, ..alice }.alert(Percent::new(80).expect("legal"), SAMPLE_AT)
 }
 
 /// A subject in Vietnam that went past its limit, with a name that is not made for HTML.
@@ -87,7 +85,7 @@ fn every_window_reads_well() {
     for limit in ["600/hour", "5000/day", "100/week", "100000/month"] {
         let limit: WindowLimit = limit.parse().expect("a limit");
         let billing_day = BillingDay::new(15).expect("in range");
-        let sample = Sample { limit, billing_day, zone: Tz::Asia__Kolkata, ..Sample::example() };
+        let sample = Sample { limit, billing_day, zone: "Asia/Kolkata".parse().expect("a zone"), ..Sample::example() };
         let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
         let mail = render(&alert, AlertPurpose::Alert);
         read.add(format!("{limit}: subject"), &mail.subject_line);
@@ -114,7 +112,10 @@ fn a_quota_used_up_exactly_is_not_called_exceeded() {
 fn mails_in_vietnamese_read_well() {
     let (templates, locale) = (Templates::embedded(), Locale::parse("vi-VN").expect("a tag"));
     let render = |alert: &Alert, purpose| templates.render(alert, purpose, Some(&locale)).expect("renders");
-    let in_vietnam = Sample { zone: Tz::Asia__Ho_Chi_Minh, ..Sample::of(Subject::parse(b"alice").expect("legal")) };
+    let in_vietnam = Sample {
+        zone: "Asia/Ho_Chi_Minh".parse().expect("a zone"),
+        ..Sample::of(Subject::parse(b"alice").expect("legal"))
+    };
     let of = |limit: &str, percent| {
         let limit: WindowLimit = limit.parse().expect("a limit");
         let sample = Sample { limit, billing_day: BillingDay::new(15).expect("in range"), ..in_vietnam.clone() };

@@ -24,6 +24,8 @@ fn snapshot<const N: usize>(name: &str, cases: [(&str, Finished); N]) {
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"(Redis|Valkey) \d+\.\d+\.\d+", "SERVER");
     settings.add_filter(r"(/[\w.-]+)+/(redis|valkey)-server", "BINARY");
+    // What this machine has.
+    settings.add_filter(r"zone data: IANA .*", "zone data: IANA VERSION");
     // Servers word it differently.
     settings.add_filter(r"(?m)NoPerm: .*$", "NoPerm: THE SERVER'S WORDS");
     // Whether this machine has a mail server at port 25 is not what these tests are about.

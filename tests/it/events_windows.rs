@@ -177,7 +177,8 @@ async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
     // The date may change while this runs.
     let used = async |window, billing_day| {
         let billing_day = BillingDay::new(billing_day).expect("legal");
-        let span = |at| PeriodSpan::containing(window, chrono_tz::Tz::UTC, billing_day, at).expect("in range").period;
+        let span =
+            |at| PeriodSpan::containing(window, quotabell::zones::Zone::UTC, billing_day, at).expect("in range").period;
         let mut sum = 0;
         for period in BTreeSet::from([span(from), span(to)]) {
             sum += partition.count("alice", "requests", period).await.unwrap_or(0);

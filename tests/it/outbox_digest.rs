@@ -30,7 +30,7 @@ fn digests(outbox: &Outbox) -> DigestLoop {
     DigestLoop {
         partitions: Partitions::new(&outbox.server.client(), &outbox.keys),
         contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new()).with_operator(&contacts)),
-        daily: DailyTime { time, zone: chrono_tz::Tz::UTC },
+        daily: DailyTime { time, zone: quotabell::zones::Zone::UTC },
         new_deliveries: NewDeliveries::new(1),
     }
 }

@@ -202,8 +202,8 @@ async fn compare(books: &Outbox, admitted: &[Admitted]) {
 /// Units counted for a subject, whichever day it was.
 async fn counted(books: &Outbox, of: &Subject) -> u64 {
     let (seconds, _): (i64, i64) = books.run("TIME", &[] as &[&str]).await;
-    let today = DaySpan::containing(chrono_tz::Tz::UTC, UnixMs(seconds * 1000)).expect("in range");
-    let yesterday = DaySpan::containing(chrono_tz::Tz::UTC, today.start.plus(-1)).expect("in range");
+    let today = DaySpan::containing(quotabell::zones::Zone::UTC, UnixMs(seconds * 1000)).expect("in range");
+    let yesterday = DaySpan::containing(quotabell::zones::Zone::UTC, today.start.plus(-1)).expect("in range");
     let mut units = 0;
     for day in [yesterday.day, today.day] {
         let key = Keys::new("usage").usage(&Metric::default(), day, keys::bucket(of.as_str()));

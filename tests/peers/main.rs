@@ -1,7 +1,7 @@
 //! The same calls at the same moments through our limiters and through the Python package `limits`: the same decisions,
 //! and where not, why. In [`messages`], what we send through the libraries with which others receive it, and in
-//! [`mail_servers`] through their mail servers. `make test-peers` fetches the packages and
-//! runs this.
+//! [`mail_servers`] through their mail servers. In [`zones`], the zones of Python. `make test-peers` fetches the
+//! packages and runs this.
 //!
 //! Both talk to one server whose clock the test turns. The schedules keep off exact boundaries and, for the fixed
 //! window, compare up to the first refusal: there the two differ on purpose, and tests of their own show how, so that a
@@ -11,6 +11,7 @@ mod mail_servers;
 mod messages;
 #[path = "../support/mod.rs"]
 mod support;
+mod zones;
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};

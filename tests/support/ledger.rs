@@ -141,8 +141,11 @@ impl Ledger {
 /// The batch, raising this percentage of a limit of 10 for its first counter.
 pub fn raising(mut batch: Batch, percent: u16) -> Batch {
     let (group, row) = (&batch.groups[0], &batch.groups[0].rows[0]);
-    let sample =
-        Sample { zone: chrono_tz::Tz::UTC, limit: LIMIT.parse().expect("a limit"), ..Sample::of(row.subject.clone()) };
+    let sample = Sample {
+        zone: quotabell::zones::Zone::UTC,
+        limit: LIMIT.parse().expect("a limit"),
+        ..Sample::of(row.subject.clone())
+    };
     let facts = sample.alert(Percent::new(percent).expect("in range"), batch.read_at);
     let facts = Alert { period: group.of.period, used_before: row.before, used: row.total, ..facts };
     let alert = Alert { id: AlertId::of(&batch.instance, &facts.key()), ..facts };

