@@ -1,5 +1,6 @@
 //! Gauges that are read from Redis at each scrape, so that nothing is counted twice or becomes stale.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use metrics::{Label, gauge};
@@ -16,18 +17,35 @@ use super::ready::Readiness;
 /// A scrape must not hang when Redis does.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Open circuits of one partition that are looked at. More receivers than the alert rule asks for are all the same.
+const OPEN_CIRCUITS_MAX: usize = 1000;
+
 /// Sets every gauge. Where Redis does not answer in time the gauges keep their last values and `quotabell_ready` is 0.
 pub(super) async fn refresh(partitions: &Partitions, readiness: &Readiness) {
     let ready = readiness.check().await.is_ok();
     gauge!(meters::READY).set(if ready { 1.0 } else { 0.0 });
-    let mut readings: JoinSet<()> = partitions.iter().cloned().map(read).collect();
-    let all = async { while readings.join_next().await.is_some() {} };
-    if tokio::time::timeout(TIMEOUT, all).await.is_err() {
-        tracing::debug!("Redis did not answer in time: gauges keep their last values");
+    let mut readings: JoinSet<Option<Vec<String>>> = partitions.iter().cloned().map(read).collect();
+    let all = async {
+        let mut open = Some(HashSet::new());
+        while let Some(circuits) = readings.join_next().await {
+            // Without those of one partition the number would be too low.
+            open = open.zip(circuits.ok().flatten()).map(|(open, circuits)| open.into_iter().chain(circuits).collect());
+        }
+        open
+    };
+    match tokio::time::timeout(TIMEOUT, all).await {
+        Ok(Some(mut open)) => {
+            let servers = REGISTRY.into_iter().filter(|definition| definition.server.is_some());
+            servers.for_each(|definition| drop(open.remove(Destination::of(definition.channel, None).as_str())));
+            gauge!(meters::RECEIVERS_FAILING).set(open.len() as f64);
+        }
+        Ok(None) => {}
+        Err(_) => tracing::debug!("Redis did not answer in time: gauges keep their last values"),
     }
 }
 
-async fn read(partition: Partition) {
+/// Sets the gauges of a partition. The destinations whose circuit is open, which partitions may have in common.
+async fn read(partition: Partition) -> Option<Vec<String>> {
     let Partition { client, keys } = &partition;
     let set = |name, value| meters::of_partition(name, partition.number()).set(value);
     for definition in REGISTRY.into_iter().filter(|definition| definition.server.is_some()) {
@@ -58,4 +76,7 @@ async fn read(partition: Partition) {
             gauge!(meters::DESTINATIONS, labels).set(count as f64);
         }
     }
+    let mut command = redis::cmd("ZRANGE");
+    command.arg(keys.circuits()).arg(0).arg(OPEN_CIRCUITS_MAX - 1);
+    client.query(&command).await.ok()
 }

@@ -1,11 +1,14 @@
 //! The recorder behind the `metrics` facade: names, help texts, buckets.
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::events::report::COMMIT_LABELS;
+use crate::outbox::Operation;
 use crate::types::meters::MeterKind;
-use crate::types::{Channel, DisableReason, RefusalReason, meters};
+use crate::types::{Channel, DeliveryState, DisableReason, OutcomeClass, RefusalReason, meters};
 use crate::verification::VerificationEvent;
+use crate::wire::ERROR_CLASSES;
 
 use super::check_service::CheckOutcome;
 
@@ -17,6 +20,10 @@ const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0
 
 /// Upper bounds of a check, seconds: from a round trip on one machine to the longest deadline.
 const CHECK_BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
+
+/// What fails with Redis beside the [`Operation`]s of the outbox, as the label `operation`.
+const OPERATIONS: [&str; 8] =
+    ["events", "membership", "verification", "throttle", "read_contacts", "fan-out", "dispatcher", "digest"];
 
 /// Installs the recorder of this process and describes every metric.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
@@ -41,10 +48,17 @@ fn describe() {
             MeterKind::Histogram => describe_histogram!(meter.name, Unit::Seconds, meter.help),
         }
     }
-    // Those whose values are known before anything happens begin with 0 too.
+    begin_labelled();
+}
+
+/// Series whose labels are known before anything happens begin with 0 too.
+fn begin_labelled() {
     let channels = Channel::SENDING.map(Channel::as_str);
+    let all_channels = Channel::ALL.map(Channel::as_str);
     let reasons = DisableReason::ALL.map(DisableReason::as_str);
-    let labelled: [(&str, &str, &[&'static str]); 8] = [
+    let labelled: [(&str, &str, &[&'static str]); 10] = [
+        (meters::COMMITS, "answer", &COMMIT_LABELS),
+        (meters::DELIVERIES_MADE, "channel", &all_channels),
         (meters::DELIVERIES_THROTTLED, "channel", &channels),
         (meters::TEMPLATE_FAILURES, "channel", &channels),
         (meters::CHECKS, "decision", &CheckOutcome::LABELS),
@@ -56,5 +70,25 @@ fn describe() {
     ];
     for (name, label, values) in labelled {
         values.iter().for_each(|value| counter!(name, label => *value).absolute(0));
+    }
+    let states = DeliveryState::ALL.into_iter().filter(|state| *state != DeliveryState::Pending);
+    for (channel, state) in
+        all_channels.into_iter().flat_map(|channel| states.clone().map(move |state| (channel, state)))
+    {
+        counter!(meters::DELIVERIES_ENDED, "channel" => channel, "state" => state.as_str()).absolute(0);
+    }
+    for channel in channels {
+        for outcome in OutcomeClass::ALL {
+            counter!(meters::ATTEMPTS, "channel" => channel, "outcome" => outcome.as_str()).absolute(0);
+        }
+        drop(histogram!(meters::DELIVERED_SECONDS, "channel" => channel));
+    }
+    for operation in OPERATIONS.into_iter().chain(Operation::ALL.map(Operation::as_str)) {
+        for class in ERROR_CLASSES {
+            counter!(meters::REDIS_ERRORS, "operation" => operation, "class" => class).absolute(0);
+        }
+    }
+    for name in [meters::COMMIT_SECONDS, meters::CHECK_SECONDS] {
+        drop(histogram!(name));
     }
 }

@@ -30,6 +30,7 @@ impl PlanReloader {
     /// For a daemon that was started with `config`, of which these are the plans.
     pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans) -> Self {
         set_gauge(&plans.fingerprint(), 1.0);
+        begin_alert_counters(&plans);
         Self { read, plans, config: Mutex::new(config.clone()), holders: Mutex::default() }
     }
 
@@ -80,6 +81,7 @@ impl PlanReloader {
         }
         let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
         self.plans.replace(&plans);
+        begin_alert_counters(&plans);
         *last = config;
         drop(last);
         self.tell_readers();
@@ -93,6 +95,15 @@ impl PlanReloader {
 
 fn refused(error: &anyhow::Error) -> ReloadError {
     ReloadError(format!("{error:#}"))
+}
+
+/// Lets the alerts that these plans may raise begin with 0: a rate over a series that appears with its first alert
+/// misses that.
+fn begin_alert_counters(plans: &Plans) {
+    for (threshold, window) in plans.thresholds() {
+        let (threshold, window) = (threshold.to_string(), window.as_str());
+        counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(0);
+    }
 }
 
 /// 1 for plans that are in effect, 0 for those before.

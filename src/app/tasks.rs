@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::outbox::OutboxError;
-use crate::types::{LOG_INTERVAL, LogLimiter, meters};
+use crate::types::{LOG_INTERVAL, LogLimiter};
 use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -107,7 +107,7 @@ where
                     retries.reset();
                     logs.clear();
                 }
-                metrics::counter!(meters::REDIS_ERRORS, "operation" => name).increment(1);
+                error.error_kind().count(name);
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 if logs.admit(format!("{error}: {source}"), Instant::now()).is_some() {
                     tracing::error!(task = name, %error, source, "stopped until this is mended");

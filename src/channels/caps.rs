@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
@@ -17,7 +16,7 @@ use super::registry::{definition, destination};
 use super::set::Channels;
 use crate::contacts::Contact;
 use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
-use crate::types::{Channel, Destination, Keys, LOG_INTERVAL, LogLimiter, Rate, Units, duration, meters};
+use crate::types::{Channel, Destination, Keys, LOG_INTERVAL, LogLimiter, Rate, Units, duration};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -85,8 +84,8 @@ impl Caps {
 
     /// Never the key itself, which may hold the destination: the deliveries that wait lead to their contact.
     fn log_error(&self, cap: &Cap, error: &RedisError, now: Instant) {
-        counter!(meters::REDIS_ERRORS, "operation" => "throttle").increment(1);
         let kind = error_kind(error);
+        kind.count("throttle");
         if self.log_limiter.admit(LogSubject::Error(cap.channel, kind), now.into_std()).is_none() {
             return;
         }

@@ -7,12 +7,11 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use metrics::counter;
 use redis::{RedisError, RedisResult};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, keys, meters};
+use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, keys};
 use crate::wire::script::ScriptCall;
 use crate::wire::{Partitions, RedisClient, Script, error_kind};
 
@@ -73,7 +72,7 @@ impl Membership {
                     self.share(&daemons);
                 }
                 Err(error) => {
-                    counter!(meters::REDIS_ERRORS, "operation" => "membership").increment(1);
+                    error_kind(&error).count("membership");
                     // Where it is unknown who lives, the leases decide alone: better one daemon with everything than a
                     // partition without.
                     if known.elapsed() >= DAEMON_TTL {

@@ -137,7 +137,7 @@ impl WorkerReport {
 
     /// Redis fails.
     pub fn redis_failed(&mut self, kind: ErrorKind, error: &SessionError) {
-        counter!(meters::REDIS_ERRORS, "operation" => "events").increment(1);
+        kind.count("events");
         if self.failing.replace(kind) == Some(kind) {
             return;
         }
@@ -384,14 +384,19 @@ fn log_more_unreadable(fields: u64) {
     }
 }
 
+/// Every answer as the label of `quotabell_commits_total`.
+pub const COMMIT_LABELS: [&str; 7] = ["committed", "stale", "replaced", "lost", "recreated", "old", "drift"];
+
 const fn word(answer: &CommitAnswer) -> &'static str {
+    // Taken from the list, so that none is forgotten there.
+    let [committed, stale, replaced, lost, recreated, old, drift] = COMMIT_LABELS;
     match answer {
-        CommitAnswer::Committed { .. } => "committed",
-        CommitAnswer::Stale(_) => "stale",
-        CommitAnswer::Replaced => "replaced",
-        CommitAnswer::Lost => "lost",
-        CommitAnswer::Recreated => "recreated",
-        CommitAnswer::Old => "old",
-        CommitAnswer::Drift(_) => "drift",
+        CommitAnswer::Committed { .. } => committed,
+        CommitAnswer::Stale(_) => stale,
+        CommitAnswer::Replaced => replaced,
+        CommitAnswer::Lost => lost,
+        CommitAnswer::Recreated => recreated,
+        CommitAnswer::Old => old,
+        CommitAnswer::Drift(_) => drift,
     }
 }

@@ -314,7 +314,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                 Ok(answer) => return Some(answer),
                 Err(error) => error,
             };
-            counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
+            error.error_kind().count(error.label());
             if error.error_kind() == ErrorKind::MovedAway {
                 // The daemon stops and says why. The delivery was copied with its lease.
                 tracing::debug!(delivery = %leased.id, %error, "not recorded: everything was moved away");

@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use metrics::counter;
-
 use super::error::{OutboxError, chain};
-use crate::types::{LOG_INTERVAL, LogLimiter, meters};
+use crate::types::{LOG_INTERVAL, LogLimiter};
 use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -25,8 +23,8 @@ impl RedisOutage {
 
     /// One more failure: the delay before the next try.
     pub(super) fn failed(&mut self, error: &OutboxError) -> Duration {
-        counter!(meters::REDIS_ERRORS, "operation" => error.label()).increment(1);
         let kind = error.error_kind();
+        kind.count(error.label());
         if self.logs.admit(kind, Instant::now()).is_some() {
             let task = self.task;
             let error = chain(error);

@@ -1,11 +1,11 @@
 //! Plans: named sets of limits and thresholds, from the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::throttle::Limiter;
 use crate::types::text::hex;
-use crate::types::{Limits, Metric, Percent};
+use crate::types::{Limits, Metric, Percent, Window};
 
 use super::config::PlanConfig;
 use super::rates::UnsupportedRate;
@@ -75,6 +75,20 @@ impl Plans {
     /// The metrics of which a plan has a rate.
     pub fn limited_by_rates(&self) -> Vec<Metric> {
         self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
+    }
+
+    /// The thresholds at which plans raise alerts, with the windows of their limits.
+    pub fn thresholds(&self) -> BTreeSet<(Percent, Window)> {
+        let set = self.in_effect();
+        let of_plan = |plan: &Arc<Plan>| {
+            let limits = plan.limits.values().flat_map(|limits| limits.as_slice().iter().map(|limit| limit.window));
+            let windows: BTreeSet<Window> = limits.collect();
+            let thresholds = plan.thresholds.clone();
+            windows
+                .into_iter()
+                .flat_map(move |window| thresholds.clone().into_iter().map(move |percent| (percent, window)))
+        };
+        set.by_name.values().flat_map(of_plan).collect()
     }
 
     /// The plan of a subject that names none.

@@ -25,8 +25,8 @@ pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
 pub enum MeterKind {
     /// Only grows. Begins with 0: a rate over a counter that appears with its first event misses that event.
     Counter,
-    /// Only grows, with a series for each value of its labels. A series whose value is known beforehand begins with 0,
-    /// the others with their first event.
+    /// Only grows, with a series for each value of its labels. Each series begins with 0, except for the thresholds of
+    /// subjects, which are not known beforehand.
     LabelledCounter,
     /// Goes up and down.
     Gauge,
@@ -82,6 +82,7 @@ meters! {
     DELIVERIES_PENDING = Gauge "quotabell_deliveries_pending" "Deliveries that are pending";
     DELIVERIES_DEAD = Gauge "quotabell_deliveries_dead" "Dead deliveries that can be replayed and that nobody has discarded";
     DESTINATIONS = Gauge "quotabell_destinations" "Destinations with pending deliveries, by state: healthy, unhealthy (failed last time or never tried), open (circuit open)";
+    RECEIVERS_FAILING = Gauge "quotabell_receivers_failing" "Receivers of webhooks whose circuit is open, each once over all partitions";
     SERVER_CIRCUIT = Gauge "quotabell_server_circuit_open" "1 while messages of a channel wait because the server that all of them go through fails, by channel";
     DELIVERIES_PAUSED = Gauge "quotabell_deliveries_paused" "1 while sending is paused by `quotabell deliveries pause`";
     OUTBOX_ENTRIES = Gauge "quotabell_outbox_entries" "Alerts that are not fanned out yet";
@@ -96,7 +97,7 @@ meters! {
     COUNTING_STOPPED = Gauge "quotabell_counting_stopped" "1 while counting has stopped until an operator fixes what the log names";
     READING = Gauge "quotabell_reading" "1 while this daemon reads the partition, 0 while another does";
     VERIFICATIONS = LabelledCounter "quotabell_verifications_total" "Verifications of contacts by what happened (sent, throttled, failed, verified, rejected)";
-    REDIS_ERRORS = LabelledCounter "quotabell_redis_errors_total" "Failed calls to Redis, by operation";
+    REDIS_ERRORS = LabelledCounter "quotabell_redis_errors_total" "Failed calls to Redis, by operation, and by class: transient, or permanent until an operator mends something";
     LOG_LINES_DROPPED = Counter "quotabell_log_lines_dropped_total" "Lines of the log dropped because stderr did not take them";
     READY = Gauge "quotabell_ready" "1 while the daemon is ready";
 }

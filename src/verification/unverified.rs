@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{VerificationError, VerificationService};
 use crate::contacts::ContactArray;
-use crate::types::{ConsentId, Subject, UnixMs, meters};
+use crate::types::{ConsentId, Subject, UnixMs};
+use crate::wire::ErrorKind;
 use crate::wire::Partition;
 
 /// How long a contact stays once nothing that was sent to it can confirm it any more. Whoever comes back the next
@@ -38,7 +39,8 @@ impl VerificationService {
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = removed {
-                metrics::counter!(meters::REDIS_ERRORS, "operation" => "verification").increment(1);
+                let kind = if let VerificationError::Redis { kind, .. } = &error { *kind } else { ErrorKind::Other };
+                kind.count("verification");
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 tracing::warn!(%error, source, "contacts that nobody confirmed stay until this is mended");
             }

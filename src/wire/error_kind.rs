@@ -1,8 +1,10 @@
 //! What a failed call to Redis means: one classification for the shared connection and for the reader of streams.
 
+use metrics::counter;
 use redis::RedisError;
 
 use super::deployment_error::DeploymentError;
+use crate::types::meters;
 use crate::types::text_form::text_enum;
 
 text_enum! {
@@ -42,7 +44,19 @@ impl ErrorKind {
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Unreachable | Self::NotReady | Self::ReadOnly | Self::Moved | Self::Full)
     }
+
+    /// Counts a failed call. The label `class` tells a Redis that is away from one that refuses for good.
+    pub fn count(self, operation: &'static str) {
+        let class = if self.is_transient() { TRANSIENT } else { PERMANENT };
+        counter!(meters::REDIS_ERRORS, "operation" => operation, "class" => class).increment(1);
+    }
 }
+
+const TRANSIENT: &str = "transient";
+const PERMANENT: &str = "permanent";
+
+/// The values of the label `class` of `quotabell_redis_errors_total`.
+pub const ERROR_CLASSES: [&str; 2] = [TRANSIENT, PERMANENT];
 
 /// What a client beyond `maxclients` is told before the server hangs up. It and the next two have no code of their own,
 /// so their first words are looked at; without it a server with too many clients would look like one that never works.

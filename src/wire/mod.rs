@@ -45,7 +45,7 @@ pub use deployment_error::DeploymentError;
 pub use embedded::{EmbeddedError, EmbeddedServer};
 pub use endpoint::{EndpointError, RedisEndpoint};
 pub use entries::{StreamField, TruncatedEntry, XreadEntry};
-pub use error_kind::{ErrorKind, error_kind};
+pub use error_kind::{ERROR_CLASSES, ErrorKind, error_kind};
 pub use node::RedisNode;
 pub use partition::{Partition, Partitions};
 pub use raw::ReadError;

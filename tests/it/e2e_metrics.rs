@@ -53,6 +53,10 @@ impl Metrics {
     }
 }
 
+fn name_of(series: &str) -> &str {
+    series.split('{').next().unwrap_or_default()
+}
+
 /// What happens in the test, so that every metric has a reason to appear.
 async fn stage() -> (Outbox, HttpCatcher, Daemon) {
     let outbox = Outbox::on(RedisServer::start());
@@ -151,6 +155,11 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     assert_eq!(api.post("/v1/check", &serde_json::json!({"subject": "bob", "units": 21})).await.status, 429);
 
     let metrics = Metrics::of(&mut daemon).await;
+    // `increase` does not see the first value of a series.
+    let counters = |series: &&String| ["_total", "_count"].iter().any(|end| name_of(series).ends_with(end));
+    let late: Vec<&String> =
+        metrics.samples.keys().filter(counters).filter(|one| !before.samples.contains_key(*one)).collect();
+    assert!(late.is_empty(), "{late:?} appeared with their first event");
     for meter in meters::ALL {
         assert_eq!(metrics.help.get(meter.name).map(String::as_str), Some(meter.help), "HELP of {}", meter.name);
         let kind = match meter.kind {
@@ -255,5 +264,30 @@ async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
     shows(circuit(0)).await;
     add(&outbox, &["subject", "bob", "units", "80"]).await;
     shows(circuit(1)).await;
+    daemon.drain().await;
+}
+
+/// One customer's broken receiver paged, because each partition counted it.
+#[tokio::test]
+async fn a_receiver_that_fails_in_all_partitions_is_one_receiver() {
+    let outbox = Outbox::on(RedisServer::start());
+    let broken = HttpCatcher::start_on(([127, 0, 0, 1], 0).into(), |_| Answer::status(503)).await.expect("a receiver");
+    let contact = serde_json::json!([{"channel": "webhook", "url": broken.url("/"), "secret": secret(3)}]);
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__STREAM__PARTITIONS", "2");
+    let setup = setup.env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
+    let mut daemon = setup.env("QUOTABELL__FALLBACK__CONTACTS", &contact.to_string()).start().await;
+    for number in 0..4 {
+        let name = format!("s-{number}");
+        let stream = format!("usage:{}", crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(name.as_bytes()) % 2);
+        let _: String = outbox.run("XADD", &[&stream, "*", "subject", &name, "units", "80"]).await;
+    }
+    let address = daemon.http().await;
+    eventually("both partitions have its circuit open", || async {
+        let page = support::daemon::http_get(address, "/metrics").await?.body;
+        let open = |partition| format!("{}{{partition=\"{partition}\",state=\"open\"}} 1", meters::DESTINATIONS);
+        [0, 1].iter().all(|partition| page.contains(&open(partition))).then_some(())
+    })
+    .await;
+    assert_eq!(Metrics::of(&mut daemon).await.get(meters::RECEIVERS_FAILING), 1);
     daemon.drain().await;
 }
