@@ -190,7 +190,8 @@ impl Migration<'_> {
         // not known any more: the first partition has them, with all that was counted.
         for Partition { client, keys } in self.to.iter().skip(1) {
             let Totals { pending, dead_kept, .. } = totals(client, keys).await?;
-            let own = Totals { made: pending + dead_kept, dead: dead_kept, ..Totals::default() };
+            let paused_ms = whole.paused_ms;
+            let own = Totals { made: pending + dead_kept, dead: dead_kept, paused_ms, ..Totals::default() };
             whole.made = whole.made.saturating_sub(own.made);
             whole.dead = whole.dead.saturating_sub(own.dead);
             write_totals(client, keys, &own).await?;

@@ -217,6 +217,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             attempts: leased.attempts,
             attempt_since_replay: leased.attempt_since_replay,
             first_attempt: leased.first_attempt,
+            paused: leased.paused,
             now: leased.clock.now(),
             start_by,
         };

@@ -13,10 +13,10 @@
 --
 -- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for
 --          an unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
---           leased   one text, which is read faster than many: a MessagePack array of thirteen strings each: id, type
+--           leased   one text, which is read faster than many: a MessagePack array of fourteen strings each: id, type
 --                    of the notification, its JSON, subject, channel, contact id, attempts (this one included),
---                    attempts before the last replay, first attempt ms, token, end of the lease ms, destination, and
---                    what that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or
+--                    attempts before the last replay, first attempt ms, how long sending was paused since in ms, token,
+--                    end of the lease ms, destination, and what that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or
 --                    'following': busy, and to be attempted in the place of an attempt that has ended there
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or
 --                    'ended'. It is out of the schedule, so that it blocks nothing; its alert may be lost, so the
@@ -51,7 +51,7 @@ for i = 13, #ARGV, 2 do lease_ms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 -- What is wrong with a delivery, or nil; and its fields.
 local function judge(id)
   local fields = redis.pcall('HMGET', ARGV[4] .. id, 'state', 'alert', 'subject', 'channel', 'contact_id', 'attempts',
-    'replayed_after', 'first_attempt_at_ms', 'type')
+    'replayed_after', 'first_attempt_at_ms', 'type', 'paused_before_ms')
   if fields.err then return was_refused(fields) and 'refused' or 'malformed', fields end
   if not fields[1] then
     if redis.call('EXISTS', ARGV[4] .. id) == 0 then return 'missing', nil end
@@ -67,6 +67,9 @@ local function judge(id)
   end
   return nil, fields
 end
+
+-- How long sending was paused up to now: pause.lua adds it up.
+local paused_ms = tonumber(redis.call('HGET', KEYS[7], 'paused_ms') or '0') or 0
 
 local slots = tonumber(ARGV[7])
 local healthy = both_ends(KEYS[1], now, slots)
@@ -164,7 +167,9 @@ for i, delivery in ipairs(due) do
   else
     local token, lease_end = ARGV[9] .. ':' .. i, ends[fields[4]]
     local attempts, before = tonumber(fields[6]), string.match(fields[7] or '0', '^%d+$') or '0'
-    local first = string.match(fields[8] or '', '^%d+$') or whole(now)
+    local first = string.match(fields[8] or '', '^%d+$')
+    local before_ms = first and tonumber(fields[10] or '') or paused_ms
+    first = first or whole(now)
     -- Whoever gives the lease back puts it there again.
     local place = redis.call('ZSCORE', d.due, id) or whole(now)
     collect('ZADD', d.due, lease_end, id)
@@ -173,13 +178,15 @@ for i, delivery in ipairs(due) do
       redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'due_ms', place)
     else
       attempts = attempts + 1
-      redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'due_ms', place, 'attempts', whole(attempts), 'first_attempt_at_ms', first)
+      redis.call('HSET', ARGV[4] .. id, 'lease_token', token, 'due_ms', place, 'attempts', whole(attempts), 'first_attempt_at_ms', first,
+        'paused_before_ms', whole(before_ms))
     end
     leased[size + 1], leased[size + 2], leased[size + 3], leased[size + 4] = id, fields[9], fields[2], fields[3]
     leased[size + 5], leased[size + 6], leased[size + 7], leased[size + 8] = fields[4], fields[5], whole(attempts), before
-    leased[size + 9], leased[size + 10], leased[size + 11], leased[size + 12] = first, token, lease_end, d.name
-    leased[size + 13] = delivery.follows and 'following' or d.standing
-    size = size + 13
+    leased[size + 9], leased[size + 10] = first, whole(math.max(0, paused_ms - before_ms))
+    leased[size + 11], leased[size + 12], leased[size + 13] = token, lease_end, d.name
+    leased[size + 14] = delivery.follows and 'following' or d.standing
+    size = size + 14
   end
 end
 local ended = {}

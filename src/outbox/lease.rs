@@ -22,7 +22,7 @@ pub const LEASE_MAX: usize = 150;
 const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Strings in the script's answer for each delivery.
-const FIELDS: usize = 13;
+const FIELDS: usize = 14;
 
 /// The script's answer, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
@@ -118,6 +118,8 @@ pub struct LeasedDelivery {
     pub attempt_since_replay: u32,
     /// When the first attempt since then began, server time.
     pub first_attempt: UnixMs,
+    /// How long sending was paused since then.
+    pub paused: Duration,
     /// What the settlement must show.
     pub token: String,
     /// When the lease ends, server time.
@@ -214,7 +216,8 @@ fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) ->
 
 /// One delivery from its fields.
 fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<LeasedDelivery> {
-    let [id, kind, json, subject, channel, contact, attempts, before, first, token, end, destination, health] = fields;
+    let [id, kind, json, subject, channel, contact, attempts, before, first, paused, token, end, destination, health] =
+        fields;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<i64>().ok();
     let attempts = u32::try_from(number(attempts)?).ok()?;
@@ -229,6 +232,7 @@ fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) 
         attempts,
         attempt_since_replay: attempts.saturating_sub(before).max(1),
         first_attempt: UnixMs(number(first)?),
+        paused: Duration::from_millis(u64::try_from(number(paused)?).unwrap_or(0)),
         token: text(token),
         lease_end: UnixMs(number(end)?),
         destination: Destination::from_stored(&text(destination)),

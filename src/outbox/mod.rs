@@ -75,7 +75,7 @@ pub use fan_out_loop::FanOutLoop;
 pub use lease::{GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
-pub use pause::{Pause, pause, read_pause, resume};
+pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;
 pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
 pub use slots::Slots;

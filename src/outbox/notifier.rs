@@ -50,6 +50,8 @@ pub struct AttemptRequest<'a> {
     pub attempt_since_replay: u32,
     /// When the first attempt since the last replay began, server time; this attempt's own start if it is the first.
     pub first_attempt: UnixMs,
+    /// How long sending was paused since then.
+    pub paused: Duration,
     /// Server time at which this attempt starts.
     pub now: UnixMs,
     /// The latest moment at which the message may leave, so that its deadline lies within the lease.
@@ -164,9 +166,8 @@ impl Notifier for ChannelNotifier {
                 return Settlement::Retry(outcome, BackoffPolicy::RECONNECT.max_interval);
             }
         };
-        let AttemptRequest { attempt_since_replay, first_attempt, now, .. } = request;
-        let settlement =
-            settlement_after(EndedAttempt { outcome, attempt: attempt_since_replay, first_attempt, now }, &self.retry);
+        let AttemptRequest { attempt_since_replay: attempt, first_attempt, paused, now, .. } = request;
+        let settlement = settlement_after(EndedAttempt { outcome, attempt, first_attempt, paused, now }, &self.retry);
         not_after_expiry(settlement, &request)
     }
 }

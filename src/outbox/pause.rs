@@ -1,12 +1,19 @@
 //! The pause of all sending: a key in each partition at which `lease.lua` looks. While it is there, nothing is leased
-//! by any daemon.
+//! by any daemon. How long pauses lasted is added up, so that they end no delivery. The wrapper of `pause.lua`.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::RedisResult;
 
 use crate::types::{Keys, UnixMs};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::wire::{Partition, Partitions, RedisClient, Script};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("pause.lua")));
+
+/// The field of the totals with the length of all pauses that have ended.
+const PAUSED_MS: &str = "paused_ms";
 
 /// That nothing is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,13 +31,7 @@ pub struct Pause {
 ///
 /// What Redis or the connection said; some of the partitions may be paused.
 pub async fn pause(partitions: &Partitions, reason: Option<&str>) -> RedisResult<()> {
-    let now = partitions.first().client.server_time().await?;
-    for Partition { client, keys } in partitions.iter() {
-        let mut command = redis::cmd("HSET");
-        command.arg(keys.paused()).arg("since_ms").arg(now.0).arg("reason").arg(reason.unwrap_or_default());
-        client.query::<()>(&command).await?;
-    }
-    Ok(())
+    run(partitions, "pause", reason.unwrap_or_default()).await
 }
 
 /// Ends the pause. Repeatable.
@@ -39,10 +40,27 @@ pub async fn pause(partitions: &Partitions, reason: Option<&str>) -> RedisResult
 ///
 /// What Redis or the connection said; some of the partitions may still be paused.
 pub async fn resume(partitions: &Partitions) -> RedisResult<()> {
+    run(partitions, "resume", "").await
+}
+
+async fn run(partitions: &Partitions, action: &str, reason: &str) -> RedisResult<()> {
+    let now = partitions.first().client.server_time().await?;
     for Partition { client, keys } in partitions.iter() {
-        client.query::<()>(redis::cmd("DEL").arg(keys.paused())).await?;
+        let call = SCRIPT.call().key(keys.paused()).key(keys.totals()).arg(action).arg(now.0).arg(reason);
+        let _: String = call.run(client).await?;
     }
     Ok(())
+}
+
+/// How long sending has been paused in all, a pause that lasts included.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn paused_for(client: &RedisClient, keys: &Keys, now: UnixMs) -> RedisResult<Duration> {
+    let ended: Option<u64> = client.query(redis::cmd("HGET").arg(keys.totals()).arg(PAUSED_MS)).await?;
+    let lasts = read_pause(client, keys).await?.and_then(|pause| pause.since).map(|since| now.since(since));
+    Ok(Duration::from_millis(ended.unwrap_or(0)) + lasts.unwrap_or_default())
 }
 
 /// The pause of a partition, if there is one.

@@ -20,6 +20,8 @@ pub struct EndedAttempt {
     pub attempt: u32,
     /// When the first attempt began.
     pub first_attempt: UnixMs,
+    /// How long sending was paused since then, which does not count.
+    pub paused: Duration,
     /// When this one began.
     pub now: UnixMs,
 }
@@ -28,16 +30,16 @@ pub struct EndedAttempt {
 /// this one's end.
 ///
 /// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After;
-/// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one
-/// and is judged here, after a failure, however long a worker was away; and in `lease.lua` for deliveries that wait
+/// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one,
+/// without the time in which the operator paused sending, and is judged here, after a failure, however long a worker was away; and in `lease.lua` for deliveries that wait
 /// behind an open circuit.
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
-    let EndedAttempt { outcome, attempt, first_attempt, now } = ended;
+    let EndedAttempt { outcome, attempt, first_attempt, paused, now } = ended;
     match outcome.class {
         OutcomeClass::Delivered => Settlement::Delivered(outcome),
         OutcomeClass::Permanent => Settlement::Dead(outcome),
         OutcomeClass::Transient | OutcomeClass::Rejected
-            if now.since(first_attempt).saturating_add(outcome.took)
+            if now.since(first_attempt).saturating_sub(paused).saturating_add(outcome.took)
                 >= give_up_after(outcome.class, retry.give_up_after) =>
         {
             Settlement::Dead(outcome)
@@ -76,9 +78,13 @@ mod tests {
     }
 
     fn after(outcome: &Outcome, attempt: u32, tried_ms: i64) -> Settlement {
+        after_pause(outcome, attempt, tried_ms, Duration::ZERO)
+    }
+
+    fn after_pause(outcome: &Outcome, attempt: u32, tried_ms: i64, paused: Duration) -> Settlement {
         let first_attempt = UnixMs(1_795_250_000_000);
         let outcome = outcome.clone();
-        let ended = EndedAttempt { outcome, attempt, first_attempt, now: first_attempt.plus(tried_ms) };
+        let ended = EndedAttempt { outcome, attempt, first_attempt, paused, now: first_attempt.plus(tried_ms) };
         settlement_after(ended, &retry())
     }
 
@@ -98,6 +104,15 @@ mod tests {
         assert!(matches!(after(&failed, 9, end_ms - 21), Settlement::Retry(..)));
         assert!(matches!(after(&failed, 9, end_ms - 20), Settlement::Dead(_)));
         assert!(matches!(after(&failed, 9, end_ms * 100), Settlement::Dead(_)));
+    }
+
+    /// An operator who pauses sending over a long weekend must not lose what waits.
+    #[test]
+    fn the_time_of_a_pause_does_not_count() {
+        let (failed, end_ms) = (outcome(OutcomeClass::Transient, None), 3 * 86_400_000);
+        let paused = Duration::from_millis(1000);
+        assert!(matches!(after_pause(&failed, 9, end_ms + 979, paused), Settlement::Retry(..)));
+        assert!(matches!(after_pause(&failed, 9, end_ms + 980, paused), Settlement::Dead(_)));
     }
 
     /// A receiver that refuses is asked for a day, and no longer than everything else where that is shorter.

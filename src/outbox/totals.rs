@@ -59,6 +59,8 @@ pub struct Totals {
     pub destinations: DestinationCounts,
     /// Whether sending is paused.
     pub is_paused: bool,
+    /// How long all pauses that have ended lasted, milliseconds.
+    pub paused_ms: u64,
 }
 
 impl Totals {
@@ -83,13 +85,15 @@ impl Totals {
         self.destinations.unhealthy += other.destinations.unhealthy;
         self.destinations.open += other.destinations.open;
         self.is_paused |= other.is_paused;
+        // A pause is one of all partitions.
+        self.paused_ms = self.paused_ms.max(other.paused_ms);
         self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
     }
 }
 
 impl Totals {
     /// The counts that are stored, by their names.
-    pub const fn counts(&self) -> [(&'static str, u64); 10] {
+    pub const fn counts(&self) -> [(&'static str, u64); 11] {
         [
             ("counted", self.counted),
             ("refused", self.refused),
@@ -101,6 +105,7 @@ impl Totals {
             ("muted", self.muted),
             ("expired", self.expired),
             ("cancelled", self.cancelled),
+            ("paused_ms", self.paused_ms),
         ]
     }
 }
@@ -135,5 +140,6 @@ pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxE
         oldest_pending: oldest.map(UnixMs),
         destinations: DestinationCounts { healthy, unhealthy, open },
         is_paused: paused == 1,
+        paused_ms: count("paused_ms"),
     })
 }

@@ -99,6 +99,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         attempts: 1,
         attempt_since_replay: 1,
         first_attempt: now,
+        paused: std::time::Duration::ZERO,
         now,
         start_by: attempt.start_by,
     };

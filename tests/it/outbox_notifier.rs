@@ -108,6 +108,7 @@ async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settl
             attempts,
             attempt_since_replay: number,
             first_attempt: first,
+            paused: std::time::Duration::ZERO,
             now,
             start_by: soon(),
         })
@@ -299,6 +300,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         attempts: 1,
         attempt_since_replay: 1,
         first_attempt: RAISED,
+        paused: std::time::Duration::ZERO,
         now: RAISED,
         start_by: soon(),
     };

@@ -36,6 +36,7 @@ pub(super) struct DeliveryFacts {
     pub(super) cap: Option<CapState>,
     pub(super) give_up_after: Duration,
     /// The first since it was made or replayed.
+    /// When the first attempt began, later by the time in which sending was paused since.
     pub(super) first_attempt: Option<UnixMs>,
     pub(super) is_cancelled_by_operator: bool,
     pub(super) daemons: LiveDaemons,
@@ -130,6 +131,10 @@ fn fan_out(facts: &DeliveryFacts) -> String {
         }
         DeliveryContactStatus::Disabled => disabled(facts, &contact.id),
         DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
+        // Of a subject's own contact that was removed the address is not known any more.
+        DeliveryContactStatus::Removed if contact.address.is_some() => {
+            ", a fallback contact, which gets nothing while the subject has contacts of its own".to_owned()
+        }
         DeliveryContactStatus::Removed => ", which the subject does not have any more".to_owned(),
         DeliveryContactStatus::Unreadable => ", which can't be read now".to_owned(),
     };

@@ -32,7 +32,7 @@ use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::ledger::{daily_usage, query};
-use crate::outbox::{JumpPolicy, Recipients, read_pause};
+use crate::outbox::{JumpPolicy, Recipients, paused_for, read_pause};
 use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
 use crate::wire::{Partition, Partitions, RedisClient};
@@ -200,9 +200,16 @@ impl Explainer {
         let Some(detail) = deliveries::show(partition, &self.configured, id).await? else { return Ok(None) };
         let now = client.server_time().await?;
         let mut command = redis::cmd("HMGET");
-        command.arg(keys.delivery(id)).arg("alert").arg("first_attempt_at_ms").arg("cancelled_by");
-        let (alert, first_attempt, cancelled_by): (Option<String>, Option<i64>, Option<String>) =
-            client.query(&command).await?;
+        command
+            .arg(keys.delivery(id))
+            .arg("alert")
+            .arg("first_attempt_at_ms")
+            .arg("paused_before_ms")
+            .arg("cancelled_by");
+        type Stored = (Option<String>, Option<i64>, Option<u64>, Option<String>);
+        let (alert, first_attempt, paused_before_ms, cancelled_by): Stored = client.query(&command).await?;
+        let paused = paused_for(client, keys, now).await?;
+        let paused = paused.saturating_sub(Duration::from_millis(paused_before_ms.unwrap_or(u64::MAX)));
         let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
         let destination = &detail.delivery.destination;
         let leased = format!("{}{destination}", keys.leased_prefix());
@@ -231,7 +238,7 @@ impl Explainer {
             destination: destinations.into_iter().next(),
             is_leased: lease_end.is_some_and(|end| end > now.0),
             give_up_after: self.give_up_after,
-            first_attempt: first_attempt.map(UnixMs),
+            first_attempt: first_attempt.map(|first| UnixMs(first).after(paused)),
             is_cancelled_by_operator: cancelled_by.is_some(),
             daemons: live_daemons(self.partitions.first(), now).await?,
             detail,

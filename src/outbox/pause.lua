@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- pause: begin or end the pause of all sending in a partition.
+--
+-- KEYS[1] the pause of all sending, a hash   KEYS[2] totals hash
+--
+-- ARGV[1] 'pause' or 'resume'   ARGV[2] now, ms: the same for all partitions, so that each says the same
+-- ARGV[3] why, in somebody's own words; '' without a reason ('pause' only)
+--
+-- Returns 'done'
+--         an error   a key of another type, a total that is no number, or a command that the user may not run: nothing
+--                    written
+--
+-- How long sending was paused is added up in 'paused_ms' of the totals: that time ends no delivery. A second pause
+-- keeps the beginning of the first.
+-- Safe to run twice: the second call finds what the first one wrote.
+
+local now = tonumber(ARGV[2])
+local since = redis.call('HGET', KEYS[1], 'since_ms')
+local paused = redis.call('HGET', KEYS[2], 'paused_ms')
+if paused and not string.match(paused, '^%d+$') then
+  return redis.error_reply('ERR the total paused_ms is no number')
+end
+if ARGV[1] == 'pause' then
+  if not since then redis.call('HSET', KEYS[1], 'since_ms', whole(now)) end
+  redis.call('HSET', KEYS[1], 'reason', ARGV[3])
+  return 'done'
+end
+local began = since and string.match(since, '^%d+$')
+local length = began and now - tonumber(began) or 0
+if length > 0 then redis.call('HINCRBY', KEYS[2], 'paused_ms', whole(length)) end
+redis.call('DEL', KEYS[1])
+return 'done'
