@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::io;
 
+use nix::errno::Errno;
 use rustls::CertificateError::{
     Expired, ExpiredContext, NotValidForName, NotValidForNameContext, Other, UnknownIssuer,
 };
@@ -33,10 +34,16 @@ pub(super) const REFUSED: &str = "connect: connection refused";
 pub(super) const UNREACHABLE: &str = "connect: network unreachable";
 pub(super) const TIMED_OUT: &str = "connect: timed out";
 
+/// This machine gives no socket.
+pub(super) const NO_DESCRIPTORS: &str = "this machine: too many open files";
+/// What to do about that.
+pub(super) const RAISE_DESCRIPTORS: &str =
+    "the daemon, or the machine, has no file descriptors left: raise LimitNOFILE of the unit (`ulimit -n`)";
+
 /// The causes for which each channel has a hint.
 #[cfg(test)]
-pub(super) const WITH_HINT: [&str; 9] =
-    [REFUSED, UNREACHABLE, TIMED_OUT, NO_SUCH_HOST, NO_NAME_SERVER, UNTRUSTED, EXPIRED, OTHER_NAME, NO_TLS];
+pub(super) const WITH_HINT: [&str; 10] =
+    [NO_DESCRIPTORS, REFUSED, UNREACHABLE, TIMED_OUT, NO_SUCH_HOST, NO_NAME_SERVER, UNTRUSTED, EXPIRED, OTHER_NAME, NO_TLS];
 
 /// What to do about a name without an address, and about name servers that do not answer.
 pub(super) const CHECK_NAME: &str = "the name servers know no such host: is its name right?";
@@ -101,6 +108,9 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
         None => {}
     }
     let error = error.downcast_ref::<io::Error>()?;
+    if error.raw_os_error().is_some_and(|code| [Errno::EMFILE, Errno::ENFILE].contains(&Errno::from_raw(code))) {
+        return Some(NO_DESCRIPTORS);
+    }
     Some(match error.kind() {
         io::ErrorKind::ConnectionRefused => REFUSED,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => UNREACHABLE,
@@ -124,6 +134,7 @@ mod tests {
         let tls = rustls::Error::InvalidCertificate(UnknownIssuer);
         assert_eq!(words(io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls))), UNTRUSTED);
         assert_eq!(words(io::Error::from(io::ErrorKind::ConnectionRefused)), "connect: connection refused");
+        assert_eq!(words(io::Error::other(io::Error::from(Errno::EMFILE))), NO_DESCRIPTORS);
         assert_eq!(words(io::Error::other("550 <bob@example.com> said https://secret")), "failed");
     }
 }

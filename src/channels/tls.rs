@@ -32,6 +32,16 @@ pub(super) fn client_config(setting: &'static str, ca_file: Option<&Path>) -> Re
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
+/// What to tell the operator of a machine that trusts no authority; `setting` adds some.
+pub(super) fn warning(setting: &'static str, ca_file: Option<&Path>) -> Option<String> {
+    let trusts_none = ca_file.is_none() && rustls_native_certs::load_native_certs().certs.is_empty();
+    trusts_none.then(|| {
+        format!(
+            "this machine has no certificate authorities, so no certificate is trusted: install ca-certificates, or set {setting}"
+        )
+    })
+}
+
 fn read(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
     let failed = |source| ChannelError::of_setting(setting, format_args!("read {path:?}")).caused_by(source);
     let pem = std::fs::read(path).map_err(failed)?;

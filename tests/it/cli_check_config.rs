@@ -556,3 +556,14 @@ fn a_default_locale_without_templates_is_warned_of() {
     let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__LOCALE", "vi-VN").run();
     assert!(!checked.stderr.contains("email.locale"), "{}", checked.stderr);
 }
+
+/// In an image without ca-certificates every webhook failed, and nobody had said so before.
+#[test]
+fn a_machine_without_certificate_authorities_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = || quotabell(["check-config", "--offline"]).env("SSL_CERT_DIR", folder.path());
+    let told = check().env("SSL_CERT_FILE", "/dev/null").run();
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let said = "has no certificate authorities, so no certificate is trusted: install ca-certificates, or set webhook.ca_file";
+    assert!(told.stderr.contains(said), "{}", told.stderr);
+}

@@ -10,7 +10,7 @@ use super::config::EmailConfig;
 use super::dkim::{DkimSigner, unaligned_warning};
 use super::message::{Author, Mail};
 use super::smtp::{Envelope, SmtpClient};
-use super::smtp_url::SmtpServer;
+use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::{ChannelError, ChannelErrors};
 use crate::channels::resolver::{DnsConfig, Resolver};
@@ -49,13 +49,17 @@ impl Mailer {
             return Err(errors);
         };
         let unaligned = config.dkim.as_ref().and_then(|dkim| unaligned_warning(dkim, author.address().domain()));
+        let untrusting = match server.protection {
+            Protection::Plain => None,
+            _ => tls::warning("email.ca_file", config.ca_file.as_deref()),
+        };
         Ok(Self {
             author,
             signer,
             timeout: config.timeout,
             unknown_mailbox_after: config.unknown_mailbox_after,
             location: server.location(),
-            warnings: server.warning().into_iter().chain(unaligned).collect(),
+            warnings: server.warning().into_iter().chain(unaligned).chain(untrusting).collect(),
             client: SmtpClient::new(server, config.helo_name.as_deref(), tls, Resolver::new(dns, config.timeout))?,
         })
     }

@@ -154,7 +154,7 @@ impl EmailChannel {
             format!("email.locale is {locale}, which has no templates: mails are written in {used}")
         });
         Ok(Self {
-            warnings: mailer.warnings().iter().cloned().chain(unknown).collect(),
+            warnings: mailer.warnings().iter().cloned().chain(unknown).chain(templates.warnings()).collect(),
             templates,
             embedded: Templates::embedded(),
             timeout: config.timeout,

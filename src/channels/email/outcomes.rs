@@ -160,6 +160,7 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
             "nothing listens there: is the mail server running, and is this the port that it listens on?"
         }
         connection_error::UNREACHABLE | connection_error::TIMED_OUT => connection_error::CHECK_ROUTE,
+        connection_error::NO_DESCRIPTORS => connection_error::RAISE_DESCRIPTORS,
         connection_error::NO_SUCH_HOST => connection_error::CHECK_NAME,
         connection_error::NO_NAME_SERVER => connection_error::CHECK_NAME_SERVERS,
         connection_error::UNTRUSTED => UNTRUSTED,

@@ -54,6 +54,8 @@ pub(super) struct TemplateFiles {
     by_locale: BTreeMap<Locale, LocaleTemplates>,
     /// One of them: for whoever reads a language that is none of them.
     default: Locale,
+    /// The operator's files that look like templates and replace none.
+    unused: Vec<PathBuf>,
 }
 
 impl TemplateFiles {
@@ -88,7 +90,15 @@ impl TemplateFiles {
         let by_locale: BTreeMap<Locale, LocaleTemplates> =
             written.keys().map(|locale| (locale.clone(), whole(locale))).collect();
         let default = stands_in().find(|locale| by_locale.contains_key(locale)).expect("English is shipped");
-        Ok(Self { by_locale, default })
+        Ok(Self { by_locale, default, unused: own.unused })
+    }
+
+    /// What to tell the operator about files that are ignored.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        let told = |path: &PathBuf| {
+            format!("{SETTING}: {path:?} is ignored, because no template has this name: {}", NAMES.join(", "))
+        };
+        self.unused.iter().map(told)
     }
 
     /// The locales that have templates of their own.
@@ -114,11 +124,13 @@ impl TemplateFiles {
 struct OwnFiles {
     in_default: LocaleTemplates,
     by_locale: BTreeMap<Locale, LocaleTemplates>,
+    unused: Vec<PathBuf>,
 }
 
 impl OwnFiles {
     fn read(directory: &Path) -> Result<Self, ChannelError> {
-        let mut own = Self { in_default: read_folder(directory)?, by_locale: BTreeMap::new() };
+        let mut own = Self { in_default: read_folder(directory)?, ..Self::default() };
+        own.unused = unused_files(directory)?;
         for entry in std::fs::read_dir(directory).map_err(|error| unreadable(directory, error))? {
             let path = entry.map_err(|error| unreadable(directory, error))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -128,6 +140,7 @@ impl OwnFiles {
             }
             match Locale::parse(&name) {
                 Ok(locale) => {
+                    own.unused.extend(unused_files(&path)?);
                     let sources = read_folder(&path)?;
                     if !sources.is_empty() && own.by_locale.insert(locale.clone(), sources).is_some() {
                         let problem = format_args!("{directory:?} has two folders of the locale {locale}");
@@ -172,6 +185,22 @@ fn read_folder(folder: &Path) -> Result<LocaleTemplates, ChannelError> {
     Ok(sources)
 }
 
+/// The files of a folder that end as templates do and bear the name of none, in order. Others are notes of the
+/// operator's.
+fn unused_files(folder: &Path) -> Result<Vec<PathBuf>, ChannelError> {
+    let mut unused = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
+        let path = entry.map_err(|error| unreadable(folder, error))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let looks_used = name.ends_with(".txt") || name.ends_with(".html");
+        if looks_used && !name.starts_with('.') && !NAMES.contains(&name.as_str()) {
+            unused.push(path);
+        }
+    }
+    unused.sort_unstable();
+    Ok(unused)
+}
+
 fn unreadable(path: &Path, source: std::io::Error) -> ChannelError {
     ChannelError::of_setting(SETTING, format_args!("read {path:?}")).caused_by(source)
 }
@@ -203,6 +232,16 @@ mod tests {
             format!("shipped:{}", found.expect("it is shipped").0)
         };
         source.file.as_ref().map_or_else(shipped, |_| source.text.clone())
+    }
+
+    /// Whoever translated a page of the daemon among the mails waited for it in vain.
+    #[test]
+    fn files_that_replace_no_template_are_named() {
+        let folder = folder(&["subject.txt", "consent.html", "vi/alrt.txt", "vi/alert.txt", "README.md", "old/x.txt"]);
+        let files = TemplateFiles::read(Some(folder.path()), &locale("en")).expect("legal");
+        let warnings: Vec<String> = files.warnings().collect();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].contains("consent.html\" is ignored") && warnings[1].contains("vi/alrt.txt\" is ignored"));
     }
 
     /// A reader who gets a language that nobody named can't read the alert; one file of a locale must not take away the

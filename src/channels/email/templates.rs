@@ -120,6 +120,11 @@ impl Templates {
         Ok(templates)
     }
 
+    /// What to tell the operator about files that are ignored.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.files.warnings()
+    }
+
     fn render_samples(&self, locale: &Locale) -> Result<(), ChannelError> {
         for (alert, purpose) in templating::samples() {
             self.render(&alert, purpose, Some(locale))?;

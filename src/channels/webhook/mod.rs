@@ -15,6 +15,7 @@ use super::channel::{
 use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
+use super::tls;
 use crate::contacts::{Contact, ContactOptions, SecretUse, masked_contact};
 use crate::throttle::MEMBERS_MAX;
 use crate::types::{Alert, Channel, LOG_INTERVAL, LogLimiter, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
@@ -114,6 +115,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             timeout: config.timeout,
             per_destination: config.per_destination,
             log_limiter: LogLimiter::new(LOG_INTERVAL),
+            warnings: tls::warning("webhook.ca_file", config.ca_file.as_deref()).into_iter().collect(),
         }))
     },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
@@ -129,6 +131,7 @@ struct WebhookChannel {
     timeout: Duration,
     per_destination: Option<Rate>,
     log_limiter: LogLimiter<()>,
+    warnings: Vec<String>,
 }
 
 impl WebhookChannel {
@@ -172,6 +175,10 @@ fn own_time() -> UnixMs {
 impl NotificationChannel for WebhookChannel {
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {

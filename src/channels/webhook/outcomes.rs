@@ -81,6 +81,7 @@ pub(super) fn hint_of_connection(found: &str) -> Option<&'static str> {
     Some(match found {
         connection_error::REFUSED => "nothing listens there: is the receiver running, and is this its port?",
         connection_error::UNREACHABLE | connection_error::TIMED_OUT => connection_error::CHECK_ROUTE,
+        connection_error::NO_DESCRIPTORS => connection_error::RAISE_DESCRIPTORS,
         connection_error::NO_SUCH_HOST => connection_error::CHECK_NAME,
         connection_error::NO_NAME_SERVER => connection_error::CHECK_NAME_SERVERS,
         connection_error::UNTRUSTED => UNTRUSTED,
