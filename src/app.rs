@@ -25,6 +25,7 @@ mod parts;
 mod plan_reload;
 mod signals;
 pub mod startup;
+mod supervisor;
 mod tasks;
 mod workers;
 mod zone_updates;
@@ -34,7 +35,9 @@ pub use log_queue::wait_until_writable;
 use parts::Parts;
 use plan_reload::ReadConfig;
 use signals::{SAME_SIGNAL, Signals};
+pub use signals::{hold_hangup, release_hangup};
 use startup::StartupError;
+use supervisor::DaemonState;
 use tasks::{CLOSE_TIMEOUT, HTTP, Tasks, drain};
 use workers::Workers;
 
@@ -135,7 +138,7 @@ impl Daemon {
         workers.spawn(&mut self.tasks)?;
         api.checks.check_connection().await;
         api.readiness.set_running();
-        notify_supervisor(sd_notify::NotifyState::Ready);
+        supervisor::notify(DaemonState::Ready);
         tracing::info!(
             redis = endpoint.connected_to(),
             stream = config.stream.key,
@@ -163,7 +166,7 @@ impl Daemon {
         signals: &mut Signals,
     ) -> Result<(), DrainInterrupted> {
         api.readiness.set_draining();
-        notify_supervisor(sd_notify::NotifyState::Stopping);
+        supervisor::notify(DaemonState::Stopping);
         tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal, {SAME_SIGNAL:?} later, ends at once");
         stop.cancel();
         tokio::select! {
@@ -176,11 +179,5 @@ impl Daemon {
         // A connected mail server gets a QUIT; one that hangs is not waited for.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, channels.close()).await;
         Ok(())
-    }
-}
-
-fn notify_supervisor(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the service manager could not be notified");
     }
 }

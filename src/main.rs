@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use quotabell::cli::{Cli, RuntimeKind, hint_on_subject, version_details};
+use quotabell::cli::{Cli, RuntimeKind, hint_on_subject, hold_hangup, release_hangup, version_details};
 use quotabell::terminal::hint::{self, Exit, ExitReport};
 
 /// A delivery is some hundred small pieces of memory, taken in one thread and given back in another, which the C
@@ -16,6 +16,8 @@ use quotabell::terminal::hint::{self, Exit, ExitReport};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Before anything else: a reload may be asked for as soon as the process is there.
+    hold_hangup();
     use_small_pages();
     // A panic has been reported where it happened. It is a failure as any other, not the exit code 101.
     let report = std::panic::catch_unwind(run).unwrap_or_else(|_| {
@@ -30,7 +32,12 @@ fn main() -> ExitCode {
 
 fn run() -> ExitReport {
     match Cli::try_parse() {
-        Ok(cli) => hint::report(&execute(cli)),
+        Ok(cli) => {
+            if !cli.is_daemon() {
+                release_hangup();
+            }
+            hint::report(&execute(cli))
+        }
         Err(error) => report_usage(&error),
     }
 }

@@ -48,7 +48,7 @@ const fn one_unit() -> Units {
 /// `POST /v1/check`
 pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<CheckBody>) -> Result<Response, Problem> {
     let CheckBody { subject, metric, units, record, id } = body;
-    if record && api.token.is_none() {
+    if record && !api.token.is_set() {
         return Err(Problem::needs_token("record"));
     }
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));

@@ -36,7 +36,9 @@ pub(super) async fn refresh(partitions: &Partitions, readiness: &Readiness) {
     match tokio::time::timeout(TIMEOUT, all).await {
         Ok(Some(mut open)) => {
             let servers = REGISTRY.into_iter().filter(|definition| definition.server.is_some());
-            servers.for_each(|definition| drop(open.remove(Destination::of(definition.channel, None).as_str())));
+            let servers: Vec<Destination> =
+                servers.map(|definition| Destination::of(definition.channel, None)).collect();
+            open.retain(|name: &String| servers.iter().all(|server| server.as_str() != name));
             gauge!(meters::RECEIVERS_FAILING).set(open.len() as f64);
         }
         Ok(None) => {}

@@ -39,4 +39,4 @@ pub(crate) mod top_cache;
 pub(crate) use check_service::CheckService;
 pub(crate) use ready::Readiness;
 pub(crate) use state::ApiState;
-pub(crate) use token::Token;
+pub(crate) use token::{CurrentToken, Token};

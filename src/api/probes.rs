@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::gauges;
 use super::state::ApiState;
+use crate::types::meters::{self, Meter};
 
 /// The version of the Prometheus text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -28,5 +29,13 @@ pub(super) async fn readyz(State(api): State<Arc<ApiState>>) -> Response {
 /// `GET /metrics`
 pub(super) async fn metrics(State(api): State<Arc<ApiState>>) -> Response {
     gauges::refresh(&api.partitions, &api.readiness).await;
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], api.recorder.render()).into_response()
+    let page = api.recorder.render() + &plans_info(&api.reads.plans.fingerprint());
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], page).into_response()
+}
+
+/// The one series of the plans in effect. The recorder would keep one for each fingerprint that there ever was.
+fn plans_info(fingerprint: &str) -> String {
+    let meter = meters::ALL.iter().find(|meter| meter.name == meters::PLANS).expect("it is one of them");
+    let Meter { name, help, .. } = meter;
+    format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{fingerprint=\"{fingerprint}\"}} 1\n")
 }

@@ -139,10 +139,10 @@ const CHALLENGE: &str = r#"Bearer realm="quotabell""#;
 const CHALLENGE_INVALID: &str = r#"Bearer realm="quotabell", error="invalid_token""#;
 
 async fn authorize(State(guard): State<Authorization>, request: Request, next: Next) -> Response {
-    let refused = match (guard.access, &guard.api.token) {
+    let refused = match (guard.access, guard.api.token.check(request.headers())) {
         (Access::Open, _) | (Access::TokenIfSet, None) => None,
         (Access::RequiredToken, None) => Some(Problem::needs_token("this route")),
-        (Access::TokenIfSet | Access::RequiredToken, Some(token)) => match token.check(request.headers()) {
+        (Access::TokenIfSet | Access::RequiredToken, Some(check)) => match check {
             TokenCheck::Valid => None,
             TokenCheck::Missing => {
                 Some(Problem::unauthorized("send the token as `Authorization: Bearer TOKEN`", CHALLENGE))

@@ -1,5 +1,6 @@
 //! What the handlers share.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check_service::CheckService;
 use super::ready::Readiness;
-use super::token::Token;
+use super::token::CurrentToken;
 use super::top_cache::TopCache;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
@@ -21,7 +22,7 @@ pub struct ApiState {
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// The token that callers need, where the operator has set one.
-    pub token: Option<Token>,
+    pub token: CurrentToken,
     pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
     pub reads: QueryState,
@@ -49,9 +50,19 @@ pub struct QueryState {
     pub top: TopCache,
 }
 
-/// Reads the configuration, and puts its plans into effect. Reads files, so it blocks. Where the configuration is
-/// refused, the plans before stay in effect.
-pub type ReloadPlans = dyn Fn() -> Result<ReloadedPlans, ReloadError> + Send + Sync;
+/// Reads the configuration, and puts its plans and its token into effect. If it is refused, those before stay in
+/// effect.
+pub type ReloadPlans =
+    dyn Fn(ReloadMode) -> Pin<Box<dyn Future<Output = Result<ReloadedPlans, ReloadError>> + Send>> + Send + Sync;
+
+/// Whether a reload may take something away that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReloadMode {
+    /// A configuration that has become empty, or that drops a plan which a subject names, is refused.
+    Guarded,
+    /// The operator has said that this is meant.
+    Forced,
+}
 
 /// Plans that are in effect from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

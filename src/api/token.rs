@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -106,6 +107,34 @@ impl Token {
 
     fn is_in(&self, header: &[u8]) -> bool {
         bearer(header).is_some_and(|token| same_secret(&digest(token), &self.digest))
+    }
+}
+
+/// The token that callers need now, if any. Clones share it: a reload replaces it for all.
+#[derive(Debug, Clone, Default)]
+pub struct CurrentToken(Arc<RwLock<Option<Token>>>);
+
+impl CurrentToken {
+    pub fn new(token: Option<Token>) -> Self {
+        Self(Arc::new(RwLock::new(token)))
+    }
+
+    /// Whether the operator has set one.
+    pub fn is_set(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether a request carries it; `None` if none is set.
+    pub fn check(&self, headers: &HeaderMap) -> Option<TokenCheck> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|token| token.check(headers))
+    }
+
+    /// Puts another token into effect. Returns whether it differs from the one before.
+    pub fn replace(&self, token: Option<Token>) -> bool {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let differs = *current != token;
+        *current = token;
+        differs
     }
 }
 

@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use super::plan_reload::{PlanReloader, ReadConfig};
 use crate::api::state::QueryState;
 use crate::api::top_cache::TopCache;
-use crate::api::{ApiState, CheckService, Readiness, Token};
+use crate::api::{ApiState, CheckService, CurrentToken, Readiness, Token};
 use crate::channels::Channels;
 use crate::config::Config;
 use crate::events::CountingStatus;
@@ -58,7 +58,9 @@ impl<'a> Parts<'a> {
             new_deliveries: new_deliveries.clone(),
         });
         let check_changes = ChangeFeed::default();
-        let reloader = Arc::new(PlanReloader::new(read, config, plans.clone()));
+        let token = CurrentToken::new(token);
+        let reloader = PlanReloader::new(read, config, plans.clone(), token.clone(), partitions.first().clone());
+        let reloader = Arc::new(reloader);
         reloader.add_feed(check_changes.clone());
         let for_api = Arc::clone(&reloader);
         let checks = CheckService::new(
@@ -79,7 +81,7 @@ impl<'a> Parts<'a> {
             readiness: Arc::new(Readiness::new(partitions.clone(), counting.clone())),
             recorder,
             token,
-            reload_plans: Arc::new(move || for_api.reload()),
+            reload_plans: Arc::new(move |mode| Box::pin(Arc::clone(&for_api).reload(mode))),
             checks: Arc::new(checks),
             reads,
             partitions: partitions.clone(),

@@ -1,37 +1,64 @@
-//! Reading the plans again while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
+//! Reading the configuration again while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
 //!
 //! The configuration is judged whole, as at a start, and refused whole. Of a good one the plans come into effect with
-//! the next batch and the next check; everything else waits for the next start.
+//! the next batch and the next check, and the token of the API with the next request; everything else waits for the next
+//! start. A configuration that takes away what is in use is refused too, unless the operator forces it: an editor or a
+//! deployment may have written half a file.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use metrics::{counter, gauge};
+use metrics::counter;
+use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
 
-use crate::api::state::{ReloadError, ReloadedPlans};
+use crate::api::CurrentToken;
+use crate::api::state::{ReloadError, ReloadMode, ReloadedPlans};
 use crate::config::Config;
 use crate::subjects::Plans;
+use crate::subjects::plan_use::{NamedPlan, first_subject_naming};
 use crate::subjects::watch::ChangeFeed;
 use crate::types::meters;
+use crate::wire::Partition;
 
 /// Reads the configuration as it stands now.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
+/// How long the subjects of a plan that is dropped are looked for. Enough for some millions.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+
 pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,
-    /// The configuration that was read last.
-    config: Mutex<Config>,
+    token: CurrentToken,
+    /// Where the settings of subjects lie.
+    first: Partition,
+    /// What the daemon was started with: what differs from it waits for the next start.
+    started: Config,
+    started_files: FileDigests,
+    /// Whether the configuration that was read last had settings of the operator's. Locked while a reload runs: one at a
+    /// time.
+    had_settings: tokio::sync::Mutex<bool>,
     /// Readers that hold settings of subjects, which the plans are part of.
     holders: Mutex<Vec<ChangeFeed>>,
 }
 
 impl PlanReloader {
-    /// For a daemon that was started with `config`, of which these are the plans.
-    pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans) -> Self {
-        set_gauge(&plans.fingerprint(), 1.0);
+    /// For a daemon that was started with `config`, of which these are the plans and the token. Reads the files that it
+    /// names.
+    pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans, token: CurrentToken, first: Partition) -> Self {
         begin_alert_counters(&plans);
-        Self { read, plans, config: Mutex::new(config.clone()), holders: Mutex::default() }
+        Self {
+            read,
+            plans,
+            token,
+            first,
+            started: config.clone(),
+            started_files: FileDigests::of(config),
+            had_settings: tokio::sync::Mutex::new(config.has_file_settings()),
+            holders: Mutex::default(),
+        }
     }
 
     /// A reader of this feed is told of each reload.
@@ -44,18 +71,31 @@ impl PlanReloader {
         lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
     }
 
-    /// Reads the plans again whenever the signal comes.
+    /// Reads the configuration again whenever the signal comes.
     pub(super) async fn on_signal(self: Arc<Self>, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
-            let reloader = Arc::clone(&self);
-            // Files are read. What became of it is in the log.
-            let _ = tokio::task::spawn_blocking(move || reloader.reload()).await;
+            // What became of it is in the log.
+            let _ = Arc::clone(&self).reload(ReloadMode::Guarded).await;
         }
     }
 
-    /// Reads the plans again, and tells the log how that ended. Reads files, so it blocks.
-    pub(super) fn reload(&self) -> Result<ReloadedPlans, ReloadError> {
-        let reloaded = (self.read)().map_err(|error| refused(&error)).and_then(|config| self.apply(config));
+    /// Reads the configuration again, and tells the log how that ended.
+    pub(super) async fn reload(self: Arc<Self>, mode: ReloadMode) -> Result<ReloadedPlans, ReloadError> {
+        let mut had_settings = self.had_settings.lock().await;
+        let reader = Arc::clone(&self);
+        // Files are read.
+        let read = tokio::task::spawn_blocking(move || (reader.read)().map_err(|error| refused(&error))).await;
+        let mut reloaded = read.unwrap_or_else(|error| Err(ReloadError(error.to_string())));
+        if let (Ok(config), ReloadMode::Guarded) = (&reloaded, mode)
+            && let Err(reason) = self.check_in_use(config, *had_settings).await
+        {
+            reloaded = Err(ReloadError(format!("{reason}; `quotabell reload --force` puts it into effect")));
+        }
+        let reloaded = reloaded.and_then(|config| {
+            let applied = self.apply(&config)?;
+            *had_settings = config.has_file_settings();
+            Ok(applied)
+        });
         // Counted first: whoever reads of it in the log finds it in the metrics.
         let outcome = if reloaded.is_ok() { "applied" } else { "refused" };
         counter!(meters::RELOADS, "outcome" => outcome).increment(1);
@@ -71,25 +111,75 @@ impl PlanReloader {
         reloaded
     }
 
-    fn apply(&self, config: Config) -> Result<ReloadedPlans, ReloadError> {
+    /// Whether the configuration keeps what is in use.
+    async fn check_in_use(&self, config: &Config, had_settings: bool) -> Result<(), String> {
+        if had_settings && !config.has_file_settings() {
+            return Err("the configuration file sets nothing any more".to_owned());
+        }
+        let dropped: Vec<String> =
+            self.plans.names().into_iter().filter(|name| !config.plans.contains_key(name)).collect();
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        let looking = first_subject_naming(&self.first.client, &self.first.keys, &dropped);
+        match tokio::time::timeout(LOOK_TIMEOUT, looking).await {
+            Ok(Ok(None)) => Ok(()),
+            Ok(Ok(Some(NamedPlan { subject, plan }))) => {
+                Err(format!("plans.{plan} is gone, and subjects name it, as {subject:?}"))
+            }
+            Ok(Err(error)) => {
+                Err(format!("whether subjects name plans that are gone ({}) is unknown: {error}", dropped.join(", ")))
+            }
+            Err(_) => Err(format!(
+                "whether subjects name plans that are gone ({}) is unknown after {LOOK_TIMEOUT:?}",
+                dropped.join(", ")
+            )),
+        }
+    }
+
+    fn apply(&self, config: &Config) -> Result<ReloadedPlans, ReloadError> {
         let plans = config.plans().map_err(|error| refused(&error.into()))?;
+        let token = config.token().map_err(|error| refused(&error.into()))?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let mut last = lock(&self.config);
-        let settings = last.changed_beside_plans(&config).join(", ");
+        let settings = self.started.changed_until_restart(config).join(", ");
         if !settings.is_empty() {
             tracing::warn!(settings, "settings beside the plans have changed too: they take effect at the next start");
         }
-        let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
-        self.plans.replace(&plans);
-        begin_alert_counters(&plans);
-        *last = config;
-        drop(last);
-        self.tell_readers();
-        if before != fingerprint {
-            set_gauge(&before, 0.0);
-            set_gauge(&fingerprint, 1.0);
+        let files = self.started_files.changed(&FileDigests::of(config)).join(", ");
+        if !files.is_empty() {
+            tracing::warn!(
+                files,
+                "the contents of files that settings name have changed: they take effect at the next start"
+            );
         }
+        if self.token.replace(token) {
+            tracing::info!("the token of the API has changed and is in effect");
+        }
+        let (before, fingerprint) = (self.plans.fingerprint(), plans.fingerprint());
+        begin_alert_counters(&plans);
+        self.plans.replace(&plans);
+        self.tell_readers();
         Ok(ReloadedPlans { changed: before != fingerprint, fingerprint: fingerprint.to_string() })
+    }
+}
+
+/// Digests of the files that settings name, by the setting: contents may be secrets. A file that can't be read has none.
+#[derive(Debug, PartialEq, Eq)]
+struct FileDigests(BTreeMap<&'static str, Option<[u8; 32]>>);
+
+impl FileDigests {
+    /// Reads the files, so it blocks for a moment.
+    fn of(config: &Config) -> Self {
+        let digest = |bytes: Vec<u8>| Sha256::digest(bytes).into();
+        Self(
+            config.named_files().iter().map(|file| (file.setting, std::fs::read(file.path).ok().map(digest))).collect(),
+        )
+    }
+
+    /// The settings whose file has other contents now. Another file is another value of the setting, which is told.
+    fn changed(&self, now: &Self) -> Vec<&'static str> {
+        let differs = |(setting, digest): &(&&'static str, _)| now.0.get(**setting).is_some_and(|now| now != *digest);
+        self.0.iter().filter(differs).map(|(setting, _)| *setting).collect()
     }
 }
 
@@ -104,11 +194,6 @@ fn begin_alert_counters(plans: &Plans) {
         let (threshold, window) = (threshold.to_string(), window.as_str());
         counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(0);
     }
-}
-
-/// 1 for plans that are in effect, 0 for those before.
-fn set_gauge(fingerprint: &str, in_effect: f64) {
-    gauge!(meters::PLANS, "fingerprint" => fingerprint.to_owned()).set(in_effect);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,15 +2,37 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long after the first signal another one is taken for the same. `timeout` of the shell signals its child and then
-/// the whole group, and a terminal's Ctrl-C reaches both a wrapper and the daemon that the wrapper signals.
-pub(super) const SAME_SIGNAL: Duration = Duration::from_secs(1);
+/// the whole group, and a terminal's Ctrl-C reaches both a wrapper and the daemon that the wrapper signals. Shorter than
+/// a person needs to ask again.
+pub(super) const SAME_SIGNAL: Duration = Duration::from_millis(200);
+
+/// Holds SIGHUP back until [`release_hangup`], in this thread and those that it spawns: a daemon that is starting would
+/// die of it. Processes that are started get it all the same.
+pub fn hold_hangup() {
+    // An error would mean that the system does not know the signal.
+    let _ = hangup_alone().thread_block();
+}
+
+/// Lets SIGHUP through, and one that was held.
+pub fn release_hangup() {
+    let _ = hangup_alone().thread_unblock();
+}
+
+fn hangup_alone() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Number::SIGHUP);
+    set
+}
 
 /// The signal to read the plans again. From now on it does not end the process.
 pub(super) fn hangup() -> std::io::Result<Signal> {
-    signal(SignalKind::hangup())
+    let listening = signal(SignalKind::hangup())?;
+    release_hangup();
+    Ok(listening)
 }
 
 /// The signals that end the daemon.

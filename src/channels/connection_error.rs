@@ -42,8 +42,18 @@ pub(super) const RAISE_DESCRIPTORS: &str =
 
 /// The causes for which each channel has a hint.
 #[cfg(test)]
-pub(super) const WITH_HINT: [&str; 10] =
-    [NO_DESCRIPTORS, REFUSED, UNREACHABLE, TIMED_OUT, NO_SUCH_HOST, NO_NAME_SERVER, UNTRUSTED, EXPIRED, OTHER_NAME, NO_TLS];
+pub(super) const WITH_HINT: [&str; 10] = [
+    NO_DESCRIPTORS,
+    REFUSED,
+    UNREACHABLE,
+    TIMED_OUT,
+    NO_SUCH_HOST,
+    NO_NAME_SERVER,
+    UNTRUSTED,
+    EXPIRED,
+    OTHER_NAME,
+    NO_TLS,
+];
 
 /// What to do about a name without an address, and about name servers that do not answer.
 pub(super) const CHECK_NAME: &str = "the name servers know no such host: is its name right?";

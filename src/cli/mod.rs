@@ -11,6 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::context::CliContext;
+pub use crate::app::{hold_hangup, release_hangup};
 use crate::demo;
 use crate::terminal::hint;
 use crate::terminal::output::printable;
@@ -142,6 +143,11 @@ impl Cli {
         } else {
             RuntimeKind::CurrentThread
         }
+    }
+
+    /// Whether this is the daemon, which handles its signals itself.
+    pub const fn is_daemon(&self) -> bool {
+        matches!(self.verb, Verb::Run(_))
     }
 
     /// Does what the verb says.

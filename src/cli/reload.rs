@@ -14,14 +14,16 @@ use crate::config::Config;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs};
 
-/// The daemon reads some files.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The daemon reads some files, and looks at every subject if a plan is dropped.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Asks the daemon that listens at http.listen of this configuration (POST /v1/reload), with the token of http.token. It \
-    judges its whole configuration and refuses it whole: then the plans before stay in effect. New plans count from the next batch on; \
-    other settings wait for the next start. SIGHUP does the same, and the daemon's log tells how it ended.
+    judges its whole configuration and refuses it whole: then the plans before stay in effect. It also refuses a file that has become \
+    empty, and one that drops a plan which a subject names, unless --force is given. New plans count from the next batch on, and a \
+    new token is in effect at once; other settings wait for the next start. SIGHUP does the same without --force, and the daemon's log \
+    tells how it ended.
 
 Exit codes: 0 the plans are in effect, 1 the daemon refused them or does not answer
 
@@ -29,12 +31,16 @@ Examples:
   quotabell reload
   quotabell reload --url http://10.0.0.7:9464
   quotabell reload --json | jq .changed
+  quotabell reload --force    # drop a plan that subjects still name
   systemctl reload quotabell"
 )]
 pub struct ReloadArgs {
     /// Where the daemon listens [default: http.listen]
     #[arg(long)]
     pub url: Option<Url>,
+    /// Put a file into effect that is empty, or that drops a plan which subjects name
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -49,7 +55,10 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
         Some(url) => url,
         None => listening_at(&config)?,
     };
-    let url = base.join("v1/reload").context("put the URL of the route together")?;
+    let mut url = base.join("v1/reload").context("put the URL of the route together")?;
+    if args.force {
+        url.set_query(Some("force=true"));
+    }
     let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build().context("build an HTTP client")?;
     let sent = client.post(url.clone()).bearer_auth(token.reveal()).send().await;
     let answer = sent.map_err(|error| {

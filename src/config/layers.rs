@@ -28,6 +28,8 @@ fn variables(
         let Ok(name) = name.into_string() else { continue };
         let place = Place::Variable(name.as_str().into());
         match (name.starts_with(&format!("{PREFIX}{SEPARATOR}")), value.into_string()) {
+            // Compose files write `${NAME:-}` for a variable that is not set.
+            (true, Ok(value)) if value.is_empty() => {}
             (true, Ok(value)) => drop(ours.insert(name, value)),
             (true, Err(_)) => mistakes.push(Mistake::NotUtf8 { place }),
             (false, _) => mistakes.extend(variable_meant_by(&name).map(|meant| Mistake::Misspelt { place, meant })),

@@ -55,6 +55,11 @@ pub(super) enum Layer {
 pub(super) struct Places(pub(super) BTreeMap<Vec<String>, Place>);
 
 impl Places {
+    /// Whether the configuration file has written any of them.
+    pub(super) fn any_in_file(&self) -> bool {
+        self.0.values().any(|place| place.layer() == Layer::File)
+    }
+
     /// Where the key with these segments was written. What stands inside one variable has the place of that.
     pub(super) fn of(&self, path: &[String]) -> Option<&Place> {
         (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]))

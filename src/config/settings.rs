@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -70,19 +71,19 @@ pub struct Config {
     pub(super) places: Places,
 }
 
-/// The settings that can be changed while the daemon runs.
+/// The sections and settings that can be changed while the daemon runs.
 const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
+const OF_TOKEN: [&str; 2] = ["http.token", "http.token_file"];
 
 impl Config {
-    /// The keys beside the plans whose values differ in the other configuration, as `email.timeout`.
-    pub fn changed_beside_plans(&self, other: &Self) -> Vec<String> {
+    /// The keys whose values differ in the other configuration and wait for the next start, as `email.timeout`.
+    pub fn changed_until_restart(&self, other: &Self) -> Vec<String> {
         let [own, new] =
             [self, other].map(|config| serde_json::to_value(config).expect("settings are text and numbers"));
         // These are written as `***`, or without their password.
         let secrets = [
             ("redis.url", self.redis.url != other.redis.url),
             ("email.smtp_url", self.email.smtp_url != other.email.smtp_url),
-            ("http.token", self.http.token != other.http.token),
         ];
         let mut changed: BTreeSet<String> =
             secrets.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect();
@@ -90,7 +91,26 @@ impl Config {
             let keys: Vec<String> = differing(&own[&section], &new[&section]).collect();
             changed.extend(keys.iter().map(|key| format!("{section}.{key}")));
         }
-        changed.into_iter().collect()
+        changed.into_iter().filter(|key| !OF_TOKEN.contains(&key.as_str())).collect()
+    }
+
+    /// The files with secrets and authorities that settings name and whose contents wait for the next start.
+    pub fn named_files(&self) -> Vec<NamedFile<'_>> {
+        let dkim = self.email.dkim.as_ref().map(|dkim| &dkim.key_file);
+        let files = [
+            ("redis.url_file", self.redis.url_file.as_ref()),
+            ("redis.ca_file", self.redis.ca_file.as_ref()),
+            ("email.smtp_url_file", self.email.smtp_url_file.as_ref()),
+            ("email.ca_file", self.email.ca_file.as_ref()),
+            ("email.dkim.key_file", dkim),
+            ("webhook.ca_file", self.webhook.ca_file.as_ref()),
+        ];
+        files.into_iter().filter_map(|(setting, path)| Some(NamedFile { setting, path: path? })).collect()
+    }
+
+    /// Whether a file of the operator's sets anything. One that is empty, or holds only comments, does not.
+    pub fn has_file_settings(&self) -> bool {
+        self.places.any_in_file()
     }
 
     /// These settings without the secrets and passwords of their contacts, to be shown.
@@ -107,6 +127,13 @@ impl Config {
     pub fn channel_settings(&self) -> ChannelSettings<'_> {
         ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
     }
+}
+
+/// A file and the setting that names it.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedFile<'a> {
+    pub setting: &'static str,
+    pub path: &'a Path,
 }
 
 /// The keys of two tables whose values are not the same.
@@ -173,7 +200,7 @@ mod tests {
         let changed = |change: fn(&mut Config)| {
             let mut after = before.clone();
             change(&mut after);
-            before.changed_beside_plans(&after)
+            before.changed_until_restart(&after)
         };
         assert!(changed(|_| {}).is_empty());
         assert!(changed(|config| config.plans.clear()).is_empty());
@@ -183,7 +210,7 @@ mod tests {
             config.email.smtp_url = "smtps://user:two@b.test".into();
             config.http.token = Some(Secret::new("three".to_owned()));
         });
-        assert_eq!(secrets, ["email.smtp_url", "http.token", "redis.url"]);
+        assert_eq!(secrets, ["email.smtp_url", "redis.url"], "a token is in effect at once");
         let others = changed(|config| {
             config.webhook.timeout *= 2;
             config.webhook.allow_http ^= true;
@@ -195,12 +222,12 @@ mod tests {
             config.redis.url = url.into();
             config
         });
-        assert_eq!(passwords[0].changed_beside_plans(&passwords[1]), ["redis.url"]);
+        assert_eq!(passwords[0].changed_until_restart(&passwords[1]), ["redis.url"]);
         let tokens = ["one", "two"].map(|token| {
             let mut config = before.clone();
             config.fallback.contacts = vec![Contact::webhook("https://a.test", Secret::new(token.to_owned()))];
             config
         });
-        assert_eq!(tokens[0].changed_beside_plans(&tokens[1]), ["fallback.contacts"]);
+        assert_eq!(tokens[0].changed_until_restart(&tokens[1]), ["fallback.contacts"]);
     }
 }

@@ -16,8 +16,9 @@
 --           leased   one text, which is read faster than many: a MessagePack array of fourteen strings each: id, type
 --                    of the notification, its JSON, subject, channel, contact id, attempts (this one included),
 --                    attempts before the last replay, first attempt ms, how long sending was paused since in ms, token,
---                    end of the lease ms, destination, and what that is: 'unhealthy', 'healthy', 'busy': healthy, and more than one is due there, or
---                    'following': busy, and to be attempted in the place of an attempt that has ended there
+--                    end of the lease ms, destination, and what that is: 'unhealthy', 'healthy', 'busy': healthy, and
+--                    more than one is due there, or 'following': busy, and to be attempted in the place of an attempt
+--                    that has ended there
 --           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or
 --                    'ended'. It is out of the schedule, so that it blocks nothing; its alert may be lost, so the
 --                    caller says so loudly

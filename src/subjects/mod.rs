@@ -7,6 +7,7 @@ pub mod cache;
 pub mod config;
 pub mod lookup;
 pub mod mutes;
+pub mod plan_use;
 pub mod plans;
 pub mod profile;
 pub mod rates;

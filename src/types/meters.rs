@@ -63,7 +63,7 @@ meters! {
     ENTRIES_RETURNED = Counter "quotabell_entries_returned_total" "Stream entries that appeared at or before the checkpoint, where they are not counted: brought back by the server";
     COMMITS = LabelledCounter "quotabell_commits_total" "Commits by the script's answer (committed, stale, replaced, lost, recreated, old, drift)";
     DRIFT = Counter "quotabell_drift_total" "Times that a counter was found changed by somebody else; what is stored counts";
-    PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect, 0 for those before a reload";
+    PLANS = Gauge "quotabell_plans_info" "1 for the fingerprint of the plans in effect";
     ZONE_DATA = Gauge "quotabell_zone_data_info" "1 for the source and version of the zone data in use, 0 for those before an update";
     RELOADS = LabelledCounter "quotabell_reloads_total" "Times that the plans were read again, by outcome (applied, refused)";
     COMMIT_SECONDS = Histogram "quotabell_commit_seconds" "Round trip of one commit";

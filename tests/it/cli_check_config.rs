@@ -564,6 +564,7 @@ fn a_machine_without_certificate_authorities_is_reported() {
     let check = || quotabell(["check-config", "--offline"]).env("SSL_CERT_DIR", folder.path());
     let told = check().env("SSL_CERT_FILE", "/dev/null").run();
     assert_eq!(told.code, 0, "{}", told.stderr);
-    let said = "has no certificate authorities, so no certificate is trusted: install ca-certificates, or set webhook.ca_file";
+    let said =
+        "has no certificate authorities, so no certificate is trusted: install ca-certificates, or set webhook.ca_file";
     assert!(told.stderr.contains(said), "{}", told.stderr);
 }

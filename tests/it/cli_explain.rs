@@ -469,3 +469,21 @@ async fn a_cap_is_told_whatever_the_partition() {
     let told = explain.run().expect_done();
     assert!(told.contains("is used up: no message leaves before "), "{told}");
 }
+
+/// A fallback contact is not one that the subject has lost.
+#[tokio::test]
+async fn a_fallback_contact_is_explained_as_one() {
+    let outbox = Outbox::start();
+    let raised = alert(&subject("alice"), 80);
+    let contact = Contact::email("ops@b.test");
+    outbox.fan_out_new(&raised, std::slice::from_ref(&contact)).await;
+    outbox.set_contacts(&subject("alice"), &stored(&[email("own")])).await;
+    let fallback = r#"[{"channel":"email","address":"ops@b.test"}]"#;
+    let explain = quotabell(["explain", delivery(&raised, &contact).as_str()]).redis(&outbox.server.url());
+    let said = explain.env("QUOTABELL__FALLBACK__CONTACTS", fallback).run().expect_done();
+    assert!(
+        said.contains("a fallback contact, which gets nothing while the subject has contacts of its own"),
+        "{said}"
+    );
+    assert!(!said.contains("does not have any more"), "{said}");
+}

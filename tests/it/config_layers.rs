@@ -179,3 +179,25 @@ fn settings_with_a_url_from_a_file_are_a_configuration() {
     let again = quotabell(["check-config", "--offline", "--config", "again.toml"]).within(folder.path()).run();
     assert!(again.expect_done().contains("url_file = \"url\""));
 }
+
+/// Compose files write `${NAME:-}` for a variable that is not set, whatever the setting takes.
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let folder = folder_with("[delivery]\nconcurrency = 3\n[email]\nfrom = \"a@b.test\"\n");
+    let mut run = check(folder.path());
+    for name in [
+        "REDIS__URL",
+        "DELIVERY__CONCURRENCY",
+        "EMAIL__FROM",
+        "WEBHOOK__TIMEOUT",
+        "PLANS__FREE__LIMITS",
+        "DEFAULT_PLAN",
+    ] {
+        run = run.env(&format!("QUOTABELL__{name}"), "");
+    }
+    let settings = settings(run);
+    assert_eq!(settings["redis"]["url"], "embedded");
+    assert_eq!(settings["delivery"]["concurrency"], 3);
+    assert_eq!(settings["email"]["from"], "a@b.test");
+    assert_eq!(settings["plans"]["free"]["limits"], json!({"requests": 5000}));
+}

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
@@ -304,5 +305,79 @@ async fn a_limit_changed_by_hset_takes_effect_within_a_second() {
     }
     let request = setting.request().await;
     assert_eq!((&request.body["data"]["limit"], &request.body["data"]["threshold_percent"]), (&600.into(), &80.into()));
+    daemon.drain().await;
+}
+
+/// An operator who paused sending over a long weekend lost what waited: its next failure was its last.
+#[tokio::test]
+async fn the_time_of_a_pause_ends_no_delivery() {
+    let setting = DeliverySetting::found([Answer::status(503), Answer::status(503)]).await;
+    let outbox = &setting.outbox;
+    setting.reach("alice", "a").await;
+    let setup = setting.setup.clone().env("QUOTABELL__RETRY__FIRST", "1h").env("QUOTABELL__RETRY__MAX_INTERVAL", "2h");
+    let daemon = setup.env("QUOTABELL__RETRY__GIVE_UP_AFTER", "1d").start().await;
+    setting.add("alice", 80).await;
+    let id = eventually("the first attempt failed", || async {
+        let id = DeliveryId::from_stored(outbox.queued().await.first()?);
+        outbox.field(&id, "attempt:1").await.map(|_| id)
+    })
+    .await;
+    let command = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&outbox.server.url()).run();
+    command(&["deliveries", "pause"]).expect_done();
+    // As if the attempt and the pause had been four days ago.
+    let four_days_ago = (outbox.totals().await.now.0 - 4 * 86_400_000).to_string();
+    let key = outbox.keys.delivery(&id);
+    let _: u64 = outbox.run("HSET", &[key.as_str(), "first_attempt_at_ms", &four_days_ago]).await;
+    let _: u64 = outbox.run("HSET", &[outbox.keys.paused().as_str(), "since_ms", &four_days_ago]).await;
+    // A second pause keeps the beginning of the first.
+    command(&["deliveries", "pause", "--reason", "still moving"]).expect_done();
+    command(&["deliveries", "resume"]).expect_done();
+    command(&["deliveries", "retry", id.as_str()]).expect_done();
+    eventually("the second attempt failed", || outbox.field(&id, "attempt:2")).await;
+    assert_eq!(outbox.state(&id).await, "pending");
+    let why = command(&["explain", id.as_str()]).expect_done();
+    assert!(why.contains("It is dead when an attempt"), "{why}");
+    command(&["deliveries", "retry", id.as_str()]).expect_done();
+    eventually("it is delivered", || async { (outbox.totals().await.delivered == 1).then_some(()) }).await;
+    daemon.drain().await;
+}
+
+/// Whoever looks while an attempt runs read that the next one is due in twenty seconds.
+#[tokio::test]
+async fn a_delivery_that_is_being_attempted_is_shown_as_that() {
+    let gate = CancellationToken::new();
+    let mut setting = DeliverySetting::found([Answer::status(204).held_by(&gate)]).await;
+    setting.reach("alice", "a").await;
+    let daemon = setting.setup.start().await;
+    setting.add("alice", 80).await;
+    setting.request().await;
+    let url = setting.outbox.server.url();
+    let command = |arguments: &[&str]| quotabell(arguments.iter().copied()).redis(&url).run().expect_done();
+    let list = command(&["deliveries", "list"]);
+    assert!(list.contains("attempted now"), "{list}");
+    let id = setting.outbox.queued().await.first().expect("one is leased").clone();
+    let shown = command(&["deliveries", "show", &id]);
+    assert!(shown.contains("it is being attempted"), "{shown}");
+    gate.cancel();
+    daemon.drain().await;
+}
+
+/// Whoever reads `connect: failed` looks at the receiver, and the daemon itself had no file descriptor left.
+#[tokio::test]
+async fn an_attempt_without_a_file_descriptor_says_so() {
+    let setting = DeliverySetting::found([]).await;
+    setting.reach("alice", "a").await;
+    let mut daemon = setting.setup.clone().descriptors(64).start().await;
+    let address = daemon.http().await;
+    let mut callers = Vec::new();
+    for _ in 0..80 {
+        callers.push(tokio::net::TcpStream::connect(address).await.expect("the system takes it"));
+    }
+    daemon.says("http accepts no connection").await;
+    setting.add("alice", 80).await;
+    let line = daemon.says("attempt failed").await;
+    assert!(line.contains("this machine: too many open files"), "{line}");
+    drop(callers);
+    eventually("it is delivered", || async { (setting.outbox.totals().await.delivered == 1).then_some(()) }).await;
     daemon.drain().await;
 }

@@ -332,3 +332,19 @@ async fn no_command_panics_for_want_of_a_reader() {
         }
     }
 }
+
+/// Everybody may post to the links of mails: 20,000 forged ones wrote 20,000 lines.
+#[tokio::test]
+async fn forged_unsubscribe_links_fill_no_disk() {
+    let server = RedisServer::start();
+    let mut daemon = DaemonSetup::on(&server.url()).start().await;
+    let api = crate::support::api::Caller::of(&mut daemon).await;
+    for number in 0..500 {
+        api.post(&format!("/unsubscribe/Zm9yZ2Vk.{number}.Zm9yZ2Vk"), &serde_json::json!({})).await;
+        api.post(&format!("/unsubscribe/{number}"), &serde_json::json!({})).await;
+    }
+    daemon.signal(Signal::SIGTERM);
+    let log = daemon.ended().await.log;
+    let lines = log.lines().filter(|line| line.contains("unsubscribe")).count();
+    assert!(lines <= 2, "{lines} lines");
+}

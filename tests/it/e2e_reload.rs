@@ -62,6 +62,10 @@ impl Planned {
     }
 }
 
+fn write_plans(file: &std::path::Path, text: &str) {
+    std::fs::write(file, text).expect("written");
+}
+
 fn write(file: &std::path::Path, limit: &str) {
     std::fs::write(file, format!("[plans.free]\nlimits = {{ requests = {limit} }}\nthresholds = [80, 100]\n"))
         .expect("written");
@@ -100,8 +104,9 @@ async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     daemon.use_units("1", 4, 2).await;
     assert!(daemon.metric("quotabell_reloads_total{outcome=\"refused\"} 1").await);
     let body = daemon.daemon.get("/metrics").await.body;
-    let in_effect = body.lines().filter(|line| line.starts_with("quotabell_plans_info{") && line.ends_with(" 1"));
-    assert_eq!(in_effect.count(), 1, "{body}");
+    // A series for each fingerprint that there ever was would be one for each reload.
+    let in_effect: Vec<&str> = body.lines().filter(|line| line.starts_with("quotabell_plans_info{")).collect();
+    assert!(in_effect.len() == 1 && in_effect[0].ends_with(" 1"), "{in_effect:?}");
 }
 
 /// Whoever changed more than the plans must know what to restart for; a value in a log may be a password.
@@ -148,4 +153,108 @@ async fn a_hangup_before_redis_is_there_is_no_end() {
     daemon.says("plans were read again").await;
     daemon.signal(Signal::SIGTERM);
     daemon.ended().await.expect_code(0, &["stopped before Redis was ready"]);
+}
+
+/// A daemon that was told to reload in the first moment of its life died.
+#[tokio::test]
+async fn a_hangup_while_the_daemon_starts_is_no_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("quotabell.toml");
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("a pipe with a name");
+    let setup = DaemonSetup::on("redis://127.0.0.1:1").env("QUOTABELL_CONFIG", file.to_str().expect("a path"));
+    let mut daemon = setup.spawn();
+    // Opening it waits until the daemon reads its configuration, and the daemon then waits for the text.
+    let path = file.clone();
+    let open = tokio::task::spawn_blocking(move || std::fs::OpenOptions::new().write(true).open(path));
+    let mut configuration = open.await.expect("no panic").expect("the daemon reads it");
+    daemon.signal(Signal::SIGHUP);
+    let next = folder.path().join("next.toml");
+    write(&next, "1000");
+    std::fs::rename(&next, &file).expect("moved");
+    std::io::Write::write_all(&mut configuration, b"[log]\nlevel = \"info\"\n").expect("the daemon reads it");
+    drop(configuration);
+    daemon.says("plans were read again").await;
+    daemon.signal(Signal::SIGTERM);
+    daemon.ended().await.expect_code(0, &["stopped before Redis was ready"]);
+}
+
+/// A deployment that writes an empty file would give every customer the embedded plan.
+#[tokio::test]
+async fn a_file_that_has_become_empty_is_refused_unless_it_is_forced() {
+    let daemon = Planned::start("700").await;
+    for empty in ["", "# nothing but a comment\n"] {
+        write_plans(&daemon.file, empty);
+        fails(&daemon.reload(Some(TOKEN)), &["422", "the configuration file sets nothing any more", "reload --force"]);
+        assert_eq!(daemon.checked_limit().await, 700);
+    }
+    let forced = quotabell(["reload", "--force", "--url", &format!("http://{}", daemon.address)]);
+    forced.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_done();
+    assert_eq!(daemon.checked_limit().await, 5000, "the embedded plan");
+}
+
+/// A plan that is dropped by mistake would leave its customers with limits that nobody has written down any more.
+#[tokio::test]
+async fn a_plan_that_subjects_name_is_dropped_only_by_force() {
+    let mut daemon = Planned::start("700").await;
+    let plans = |pro: &str| format!("{pro}[plans.free]\nlimits = {{ requests = 700 }}\nthresholds = [80, 100]\n");
+    let pro = "[plans.pro]\nlimits = { requests = 9 }\nthresholds = [80]\n";
+    write_plans(&daemon.file, &plans(pro));
+    daemon.reload(Some(TOKEN)).expect_done();
+    write_plans(&daemon.file, &plans(""));
+    daemon.reload(Some(TOKEN)).expect_done();
+
+    write_plans(&daemon.file, &plans(pro));
+    daemon.reload(Some(TOKEN)).expect_done();
+    let _: u64 = daemon.outbox.run("HSET", &["quota_subject:alice", "plan", "pro"]).await;
+    let () = daemon.outbox.run("SET", &["quota_subject:odd", "no hash"]).await;
+    write_plans(&daemon.file, &plans(""));
+    fails(&daemon.reload(Some(TOKEN)), &["422", "plans.pro is gone, and subjects name it, as \"alice\"", "--force"]);
+    daemon.daemon.signal(Signal::SIGHUP);
+    daemon.daemon.says("plans were not reloaded").await;
+    let forced = quotabell(["reload", "--force", "--url", &format!("http://{}", daemon.address)]);
+    forced.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_done();
+}
+
+/// Whoever put a setting back read that it waits for the next start.
+#[tokio::test]
+async fn a_setting_that_was_restored_waits_for_nothing() {
+    let mut daemon = Planned::start("1000").await;
+    let plans = "[plans.free]\nlimits = { requests = 1000 }\nthresholds = [80, 100]\n";
+    write_plans(&daemon.file, &format!("{plans}[webhook]\ntimeout = \"29s\"\n"));
+    daemon.daemon.signal(Signal::SIGHUP);
+    daemon.daemon.says("plans were read again and are in effect").await;
+    assert!(daemon.daemon.has_said("settings beside the plans have changed too"));
+    let lines = daemon.daemon.lines();
+    write_plans(&daemon.file, plans);
+    daemon.daemon.signal(Signal::SIGHUP);
+    daemon.daemon.says_again("plans were read again and are in effect", lines).await;
+    let again = daemon.daemon.lines_after(lines);
+    assert!(!again.iter().any(|line| line.contains("have changed too")), "{again:?}");
+}
+
+/// Whoever rotates a token must not have to stop the daemon, and whoever rotates another secret must hear that it waits.
+#[tokio::test]
+async fn a_reload_puts_a_new_token_into_effect_and_names_other_files_that_have_changed() {
+    let outbox = Outbox::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("written");
+    write("token", TOKEN);
+    write("smtp", "smtp://127.0.0.1:1");
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN_FILE", &path("token"));
+    let mut daemon = setup.env("QUOTABELL__EMAIL__SMTP_URL_FILE", &path("smtp")).start().await;
+    let address = daemon.http().await;
+    let status = async |token: &str| Caller::at(address).with_token(token).get("/v1/subjects").await.status;
+    assert_eq!(status(TOKEN).await, 200);
+
+    let rotated = "another-token-0123456789abcdef";
+    write("token", rotated);
+    write("smtp", "smtp://127.0.0.1:2");
+    daemon.signal(Signal::SIGHUP);
+    daemon.says("plans were read again and are in effect").await;
+    assert_eq!((status(rotated).await, status(TOKEN).await), (200, 401));
+    let named = daemon.says("the contents of files that settings name have changed").await;
+    assert!(named.contains("email.smtp_url_file") && !named.contains("127.0.0.1:2"), "{named}");
+    daemon.says("the token of the API has changed and is in effect").await;
+    daemon.drain().await;
 }

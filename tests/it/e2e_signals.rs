@@ -2,7 +2,7 @@
 
 use crate::support;
 use crate::support::daemon::{Daemon, DaemonSetup, READY, http_get};
-use crate::support::eventually::WAIT_MAX;
+use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::Outbox;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::{secret, verify};
@@ -131,6 +131,23 @@ async fn the_supervisor_hears_ready_and_stopping() {
     daemon.ended().await.expect_code(0, &["drained"]);
 }
 
+/// In containers the socket has a name that is no file: a service there was killed because it never said READY.
+#[tokio::test]
+async fn a_supervisor_in_the_abstract_namespace_hears_it_too() {
+    use std::os::linux::net::SocketAddrExt as _;
+    let name = format!("quotabell-test-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
+    let socket = std::os::unix::net::UnixDatagram::bind_addr(&address).expect("a socket");
+    socket.set_nonblocking(true).expect("a socket");
+    let socket = UnixDatagram::from_std(socket).expect("a socket");
+    let server = RedisServer::start();
+    let daemon = DaemonSetup::on(&server.url()).env("NOTIFY_SOCKET", &format!("@{name}")).spawn();
+    assert_eq!(heard(&socket).await, "READY=1");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(heard(&socket).await, "STOPPING=1");
+    daemon.ended().await.expect_code(0, &["drained"]);
+}
+
 /// Before Redis was reached there is nothing to drain and nothing to be ready for.
 #[tokio::test]
 async fn a_signal_while_redis_is_waited_for_ends_the_daemon() {
@@ -147,4 +164,19 @@ async fn heard(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
     let length = tokio::time::timeout(WAIT_MAX, socket.recv(&mut buffer)).await.expect("in time").expect("a message");
     String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+}
+
+/// Somebody who asks again after a third of a second was not heard.
+#[tokio::test]
+async fn a_signal_a_quarter_of_a_second_after_the_first_is_a_second_one() {
+    let Sending { mut daemon, gate, .. } = Sending::begin().await;
+    daemon.signal(Signal::SIGTERM);
+    daemon.says("draining").await;
+    let drains = std::time::Instant::now();
+    let quarter = std::time::Duration::from_millis(250);
+    eventually("a quarter of a second", || async { (drains.elapsed() >= quarter).then_some(()) }).await;
+    daemon.signal(Signal::SIGTERM);
+    daemon.says("ended by a second signal").await;
+    daemon.ended().await.expect_code(1, &[]);
+    gate.cancel();
 }

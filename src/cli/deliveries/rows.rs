@@ -43,6 +43,7 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
     let due = NextStep::of(delivery, now).map(|next| match next {
         NextStep::Circuit { .. } => "circuit".to_owned(),
         NextStep::Contact { .. } => "contact".to_owned(),
+        NextStep::Attempted { .. } => "attempted now".to_owned(),
         NextStep::Attempt { due } => until(due, now),
     });
     let state = if delivery.discarded_at.is_some() { DISCARDED } else { delivery.state.as_str() };
@@ -66,7 +67,9 @@ enum NextStep {
     Circuit { next_probe: UnixMs },
     /// A contact of its subject, until it expires.
     Contact { expires: UnixMs },
-    /// Its next attempt; while one is running, the end of its lease.
+    /// The outcome of the attempt that is running.
+    Attempted { lease_end: UnixMs },
+    /// Its next attempt.
     Attempt { due: UnixMs },
 }
 
@@ -76,6 +79,7 @@ impl NextStep {
         let due = delivery.next_due_ms?;
         Some(match delivery.next_probe_ms {
             _ if delivery.channel == Channel::None => Self::Contact { expires: due },
+            _ if delivery.is_leased => Self::Attempted { lease_end: due },
             // What waits for longer than that is due later.
             Some(next_probe) if due <= next_probe.max(now) => Self::Circuit { next_probe },
             _ => Self::Attempt { due },
@@ -92,6 +96,9 @@ impl NextStep {
                 if next_probe <= now { "now".to_owned() } else { format!("at {next_probe}") }
             ),
             Self::Contact { expires } => format!("once the subject has a contact; expires at {expires}"),
+            Self::Attempted { lease_end } => {
+                format!("it is being attempted; if nothing is recorded, again at {lease_end}, when its lease ends")
+            }
             Self::Attempt { due } if due <= now => format!("now, since {due}"),
             Self::Attempt { due } => due.to_string(),
         }
@@ -106,7 +113,7 @@ pub(super) type OpenCircuits = BTreeMap<(Destination, u32), UnixMs>;
 pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> OpenCircuits {
     let waits = listed.iter().filter_map(|delivery| match NextStep::of(delivery, now)? {
         NextStep::Circuit { next_probe } => Some(((delivery.destination.clone(), delivery.partition), next_probe)),
-        NextStep::Contact { .. } | NextStep::Attempt { .. } => None,
+        NextStep::Contact { .. } | NextStep::Attempted { .. } | NextStep::Attempt { .. } => None,
     });
     waits.collect()
 }

@@ -54,6 +54,9 @@ pub struct DeliveryView {
     pub ended_at: Option<Rfc3339>,
     pub ended_at_ms: Option<UnixMs>,
     pub next_due_ms: Option<UnixMs>,
+    /// Whether an attempt is running. JSON has the end of its lease as `next_due`.
+    #[serde(skip)]
+    pub is_leased: bool,
     /// When the next attempt is made through the circuit of its destination, while it waits behind that; not there
     /// otherwise, also not while it is being attempted.
     #[serde(skip_serializing_if = "Option::is_none")]

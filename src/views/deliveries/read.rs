@@ -173,7 +173,7 @@ async fn read_times(
     let probes: BTreeMap<&Destination, Option<i64>> = destinations.into_iter().zip(probes).collect();
     let times = |((due, lease_end), destination): ((_, Option<i64>), _)| {
         let is_leased = lease_end.is_some_and(|end| end > now.0);
-        DeliveryTimes { due, next_probe: probes[destination].filter(|_| !is_leased) }
+        DeliveryTimes { due, is_leased, next_probe: probes[destination].filter(|_| !is_leased) }
     };
     Ok(dues.into_iter().zip(lease_ends).zip(&of).map(times).collect())
 }
@@ -321,6 +321,8 @@ fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> DeliveryCursor 
 #[derive(Debug, Clone, Copy, Default)]
 struct DeliveryTimes {
     due: Option<i64>,
+    /// Whether it is being attempted; then `due` is the end of the lease.
+    is_leased: bool,
     /// Where the circuit is open, and the delivery is not being attempted.
     next_probe: Option<i64>,
 }
@@ -367,6 +369,7 @@ impl StoredDelivery {
             ended_at: ended_at_ms.map(Rfc3339),
             ended_at_ms,
             next_due_ms,
+            is_leased: times.is_leased && next_due_ms.is_some(),
             next_probe: next_probe_ms.map(Rfc3339),
             next_probe_ms,
             discarded_at: take("discarded_at_ms").and_then(ms).map(Rfc3339),

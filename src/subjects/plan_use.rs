@@ -1,0 +1,52 @@
+//! Which subjects name a plan. Looks at the hash of every subject, so it is for rare questions.
+
+use redis::RedisResult;
+
+use super::record::PLAN;
+use crate::types::Keys;
+use crate::types::text::escaped_bytes;
+use crate::wire::{ErrorKind, RedisClient, Scan, error_kind};
+
+/// A subject that names a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedPlan {
+    /// The subject's name, made printable.
+    pub subject: String,
+    /// The plan that it names.
+    pub plan: String,
+}
+
+/// The first subject that is found to name one of these plans. A subject of another server of a cluster is found too.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn first_subject_naming(
+    client: &RedisClient,
+    keys: &Keys,
+    plans: &[String],
+) -> RedisResult<Option<NamedPlan>> {
+    for server in client.primaries().await? {
+        let mut scan = Scan::keys(keys.subject_pattern());
+        while let Some(found) = scan.next::<Vec<u8>>(&server).await? {
+            let mut pipeline = redis::pipe();
+            pipeline.ignore_errors();
+            for key in &found {
+                pipeline.cmd("HGET").arg(key).arg(PLAN);
+            }
+            let named: Vec<RedisResult<Option<Vec<u8>>>> = client.pipe(&pipeline).await?;
+            for (key, named) in found.iter().zip(named) {
+                let named = match named {
+                    // A key that is no hash is no subject.
+                    Err(error) if error_kind(&error) == ErrorKind::WrongType => None,
+                    named => named?,
+                };
+                if let Some(plan) = plans.iter().find(|plan| named.as_deref() == Some(plan.as_bytes())) {
+                    let subject = escaped_bytes(&key[keys.subject_prefix().len()..]);
+                    return Ok(Some(NamedPlan { subject, plan: plan.clone() }));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
