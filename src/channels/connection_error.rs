@@ -12,6 +12,7 @@ use rustls::CertificateError::{
 };
 
 use super::resolver::ResolveError;
+use super::server_stream::Flooded;
 
 /// Nobody that is trusted has signed the certificate.
 pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
@@ -62,6 +63,9 @@ pub(super) const CHECK_NAME_SERVERS: &str =
 /// What to do about a host that does not answer.
 pub(super) const CHECK_ROUTE: &str = "is the host up, and does every firewall on the way let this port through?";
 
+/// Informational answers, records of TLS or lines without an end.
+const FLOODED: &str = "more than 256 KiB came before the answer";
+
 /// The other side ended a connection, in three ways.
 const CLOSED_EARLY: &str = "connection closed early";
 const CLOSED: &str = "connection closed";
@@ -111,6 +115,9 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
             _ if error.is_incomplete_message() => Some(CLOSED_EARLY),
             _ => None,
         };
+    }
+    if error.is::<Flooded>() {
+        return Some(FLOODED);
     }
     match error.downcast_ref::<ResolveError>() {
         Some(ResolveError::NoSuchHost) => return Some(NO_SUCH_HOST),

@@ -19,6 +19,7 @@ mod notice_text;
 pub mod registry;
 pub mod resolver;
 pub mod sample;
+mod server_stream;
 mod set;
 mod templating;
 mod tls;

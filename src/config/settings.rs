@@ -84,6 +84,7 @@ impl Config {
         let secrets = [
             ("redis.url", self.redis.url != other.redis.url),
             ("email.smtp_url", self.email.smtp_url != other.email.smtp_url),
+            ("webhook.proxy", self.webhook.proxy != other.webhook.proxy),
         ];
         let mut changed: BTreeSet<String> =
             secrets.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect();
@@ -209,8 +210,9 @@ mod tests {
             config.redis.url = "redis://:one@127.0.0.1".into();
             config.email.smtp_url = "smtps://user:two@b.test".into();
             config.http.token = Some(Secret::new("three".to_owned()));
+            config.webhook.proxy = Some("http://user:four@proxy.test".into());
         });
-        assert_eq!(secrets, ["email.smtp_url", "redis.url"], "a token is in effect at once");
+        assert_eq!(secrets, ["email.smtp_url", "redis.url", "webhook.proxy"], "a token is in effect at once");
         let others = changed(|config| {
             config.webhook.timeout *= 2;
             config.webhook.allow_http ^= true;

@@ -14,6 +14,9 @@ const SHORT: Duration = Duration::from_millis(600);
 /// More than is read of an answer, with what the kernel holds on both sides.
 const FLOOD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
+/// What the outcome says of a receiver that never comes to its status.
+const FLOODED: &str = "more than 256 KiB came before the answer";
+
 const HEAD: &str = "HTTP/1.1 200 OK\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 /// The head of a body that a client would make a thousand times as large, if it decompressed what it gets.
@@ -34,6 +37,16 @@ async fn a_head_without_an_end_is_cut_off() {
         let outcome = answer_of(&receiver).await;
         let said = (outcome.class, error(&outcome));
         assert_eq!(said, (OutcomeClass::Transient, "the head of the answer is too large"), "{flood:?}");
+    }
+}
+
+/// Informational answers without an end kept a thread of the daemon busy until the deadline, and past it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn informational_answers_without_an_end_are_cut_off() {
+    for flood in ["HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", "HTTP/1.1 100\r\n\r\n"] {
+        let receiver = ScriptedServer::start([REQUEST, Step::Flood(flood)]).await;
+        let outcome = answer_of(&receiver).await;
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, FLOODED), "{flood:?}");
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn inside() -> WebhookConfig {
         templates: None,
         ca_file: None,
         per_destination: None,
+        proxy: None,
     }
 }
 

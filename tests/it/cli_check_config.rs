@@ -297,6 +297,22 @@ fn a_threshold_that_no_plan_has_is_warned_of() {
     );
 }
 
+/// Other programs obey HTTPS_PROXY: somebody would search for days why webhooks don't. The password of the proxy that
+/// they use is not shown.
+#[test]
+fn a_proxy_of_the_environment_is_ignored_with_a_warning() {
+    let run = || quotabell(["check-config", "--offline"]).env("HTTPS_PROXY", "http://u:hunter2@proxy.test:3128");
+    let ignored = run().run();
+    let said = "warning: HTTPS_PROXY is ignored and webhooks use no proxy: name one as webhook.proxy";
+    assert!(ignored.stderr.contains(said), "{}", ignored.stderr);
+    let named = run().env("QUOTABELL__WEBHOOK__PROXY", "http://u:hunter2@proxy.test:3128").run();
+    assert!(!named.stderr.contains("HTTPS_PROXY"), "{}", named.stderr);
+    assert!(named.stdout.contains("proxy.test:3128") && !named.stdout.contains("hunter2"), "{}", named.stdout);
+    let wrong = run().env("QUOTABELL__WEBHOOK__PROXY", "socks5://u:hunter2@proxy.test").run();
+    assert_eq!(wrong.code, 78);
+    assert!(wrong.stderr.contains("webhook.proxy") && !wrong.stderr.contains("hunter2"), "{}", wrong.stderr);
+}
+
 /// Mail from example.com is refused or lost, and nothing else says why. A mail server for trying things out takes it.
 #[test]
 fn a_sender_that_is_the_example_is_warned_of_where_mail_leaves() {

@@ -27,6 +27,7 @@ fn webhook_config() -> WebhookConfig {
         templates: None,
         ca_file: None,
         per_destination: None,
+        proxy: None,
     }
 }
 

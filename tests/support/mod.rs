@@ -7,6 +7,7 @@ pub mod books;
 pub mod certificates;
 pub mod checker;
 pub mod clocked_server;
+pub mod connect_proxy;
 pub mod contacts_api;
 pub mod daemon;
 pub mod echo_receiver;

@@ -18,10 +18,11 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::outcomes::{SmtpFailure, SmtpPhase, failure_of, unsupported};
-use super::smtp_connection::{SmtpConnection, SmtpError, SmtpStream, SmtpTls};
+use super::smtp_connection::{SmtpConnection, SmtpError, SmtpTls};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::error::ChannelError;
 use crate::channels::resolver::{ResolveError, Resolver};
+use crate::channels::server_stream::ServerStream;
 
 /// The most connections that are kept for the next mail.
 const IDLE_MAX: usize = 8;
@@ -196,12 +197,12 @@ impl SmtpClient {
         Ok(connection)
     }
 
-    async fn reach(&self, tls: Option<&SmtpTls>) -> io::Result<Box<dyn SmtpStream>> {
+    async fn reach(&self, tls: Option<&SmtpTls>) -> io::Result<ServerStream> {
         let addresses = self.resolver.addresses(&self.server.host).await.map_err(io::Error::other)?;
-        let stream = connect_to_any(&addresses, self.server.port).await?;
+        let stream = ServerStream::new(connect_to_any(&addresses, self.server.port).await?);
         match tls {
             Some(tls) => tls.handshake(stream).await,
-            None => Ok(Box::new(stream)),
+            None => Ok(stream),
         }
     }
 }
@@ -292,7 +293,7 @@ mod tests {
             server.read_line(&mut String::new()).await.expect("some of the content");
         });
         let hello = ClientId::Domain("b.test".to_owned());
-        let mut connection = SmtpConnection::open(Box::new(client), &hello).await.expect("a connection");
+        let mut connection = SmtpConnection::open(ServerStream::new(client), &hello).await.expect("a connection");
         let address: Address = "bob@example.com".parse().expect("an address");
         let content = "a line of the content\r\n".repeat(1_000);
         let envelope = Envelope { from: &address, to: &address };

@@ -15,8 +15,10 @@ use lettre::transport::smtp::extension::{ClientId, Extension, ServerInfo};
 use lettre::transport::smtp::response::{Response, Severity};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio_rustls::TlsConnector;
+
+use crate::channels::server_stream::ServerStream;
 
 /// The most bytes of one answer, whatever its lines. A real one, to EHLO, has some hundred.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -24,10 +26,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const CHALLENGES_MAX: usize = 4;
 /// The answer to AUTH that asks for more.
 const CHALLENGE: u16 = 334;
-
-/// A stream that a conversation runs over.
-pub(super) trait SmtpStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> SmtpStream for S {}
 
 /// Our side of TLS.
 #[derive(Clone)]
@@ -39,9 +37,8 @@ pub(super) struct SmtpTls {
 }
 
 impl SmtpTls {
-    pub(super) async fn handshake(&self, stream: impl SmtpStream + 'static) -> io::Result<Box<dyn SmtpStream>> {
-        let connector = TlsConnector::from(Arc::clone(&self.config));
-        Ok(Box::new(connector.connect(self.name.clone(), stream).await?))
+    pub(super) async fn handshake(&self, stream: ServerStream) -> io::Result<ServerStream> {
+        stream.secured(&TlsConnector::from(Arc::clone(&self.config)), self.name.clone()).await
     }
 }
 
@@ -65,7 +62,7 @@ pub(super) enum SmtpError {
 
 /// A connection whose server has greeted, and has said what it can.
 pub(super) struct SmtpConnection {
-    stream: BufReader<Box<dyn SmtpStream>>,
+    stream: BufReader<ServerStream>,
     server: ServerInfo,
 }
 
@@ -75,7 +72,7 @@ impl SmtpConnection {
     /// # Errors
     ///
     /// [`SmtpError`], as of all functions here: the connection is then of no use, unless it is [`SmtpError::Refused`].
-    pub(super) async fn open(stream: Box<dyn SmtpStream>, hello: &ClientId) -> Result<Self, SmtpError> {
+    pub(super) async fn open(stream: ServerStream, hello: &ClientId) -> Result<Self, SmtpError> {
         let mut connection = Self { stream: BufReader::new(stream), server: ServerInfo::default() };
         expected(connection.answer().await?, Severity::PositiveCompletion)?;
         connection.ehlo(hello).await?;

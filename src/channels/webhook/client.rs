@@ -1,26 +1,30 @@
 //! One attempt over HTTP: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) where there is a secret.
 //!
-//! Owns the client, the resolver that refuses blocked addresses, and the deadline. Never follows a redirect, never uses
-//! a proxy, and hands on what the receiver answered only as the short reply of an outcome. Read next:
-//! [`super::blocked_networks`] for what may be called, [`super::outcomes`] for what an answer means.
+//! Owns the client and the deadline. Never follows a redirect, and hands on what the receiver answered only as the short
+//! reply of an outcome. reqwest makes the request and reads the answer; the client beneath it is that of hyper-util, as
+//! in reqwest itself, because reqwest lets nobody count the bytes of a connection. Read next: [`super::connector`] for
+//! the connection, [`super::outcomes`] for what an answer means.
 
-use std::net::SocketAddr;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
-use reqwest::{Client, Response, Url};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::{Body, Method, Request, Response, Url};
 use serde::Deserialize;
 use tokio::time::timeout_at;
+use tokio_rustls::TlsConnector;
 
 use super::blocked_networks::{Blocked, EgressPolicy};
 use super::closing_receivers::ClosingReceivers;
 use super::config::WebhookConfig;
+use super::connector::Connector;
 use super::extra_headers;
 use super::formats::WebhookBody;
 use super::outcomes::{hint_of_connection, outcome_of};
+use super::proxy::ProxyError;
 use super::secret::SigningSecrets;
 use crate::channels::channel::deadline_passed;
 use crate::channels::error::ChannelError;
@@ -36,6 +40,8 @@ use crate::types::{Outcome, OutcomeClass, Secret};
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of headers of an answer, as curl takes them. hyper's own bound is 100.
 const HEADERS_MAX: usize = 5_000;
+/// Maximum number of bytes of one head.
+const HEAD_BYTES_MAX: usize = 192 * 1024;
 /// The most connections to one receiver that are kept while no request is on them, and for how long: shorter than any
 /// receiver keeps them, so that hardly a request meets one that closes.
 const KEPT_MAX: usize = 16;
@@ -43,7 +49,7 @@ const KEPT_FOR: Duration = Duration::from_millis(500);
 /// What the attempt log says of a receiver that took a challenge and sent something else back.
 const NOT_ECHOED: &str = "the receiver did not send the challenge back";
 /// What receivers see as our name.
-const USER_AGENT: &str = concat!("quotabell/", env!("CARGO_PKG_VERSION"));
+const OUR_NAME: &str = concat!("quotabell/", env!("CARGO_PKG_VERSION"));
 
 /// One webhook to send.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +72,9 @@ pub struct WebhookRequest<'a> {
     pub keeps_connection: bool,
 }
 
+/// Sends requests, on connections of [`Connector`].
+type Client = legacy::Client<Connector, Body>;
+
 /// Sends webhooks.
 #[derive(Debug, Clone)]
 pub struct WebhookClient {
@@ -74,7 +83,7 @@ pub struct WebhookClient {
     /// Keeps connections for [`KEPT_FOR`].
     keeping: Client,
     closing: Arc<ClosingReceivers>,
-    resolver: Arc<Resolver>,
+    connector: Connector,
     policy: EgressPolicy,
     timeout: Duration,
 }
@@ -97,28 +106,25 @@ impl WebhookClient {
     pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let resolver = Arc::new(Resolver::new(dns, config.timeout));
         let policy = config.egress_policy();
-        let tls = tls_config(config)?;
+        let proxy = config.proxy().map_err(|problem| ChannelError::of_setting("webhook.proxy", problem))?;
+        let tls = TlsConnector::from(Arc::new(tls_config(config)?));
+        let connector = Connector::new(resolver, policy.clone(), tls, proxy);
         let client = |kept_max| {
-            Client::builder()
-                .tls_backend_preconfigured(tls.clone())
-                .dns_resolver(CheckedResolver { resolver: Arc::clone(&resolver), policy: policy.clone() })
-                .no_proxy()
-                .redirect(Policy::none())
-                .retry(reqwest::retry::never())
-                .referer(false)
+            let mut builder = legacy::Client::builder(TokioExecutor::new());
+            builder
+                .pool_timer(TokioTimer::new())
+                .pool_max_idle_per_host(kept_max)
+                .pool_idle_timeout(KEPT_FOR)
+                .http1_max_buf_size(HEAD_BYTES_MAX)
                 // The status decides, whatever stands in the lines below it. curl and browsers take these lines too.
                 .http1_allow_spaces_after_header_name_in_responses(true)
                 .http1_allow_obsolete_multiline_headers_in_responses(true)
                 .http1_ignore_invalid_headers_in_responses(true)
-                .http1_max_headers(HEADERS_MAX)
-                .pool_max_idle_per_host(kept_max)
-                .pool_idle_timeout(KEPT_FOR)
-                .user_agent(USER_AGENT)
-                .build()
-                .map_err(|error| ChannelError::of_machine("build the webhook client", error))
+                .http1_max_headers(HEADERS_MAX);
+            builder.build(connector.clone())
         };
-        let (single, keeping) = (client(0)?, client(KEPT_MAX)?);
-        Ok(Self { single, keeping, closing: Arc::default(), resolver, policy, timeout: config.timeout })
+        let (single, keeping) = (client(0), client(KEPT_MAX));
+        Ok(Self { single, keeping, closing: Arc::default(), connector, policy, timeout: config.timeout })
     }
 
     /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
@@ -159,13 +165,13 @@ impl WebhookClient {
     async fn check_before_connecting(&self, url: &str) -> Result<(), Outcome> {
         let url = self.policy.check_url(url).map_err(permanent)?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let unresolved = |error: ResolveError| {
-            let hint = hint_of_connection(connection_error::find(&error, ""));
-            Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved") }
-        };
-        let found = self.resolver.addresses(host).await.map_err(unresolved)?;
-        let judged = self.policy.check_addresses(found);
-        judged.map_err(|blocked| permanent(blocked.to_string()))
+        self.connector.check(host).await.map_err(|error| match error.downcast_ref::<ResolveError>() {
+            None => failure(&*error),
+            Some(error) => {
+                let hint = hint_of_connection(connection_error::find(error, ""));
+                Outcome { hint, ..Outcome::failed(OutcomeClass::Transient, "the name of its host is not resolved") }
+            }
+        })
     }
 
     async fn attempt(&self, request: WebhookRequest<'_>, url: Url) -> Result<Outcome, Outcome> {
@@ -180,14 +186,20 @@ impl WebhookClient {
         let origin = url.origin().ascii_serialization();
         let keeps_connection = request.keeps_connection && self.closing.lets_keep(&origin);
         let client = if keeps_connection { &self.keeping } else { &self.single };
-        let sending = client.post(url).headers(headers).body(request.body.json.clone()).send();
+        let mut post = Request::new(Method::POST, url);
+        *post.headers_mut() = headers;
+        *post.body_mut() = Some(request.body.json.clone().into());
+        let sending = client.request(post.try_into().map_err(|_| permanent("malformed URL".to_owned()))?);
         let sent = timeout_at(deadline, sending).await.map_err(|_| deadline_passed(self.timeout))?;
-        let response = sent.map_err(|error| {
-            if keeps_connection && connection_error::is_closed(&error) {
-                self.closing.note(origin);
-            }
-            failure(&error)
-        })?;
+        let response = Response::from(
+            sent.map_err(|error| {
+                if keeps_connection && connection_error::is_closed(&error) {
+                    self.closing.note(origin);
+                }
+                failure(&error)
+            })?
+            .map(Body::wrap),
+        );
         let outcome = outcome_of(response.status(), response.headers(), request.now_s);
         let mut body = Vec::new();
         // The deadline or the receiver may cut it short.
@@ -222,14 +234,13 @@ fn peer_of(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// The class of a request that got no answer. Only a blocked address and a URL that HTTP cannot express are beyond
-/// retrying.
-fn failure(error: &reqwest::Error) -> Outcome {
+/// The class of a request that got no answer. Only a blocked address is beyond retrying.
+fn failure(error: &(dyn Error + 'static)) -> Outcome {
     if let Some(blocked) = connection_error::chain(error).find_map(|error| error.downcast_ref::<Blocked>()) {
         return permanent(blocked.to_string());
     }
-    if error.is_builder() {
-        return permanent("malformed URL".to_owned());
+    if let Some(failed) = connection_error::chain(error).find_map(|error| error.downcast_ref::<ProxyError>()) {
+        return Outcome { hint: Some(failed.hint()), ..Outcome::failed(OutcomeClass::Transient, failed.text()) };
     }
     let found = connection_error::find(error, "request failed");
     Outcome { hint: hint_of_connection(found), ..Outcome::failed(OutcomeClass::Transient, found) }
@@ -250,6 +261,8 @@ async fn read(mut response: Response, body: &mut Vec<u8>) {
 fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&SigningSecrets>) -> Option<HeaderMap> {
     let WebhookBody { content_type, json } = request.body;
     let mut headers = added;
+    headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(OUR_NAME));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert("webhook-id", HeaderValue::from_str(request.id).ok()?);
     headers.insert("webhook-timestamp", HeaderValue::from(request.now_s));
@@ -260,31 +273,10 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
     Some(headers)
 }
 
-/// Built here rather than by reqwest, which fails without any authority on the system even where only plain HTTP is
-/// called.
 fn tls_config(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
     let mut tls = tls::client_config("webhook.ca_file", config.ca_file.as_deref())?;
     // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods
     // such a connection with after the attempt has ended.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(tls)
-}
-
-/// Resolves, and refuses the host when any of its addresses is blocked. What it returns is what is connected
-/// to: there is no second look-up between the judgement and the connection.
-struct CheckedResolver {
-    resolver: Arc<Resolver>,
-    policy: EgressPolicy,
-}
-
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (resolver, policy) = (Arc::clone(&self.resolver), self.policy.clone());
-        Box::pin(async move {
-            let found = resolver.addresses(name.as_str()).await?;
-            policy.check_addresses(found.iter().copied())?;
-            // The port is a placeholder: reqwest puts the URL's own in its place.
-            Ok(Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
-        })
-    }
 }

@@ -9,7 +9,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::blocked_networks::EgressPolicy;
-use crate::types::{Rate, duration};
+use super::proxy::Proxy;
+use crate::types::{Rate, SecretUrl, duration};
 
 /// How webhooks are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,8 @@ pub struct WebhookConfig {
     /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's
     /// origin.
     pub per_destination: Option<Rate>,
+    /// The proxy that all webhooks go through, `http://user:password@host:port`; unset: none.
+    pub proxy: Option<SecretUrl>,
 }
 
 impl WebhookConfig {
@@ -42,6 +45,15 @@ impl WebhookConfig {
             allow_private_networks: self.allow_private_networks,
             allowed_networks: self.allowed_networks.as_slice().into(),
         }
+    }
+
+    /// The proxy that webhooks go through.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the setting, without the password.
+    pub(super) fn proxy(&self) -> Result<Option<Proxy>, String> {
+        self.proxy.as_ref().map(|url| Proxy::parse(url.reveal())).transpose()
     }
 }
 

@@ -24,10 +24,12 @@ pub mod blocked_networks;
 pub mod client;
 mod closing_receivers;
 pub mod config;
+mod connector;
 mod extra_headers;
 pub mod formats;
 mod outcomes;
 pub mod payload;
+mod proxy;
 mod retry_after;
 pub mod secret;
 pub mod url;
@@ -99,6 +101,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             key: "per_destination",
             allowed: r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#,
         },
+        SettingText { key: "proxy", allowed: r#""http://host:port" or "http://user:password@host:port""# },
     ],
     file_settings: &[],
     server: None,
@@ -115,7 +118,10 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             timeout: config.timeout,
             per_destination: config.per_destination,
             log_limiter: LogLimiter::new(LOG_INTERVAL),
-            warnings: tls::warning("webhook.ca_file", config.ca_file.as_deref()).into_iter().collect(),
+            warnings: [tls::warning("webhook.ca_file", config.ca_file.as_deref()), environment_warning(config)]
+                .into_iter()
+                .flatten()
+                .collect(),
         }))
     },
     preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
@@ -235,6 +241,14 @@ impl NotificationChannel for WebhookChannel {
     }
 }
 
+/// What an operator should know whose environment names a proxy that webhooks don't use.
+fn environment_warning(config: &WebhookConfig) -> Option<String> {
+    if config.proxy.is_some() {
+        return None;
+    }
+    proxy::warning(|variable| std::env::var_os(variable).is_some_and(|value| !value.is_empty()))
+}
+
 /// What was found out about a receiver.
 fn probed(url: &str, outcome: Outcome) -> ProbeResult {
     ProbeResult {
@@ -294,8 +308,10 @@ fn check_options(options: &ContactOptions) -> Result<(), InvalidContact> {
 }
 
 fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let WebhookConfig { timeout, per_destination, allowed_networks, .. } = settings.section::<WebhookConfig>();
+    let config = settings.section::<WebhookConfig>();
+    let WebhookConfig { timeout, per_destination, allowed_networks, .. } = config;
     check_timeout(*timeout, TIMEOUT_MAX)?;
+    config.proxy().map_err(|problem| InvalidSetting { key: "proxy", problem })?;
     let judged = allowed_networks.iter().try_for_each(blocked_networks::check_allowed);
     judged.map_err(|problem| InvalidSetting { key: "allowed_networks", problem })?;
     // The sliding window holds a member for each attempt, so it is bounded.

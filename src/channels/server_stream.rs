@@ -1,0 +1,213 @@
+//! A connection to a server that somebody else runs: how much it may send, and how much of that one poll reads.
+//!
+//! The libraries above bound each thing that a server sends, and not their number: hyper takes informational answers,
+//! and rustls takes session tickets and empty records, for as long as they come, within one poll. A server that floods
+//! such a connection would occupy a thread of the runtime, and every deadline on it would fire late. So the bytes of the
+//! socket are counted, beneath TLS, from one request to the next. Knows no deadline. Read next: [`super::tls`].
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsConnector;
+
+/// Maximum number of bytes that a server sends between two writes of ours, with its records and its handshake. Browsers
+/// take as much of a head.
+const BYTES_MAX: usize = 256 * 1024;
+/// Maximum number of bytes that are read before other tasks get their turn: some 0.1 ms of work.
+const BYTES_PER_TURN: usize = 16 * 1024;
+
+/// The server sent more than any answer needs.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the server sent more than 256 KiB before it answered")]
+pub(super) struct Flooded;
+
+/// What a connection is made of.
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> ByteStream for S {}
+
+/// A connection to a server, in plain text or within TLS.
+pub(super) struct ServerStream {
+    stream: Box<dyn ByteStream>,
+    allowance: Allowance,
+}
+
+impl ServerStream {
+    /// The connection over this socket.
+    pub(super) fn new(socket: impl ByteStream + 'static) -> Self {
+        let allowance = Allowance::default();
+        Self { stream: Box::new(MeteredStream { socket, allowance: allowance.clone(), in_turn: 0 }), allowance }
+    }
+
+    /// The same within TLS.
+    pub(super) async fn secured(self, tls: &TlsConnector, name: ServerName<'static>) -> io::Result<Self> {
+        // Not over `self`, whose writes begin requests: TLS writes of its own accord, when the server asks for it.
+        let Self { stream, allowance } = self;
+        Ok(Self { stream: Box::new(tls.connect(name, stream).await?), allowance })
+    }
+}
+
+impl AsyncRead for ServerStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ServerStream {
+    /// Begins a request, or continues one: from here on the server may send as much as for any other.
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.allowance.renew();
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// How many bytes the server may still send.
+#[derive(Clone)]
+struct Allowance(Arc<AtomicUsize>);
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(BYTES_MAX)))
+    }
+}
+
+impl Allowance {
+    fn renew(&self) {
+        self.0.store(BYTES_MAX, Ordering::Relaxed);
+    }
+
+    fn left(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The socket.
+struct MeteredStream<S> {
+    socket: S,
+    allowance: Allowance,
+    /// Bytes that were read since other tasks had their turn.
+    in_turn: usize,
+}
+
+impl<S: ByteStream> AsyncRead for MeteredStream<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let left = this.allowance.left();
+        if left == 0 {
+            return Poll::Ready(Err(io::Error::other(Flooded)));
+        }
+        if this.in_turn >= BYTES_PER_TURN {
+            this.in_turn = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let wanted = buf.remaining().min(left).min(BYTES_PER_TURN - this.in_turn);
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(wanted));
+        let read = match Pin::new(&mut this.socket).poll_read(cx, &mut part) {
+            Poll::Pending => {
+                this.in_turn = 0;
+                return Poll::Pending;
+            }
+            read => {
+                ready!(read)?;
+                part.filled().len()
+            }
+        };
+        buf.advance(read);
+        this.allowance.take(read);
+        this.in_turn += read;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: ByteStream> AsyncWrite for MeteredStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A socket with bytes in it whenever it is asked, as of a server next door.
+    struct Endless;
+
+    impl AsyncRead for Endless {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            buf.initialize_unfilled();
+            buf.advance(buf.remaining());
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Endless {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// However fast a server sends and whatever reads it, each request ends after a bounded number of bytes.
+    #[tokio::test]
+    async fn a_flood_ends_and_a_request_renews_what_may_come() {
+        let mut stream = ServerStream::new(Endless);
+        for _ in 0..3 {
+            stream.write_all(b"a request").await.expect("written");
+            let mut taken = Vec::new();
+            let error = stream.read_to_end(&mut taken).await.expect_err("a flood");
+            assert!(error.get_ref().is_some_and(|error| error.is::<Flooded>()));
+            assert_eq!(taken.len(), BYTES_MAX);
+        }
+    }
+
+    /// One poll of a library reads in a loop until nothing is there. Others must get their turn within it.
+    #[test]
+    fn one_poll_reads_a_bounded_number_of_bytes() {
+        let mut stream = ServerStream::new(Endless);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut bytes = vec![0; BYTES_MAX];
+        let mut read = 0;
+        loop {
+            let mut buf = ReadBuf::new(&mut bytes);
+            if Pin::new(&mut stream).poll_read(&mut cx, &mut buf).is_pending() {
+                break;
+            }
+            read += buf.filled().len();
+        }
+        assert_eq!(read, BYTES_PER_TURN);
+    }
+}

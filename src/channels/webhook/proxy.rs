@@ -1,0 +1,165 @@
+//! The proxy that webhooks go through, by CONNECT (RFC 9110, 9.3.6): the proxy passes bytes on, and TLS is between the
+//! daemon and the receiver.
+//!
+//! Owns the setting `webhook.proxy` and the conversation with the proxy. Judges no receiver: [`super::connector`] has
+//! done that before. Environment variables name no proxy.
+
+use std::error::Error;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Uri;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use url::Url;
+
+use crate::channels::connection_error;
+use crate::channels::server_stream::ServerStream;
+use crate::types::text::percent_decoded;
+
+/// Maximum number of bytes of the proxy's answer.
+const ANSWER_BYTES_MAX: usize = 16 * 1024;
+const ALLOWED: &str = "allowed is \"http://host:port\" or \"http://user:password@host:port\"";
+/// Variables that name a proxy for other programs.
+const VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
+/// A proxy, and what it is told of us.
+#[derive(Clone)]
+pub(super) struct Proxy {
+    url: Uri,
+    /// The value of Proxy-Authorization.
+    authorization: Option<String>,
+}
+
+/// Why the proxy opened no connection to the receiver. It may change its mind, or somebody may mend its rules.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProxyError {
+    /// Nobody answers where the proxy should be, or it leaves.
+    #[error("connect to the proxy")]
+    Unreachable(#[source] Box<dyn Error + Send + Sync>),
+    /// It answered with this status.
+    #[error("the proxy refused: HTTP {0}")]
+    Refused(u16),
+    /// Something else than a proxy answers.
+    #[error("the proxy's answer is not HTTP")]
+    Malformed,
+}
+
+impl Proxy {
+    /// Reads the setting.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, without the password.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let url = Url::parse(text).map_err(|_| format!("is not a URL, {ALLOWED}"))?;
+        if url.scheme() != "http" {
+            return Err(format!("has scheme {:?}, {ALLOWED}", url.scheme()));
+        }
+        let has_more = url.path() != "/" || url.query().is_some() || url.fragment().is_some();
+        let (Some(host), Some(port), false) = (url.host_str(), url.port_or_known_default(), has_more) else {
+            return Err(format!("holds more than a host and a port, {ALLOWED}"));
+        };
+        let address =
+            format!("http://{host}:{port}").parse().map_err(|_| format!("has a malformed host, {ALLOWED}"))?;
+        let decoded = |part| percent_decoded(part).ok_or_else(|| "holds a malformed percent-encoding".to_owned());
+        let authorization = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, password) => {
+                let credentials = [&decoded(user)?[..], b":", &decoded(password.unwrap_or_default())?].concat();
+                Some(format!("Basic {}", STANDARD.encode(credentials)))
+            }
+        };
+        Ok(Self { url: address, authorization })
+    }
+
+    /// Where it is.
+    pub(super) fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// Asks for a connection to `target`, a host and a port. From then on the stream is that connection.
+    pub(super) async fn connect(&self, stream: &mut ServerStream, target: &str) -> Result<(), ProxyError> {
+        let authorization = self.authorization.as_ref();
+        let authorization = authorization.map(|value| format!("Proxy-Authorization: {value}\r\n")).unwrap_or_default();
+        let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n");
+        let broken = |error: std::io::Error| ProxyError::Unreachable(error.into());
+        stream.write_all(request.as_bytes()).await.map_err(broken)?;
+        stream.flush().await.map_err(broken)?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            // Byte by byte: what follows the head is not the proxy's. There is one such answer for each connection.
+            let byte = stream.read_u8().await.map_err(broken)?;
+            answer.push(byte);
+            if answer.len() >= ANSWER_BYTES_MAX {
+                return Err(ProxyError::Malformed);
+            }
+        }
+        match status(&answer).ok_or(ProxyError::Malformed)? {
+            200..=299 => Ok(()),
+            status => Err(ProxyError::Refused(status)),
+        }
+    }
+}
+
+/// The status of an answer.
+fn status(answer: &[u8]) -> Option<u16> {
+    let line = answer.strip_prefix(b"HTTP/1.")?;
+    std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
+}
+
+impl ProxyError {
+    /// What the attempt log says.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Unreachable(cause) => format!("proxy: {}", connection_error::find(&**cause, "connection failed")),
+            Self::Refused(status) => format!("proxy: HTTP {status}"),
+            Self::Malformed => "proxy: the answer is not HTTP".to_owned(),
+        }
+    }
+
+    /// What to do about it.
+    pub(super) const fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "no proxy answers there: compare webhook.proxy with where the proxy listens",
+            Self::Refused(407) => "the proxy wants a user and a password: name them in webhook.proxy",
+            Self::Refused(_) => "the proxy opens no connection to this receiver: its rules or its log say why",
+            Self::Malformed => "something else than a proxy answers there: is the port of webhook.proxy right?",
+        }
+    }
+}
+
+/// What an operator should know whose environment names a proxy that webhooks don't use.
+pub(super) fn warning(is_set: impl Fn(&str) -> bool) -> Option<String> {
+    let variable = VARIABLES.into_iter().find(|variable| is_set(variable))?;
+    Some(format!("{variable} is ignored and webhooks use no proxy: name one as webhook.proxy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A password with a colon or a slash is as good as another, and no error shows one.
+    #[test]
+    fn a_proxy_is_a_host_a_port_and_credentials() {
+        let proxy = Proxy::parse("http://al%40ice:p%3Aw%2F@proxy.test:3128").expect("a proxy");
+        assert_eq!(proxy.url().to_string(), "http://proxy.test:3128/");
+        let sent = proxy.authorization.and_then(|value| STANDARD.decode(value.strip_prefix("Basic ")?).ok());
+        assert_eq!(sent.as_deref(), Some(&b"al@ice:p:w/"[..]));
+        let plain = Proxy::parse("http://[::1]").expect("a proxy");
+        assert_eq!((plain.url().to_string().as_str(), plain.authorization), ("http://[::1]:80/", None));
+        for bad in
+            ["", "proxy.test:3128", "https://u:hunter2@p.test", "socks5://p.test", "http://u:hunter2@p.test/path"]
+        {
+            let problem = Proxy::parse(bad).err().expect(bad);
+            assert!(problem.contains("allowed is") && !problem.contains("hunter2"), "{problem}");
+        }
+    }
+
+    /// A variable that other programs obey is named, so that nobody searches for the reason.
+    #[test]
+    fn a_proxy_of_the_environment_is_warned_of() {
+        assert_eq!(warning(|_| false), None);
+        let said = warning(|variable| variable == "https_proxy").expect("a warning");
+        assert!(said.starts_with("https_proxy is ignored"), "{said}");
+    }
+}
