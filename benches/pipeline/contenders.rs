@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use quotabell::config::Config;
+use quotabell::events::CountingStatus;
 use quotabell::events::worker::{EventWorker, EventWorkerParts};
 use quotabell::ledger::Committer;
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
@@ -268,6 +269,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
         cache_entries: config.subjects.cache_entries,
         changes,
         new_alerts: Arc::default(),
+        status: CountingStatus::default(),
     });
     let clock = Clock::start()?;
     let worker = tokio::spawn(worker.run(stop.clone()));
