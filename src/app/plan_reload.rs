@@ -1,9 +1,9 @@
 //! Reading the configuration again while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
 //!
 //! The configuration is judged whole, as at a start, and refused whole. Of a good one the plans come into effect with
-//! the next batch and the next check, and the token of the API with the next request; everything else waits for the next
-//! start. A configuration that takes away what is in use is refused too, unless the operator forces it: an editor or a
-//! deployment may have written half a file.
+//! the next batch and the next check, and the token of the API with the next request; everything else waits for the
+//! next start. A configuration that takes away what is in use is refused too, unless the operator forces it: an editor
+//! or a deployment may have written half a file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +37,8 @@ pub(super) struct PlanReloader {
     /// What the daemon was started with: what differs from it waits for the next start.
     started: Config,
     started_files: FileDigests,
-    /// Whether the configuration that was read last had settings of the operator's. Locked while a reload runs: one at a
-    /// time.
+    /// Whether the configuration that was read last had settings of the operator's. Locked while a reload runs: one at
+    /// a time.
     had_settings: tokio::sync::Mutex<bool>,
     /// Readers that hold settings of subjects, which the plans are part of.
     holders: Mutex<Vec<ChangeFeed>>,
@@ -163,7 +163,8 @@ impl PlanReloader {
     }
 }
 
-/// Digests of the files that settings name, by the setting: contents may be secrets. A file that can't be read has none.
+/// Digests of the files that settings name, by the setting: contents may be secrets. A file that can't be read has
+/// none.
 #[derive(Debug, PartialEq, Eq)]
 struct FileDigests(BTreeMap<&'static str, Option<[u8; 32]>>);
 

@@ -6,8 +6,8 @@ use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long after the first signal another one is taken for the same. `timeout` of the shell signals its child and then
-/// the whole group, and a terminal's Ctrl-C reaches both a wrapper and the daemon that the wrapper signals. Shorter than
-/// a person needs to ask again.
+/// the whole group, and a terminal's Ctrl-C reaches both a wrapper and the daemon that the wrapper signals. Shorter
+/// than a person needs to ask again.
 pub(super) const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Holds SIGHUP back until [`release_hangup`], in this thread and those that it spawns: a daemon that is starting would

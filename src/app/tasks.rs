@@ -41,8 +41,8 @@ impl Tasks {
         });
     }
 
-    /// Spawns a loop that runs until stopped, and is started again whenever it ended with an error. Where everything was
-    /// moved to another deployment it ends for good.
+    /// Spawns a loop that runs until stopped, and is started again whenever it ended with an error. Where everything
+    /// was moved to another deployment it ends for good.
     pub(super) fn spawn_restarted<F>(
         &mut self,
         name: &'static str,

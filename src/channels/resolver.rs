@@ -2,8 +2,8 @@
 //! end of the process.
 //!
 //! `/etc/hosts` comes first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. The resolver reads both
-//! files again when they change. It does not use the resolver of the system, which blocks a thread for each name, for up
-//! to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for what is kept of an answer.
+//! files again when they change. It does not use the resolver of the system, which blocks a thread for each name, for
+//! up to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for what is kept of an answer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -2,8 +2,8 @@
 //!
 //! The libraries above bound each thing that a server sends, and not their number: hyper takes informational answers,
 //! and rustls takes session tickets and empty records, for as long as they come, within one poll. A server that floods
-//! such a connection would occupy a thread of the runtime, and every deadline on it would fire late. So the bytes of the
-//! socket are counted, beneath TLS, from one request to the next. Knows no deadline. Read next: [`super::tls`].
+//! such a connection would occupy a thread of the runtime, and every deadline on it would fire late. So the bytes of
+//! the socket are counted, beneath TLS, from one request to the next. Knows no deadline. Read next: [`super::tls`].
 
 use std::io;
 use std::pin::Pin;

@@ -26,6 +26,11 @@ impl KnownDeployment {
         }
         std::mem::replace(&mut self.0, stored.cloned())
     }
+
+    /// Notes another name for the deployment that is there.
+    pub(super) fn rename(&mut self, stored: &Instance) {
+        self.0 = Some(stored.clone());
+    }
 }
 
 /// The deployment that this checkpoint belongs to; `None` if nothing was counted yet.

@@ -316,6 +316,11 @@ impl WorkerReport {
         );
     }
 
+    /// The deployment got a new name, because its checkpoint was set by hand. Nothing of it is lost.
+    pub fn deployment_named(&mut self, stored: &Instance) {
+        self.deployment.rename(stored);
+    }
+
     /// An audit, as of this checkpoint, found something, or nothing.
     pub fn audited(&self, stream: &str, at: StreamId, finding: AuditFinding) {
         match finding {

@@ -41,7 +41,13 @@ impl EventWorker {
         }
         let instance = match stored {
             Some(instance) => instance,
-            None => self.draw_instance().await.map_err(redis)?,
+            None => {
+                let drawn = self.draw_instance().await.map_err(redis)?;
+                if id.is_some() {
+                    self.report.deployment_named(&drawn);
+                }
+                drawn
+            }
         };
         let checkpoint = StreamId::from_stored(id.as_deref());
         let now = self.client.server_time().await.map_err(redis)?;

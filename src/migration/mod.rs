@@ -1,11 +1,11 @@
 //! Copies everything that is stored to another deployment, perhaps with another number of partitions, while no daemon
 //! runs.
 //!
-//! May be interrupted and run again: what an earlier run copied is removed first, so that the target has what the source
-//! has now, and events that nobody has counted are appended once. Both deployments are marked before anything is copied.
-//! Scripts that count or send look at the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or cut off
-//! changes nothing either. Read next: [`marks`]; [`source`], how keys are divided among partitions; [`target`] and
-//! [`surplus`], how they are written and compared; [`append`] and [`compare`], the streams; [`undo`].
+//! May be interrupted and run again: what an earlier run copied is removed first, so that the target has what the
+//! source has now, and events that nobody has counted are appended once. Both deployments are marked before anything is
+//! copied. Scripts that count or send look at the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or
+//! cut off changes nothing either. Read next: [`marks`]; [`source`], how keys are divided among partitions; [`target`]
+//! and [`surplus`], how they are written and compared; [`append`] and [`compare`], the streams; [`undo`].
 
 mod append;
 mod clear;

@@ -13,8 +13,8 @@ impl Migration<'_> {
     ///
     /// # Errors
     ///
-    /// [`MigrationError`]: a complete move is not undone, since a daemon may have counted at the target, and events that
-    /// producers have written to the target are not removed.
+    /// [`MigrationError`]: a complete move is not undone, since a daemon may have counted at the target, and events
+    /// that producers have written to the target are not removed.
     pub async fn undo(&self, mut say: impl FnMut(&str)) -> Result<u64, MigrationError> {
         let state = self.source_state().await?;
         self.ensure_not_moved().await?;

@@ -86,7 +86,8 @@ impl OutboxError {
     }
 
     /// Whether a loop has to end: a key of ours holds something else, we are not let in, or the partition was moved
-    /// away. Waiting mends none of these, and going on would mean to guess. An error of an unknown kind is retried: servers have many ways to say "not now".
+    /// away. Waiting mends none of these, and going on would mean to guess. An error of an unknown kind is retried:
+    /// servers have many ways to say "not now".
     pub fn is_fatal(&self) -> bool {
         matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied | ErrorKind::MovedAway)
     }

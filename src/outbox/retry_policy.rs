@@ -30,9 +30,9 @@ pub struct EndedAttempt {
 /// this one's end.
 ///
 /// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After;
-/// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this one,
-/// without the time in which the operator paused sending, and is judged here, after a failure, however long a worker was away; and in `lease.lua` for deliveries that wait
-/// behind an open circuit.
+/// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this
+/// one, without the time in which the operator paused sending, and is judged here, after a failure, however long a
+/// worker was away; and in `lease.lua` for deliveries that wait behind an open circuit.
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, paused, now } = ended;
     match outcome.class {

@@ -36,8 +36,8 @@ pub struct DaySpan {
 }
 
 impl DaySpan {
-    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9998: other dates, or the ends of
-    /// their periods, have no four-digit form.
+    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9998: other dates, or the ends
+    /// of their periods, have no four-digit form.
     pub fn containing(zone: Zone, at: UnixMs) -> Option<Self> {
         let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
         if !has_four_digits(local) {

@@ -99,8 +99,8 @@ async fn names_that_hang_delay_nobody_else() {
     assert!(hanging.try_join_next().is_none(), "all of them still hang");
 }
 
-/// A name that nobody answers for ends the attempt before its deadline, and the error names DNS: "deadline passed" sends
-/// people to the receiver.
+/// A name that nobody answers for ends the attempt before its deadline, and the error names DNS: "deadline passed"
+/// sends people to the receiver.
 #[tokio::test]
 async fn a_name_that_hangs_is_an_error_of_dns() {
     let names = NameServer::start(of_a_name).await;

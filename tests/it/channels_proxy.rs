@@ -19,7 +19,8 @@ fn through(proxy: &str) -> WebhookConfig {
     WebhookConfig { proxy: Some(proxy.into()), ..inside() }
 }
 
-/// A machine without another way out sends through the proxy, which asks for names by itself. TLS is the receiver's own.
+/// A machine without another way out sends through the proxy, which asks for names by itself. TLS is the receiver's
+/// own.
 #[tokio::test]
 async fn webhooks_go_through_the_proxy() {
     let (proxy, certificates) = (ConnectProxy::start().await, Certificates::new());

@@ -107,8 +107,8 @@ async fn what_only_the_target_has_is_removed() {
     assert_eq!(run::<u64>(&new.client, &["EXISTS", "quota_subject:unknown"]).await, 0);
 }
 
-/// Somebody who writes to the target while it is copied to is found by the comparison: in keys, fields, members, values,
-/// entries and settings that the source does not have.
+/// Somebody who writes to the target while it is copied to is found by the comparison: in keys, fields, members,
+/// values, entries and settings that the source does not have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_target_has_beyond_the_source_is_a_difference() {
     let old = RedisServer::start();

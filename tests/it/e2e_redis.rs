@@ -667,5 +667,6 @@ async fn what_is_mended_takes_effect_without_a_restart() {
     all_counted(&client, 3).await;
     daemon.says("counting goes on").await;
     is_ready(&mut daemon).await;
+    assert_eq!(deployments_lost(&mut daemon).await, 0);
     daemon.drain().await;
 }

@@ -232,7 +232,8 @@ async fn a_setting_that_was_restored_waits_for_nothing() {
     assert!(!again.iter().any(|line| line.contains("have changed too")), "{again:?}");
 }
 
-/// Whoever rotates a token must not have to stop the daemon, and whoever rotates another secret must hear that it waits.
+/// Whoever rotates a token must not have to stop the daemon, and whoever rotates another secret must hear that it
+/// waits.
 #[tokio::test]
 async fn a_reload_puts_a_new_token_into_effect_and_names_other_files_that_have_changed() {
     let outbox = Outbox::start();

@@ -43,7 +43,7 @@ fn is_there(test: &str, files: &[Source]) -> bool {
         "torture" => return files.iter().any(|file| file.path == format!("tests/torture/{name}.rs")),
         _ => format!("tests/{target}/{modules}"),
     };
-    let paths = [format!("{path}.rs"), format!("{path}/mod.rs")];
+    let paths = [format!("{path}.rs"), format!("{path}/mod.rs"), format!("{path}/tests.rs")];
     let declared = format!("fn {function}(");
     files.iter().any(|file| paths.contains(&file.path) && file.text.contains(&declared))
 }

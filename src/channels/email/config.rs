@@ -32,8 +32,8 @@ pub struct EmailConfig {
     pub ca_file: Option<PathBuf>,
     /// The key that signs mails (RFC 6376); unset: none does.
     pub dkim: Option<DkimSettings>,
-    /// How long after the mail server first said that there is no such mailbox it has to say so again before the contact
-    /// is disabled; zero: it is disabled at the first.
+    /// How long after the mail server first said that there is no such mailbox it has to say so again before the
+    /// contact is disabled; zero: it is disabled at the first.
     #[serde(with = "duration")]
     pub unknown_mailbox_after: Duration,
     /// The most attempts in a minute, all addresses together; unset: no cap.

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use lettre::transport::smtp::response::{Response, Severity};
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, SmtpPhase};
 use super::smtp_connection::SmtpError;
 use crate::channels::connection_error;
 use crate::types::outcome::printable_reply;
-use crate::types::text_form::text_enum;
 use crate::types::{DisableReason, Outcome, OutcomeClass};
 
 /// What to do about a certificate that is not trusted.
@@ -19,35 +18,6 @@ const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the autho
 
 /// Something else than SMTP answers.
 const NO_SMTP: &str = "connect: the mail server does not speak SMTP";
-
-text_enum! {
-    /// The phase of the conversation that went wrong.
-    pub enum SmtpPhase {
-        /// Connection, greeting and EHLO.
-        Connect = "connection",
-        /// STARTTLS and its handshake.
-        StartTls = "STARTTLS",
-        /// AUTH.
-        Auth = "AUTH",
-        /// MAIL FROM.
-        Mail = "MAIL",
-        /// RCPT TO.
-        Rcpt = "RCPT",
-        /// DATA.
-        Data = "DATA",
-        /// The content, up to the dot that ends it.
-        Content = "the content",
-        /// That dot, and the answer to it.
-        FinalDot = "the final dot",
-    }
-}
-
-impl SmtpPhase {
-    /// Whether its answer speaks of this mail, and not of us or of the server.
-    pub(super) const fn is_about_this_mail(self) -> bool {
-        matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
-    }
-}
 
 /// Why a mail was not taken.
 #[derive(Debug)]

@@ -4,8 +4,37 @@
 //! words of large providers, which `refusal/tests.rs` lists. If the answer contradicts itself, it is not about an
 //! unknown mailbox: another attempt costs less than a customer's contact. Read next: [`super::outcomes`].
 
-use super::outcomes::SmtpPhase;
 use crate::types::OutcomeClass;
+use crate::types::text_form::text_enum;
+
+text_enum! {
+    /// The phase of the conversation that went wrong.
+    pub enum SmtpPhase {
+        /// Connection, greeting and EHLO.
+        Connect = "connection",
+        /// STARTTLS and its handshake.
+        StartTls = "STARTTLS",
+        /// AUTH.
+        Auth = "AUTH",
+        /// MAIL FROM.
+        Mail = "MAIL",
+        /// RCPT TO.
+        Rcpt = "RCPT",
+        /// DATA.
+        Data = "DATA",
+        /// The content, up to the dot that ends it.
+        Content = "the content",
+        /// That dot, and the answer to it.
+        FinalDot = "the final dot",
+    }
+}
+
+impl SmtpPhase {
+    /// Whether its answer speaks of this mail, and not of us or of the server.
+    pub(super) const fn is_about_this_mail(self) -> bool {
+        matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
+    }
+}
 
 /// What a refusal is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,8 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use super::outcomes::{SmtpFailure, SmtpPhase, failure_of, unsupported};
+use super::outcomes::{SmtpFailure, failure_of, unsupported};
+use super::refusal::SmtpPhase;
 use super::smtp_connection::{SmtpConnection, SmtpError, SmtpTls};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::error::ChannelError;
@@ -73,8 +74,8 @@ fn may_be_used_again(idle: Duration, age: Duration) -> bool {
     idle <= IDLE_FOR && age <= AGE_MAX
 }
 
-/// Whether a text may stand behind EHLO: a host name, or an address in brackets (RFC 5321, 4.1.3). Nothing in it can end
-/// the command.
+/// Whether a text may stand behind EHLO: a host name, or an address in brackets (RFC 5321, 4.1.3). Nothing in it can
+/// end the command.
 pub(super) fn is_helo_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     (1..=255).contains(&name.len()) && name.bytes().all(is_allowed)

@@ -183,8 +183,8 @@ impl SmtpConnection {
     }
 }
 
-/// The answer to EHLO in the one form that lettre knows: keywords may be in any case (RFC 5321, 4.1.1.1), and servers of
-/// old write `AUTH=` for `AUTH`.
+/// The answer to EHLO in the one form that lettre knows: keywords may be in any case (RFC 5321, 4.1.1.1), and servers
+/// of old write `AUTH=` for `AUTH`.
 fn capitalized(answer: &Response) -> Response {
     let lines = answer.message().map(|line| line.to_ascii_uppercase().replacen("AUTH=", "AUTH ", 1)).collect();
     Response::new(answer.code(), lines)

@@ -1,9 +1,9 @@
 //! One attempt over HTTP: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) where there is a secret.
 //!
-//! Owns the client and the deadline. Never follows a redirect, and hands on what the receiver answered only as the short
-//! reply of an outcome. reqwest makes the request and reads the answer; the client beneath it is that of hyper-util, as
-//! in reqwest itself, because reqwest lets nobody count the bytes of a connection. Read next: [`super::connector`] for
-//! the connection, [`super::outcomes`] for what an answer means.
+//! Owns the client and the deadline. Never follows a redirect, and hands on what the receiver answered only as the
+//! short reply of an outcome. reqwest makes the request and reads the answer; the client beneath it is that of
+//! hyper-util, as in reqwest itself, because reqwest lets nobody count the bytes of a connection. Read next:
+//! [`super::connector`] for the connection, [`super::outcomes`] for what an answer means.
 
 use std::error::Error;
 use std::sync::Arc;

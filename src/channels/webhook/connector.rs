@@ -141,8 +141,8 @@ impl Names {
         Ok(found)
     }
 
-    /// Judges a host that the proxy is to connect to. The proxy resolves its name anew, and may know names that the name
-    /// servers of this machine don't: what it must refuse then stands in SECURITY.md.
+    /// Judges a host that the proxy is to connect to. The proxy resolves its name anew, and may know names that the
+    /// name servers of this machine don't: what it must refuse then stands in SECURITY.md.
     async fn judge_for_proxy(&self, host: &str) -> Result<(), BoxError> {
         match self.judged(host).await {
             Err(error) if !error.is::<ResolveError>() => Err(error),
