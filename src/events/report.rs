@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
 
-use crate::ledger::audit::AuditFinding;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitAnswer};
 use crate::subjects::FieldError;
 use crate::types::{
-    Alert, Instance, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, RefusalReason, StreamId, Subject, keys,
-    meters,
+    Alert, Instance, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, RefusalReason, Subject, keys, meters,
 };
 use crate::wire::{ErrorKind, ReadError};
 
@@ -319,38 +317,6 @@ impl WorkerReport {
     /// The deployment got a new name, because its checkpoint was set by hand. Nothing of it is lost.
     pub fn deployment_named(&mut self, stored: &Instance) {
         self.deployment.rename(stored);
-    }
-
-    /// An audit, as of this checkpoint, found something, or nothing.
-    pub fn audited(&self, stream: &str, at: StreamId, finding: AuditFinding) {
-        match finding {
-            AuditFinding::Gap(entries) => {
-                counter!(meters::ENTRIES_LOST).increment(entries);
-                tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
-            }
-            AuditFinding::Returned(entries) => {
-                counter!(meters::ENTRIES_RETURNED).increment(entries);
-                tracing::error!(
-                    stream,
-                    entries,
-                    checkpoint = %at,
-                    "entries that were not there before lie at or before the checkpoint, so they are not counted: \
-                     the server has loaded a damaged append-only file, or somebody has restored the stream"
-                );
-            }
-            AuditFinding::Rewound(entries) => {
-                tracing::error!(
-                    stream,
-                    entries,
-                    "the stream counts fewer entries than were read: it was made again, or a failover took some"
-                );
-            }
-            AuditFinding::Recreated => {
-                tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
-            }
-            // The session that follows says it.
-            AuditFinding::Stale(_) | AuditFinding::Even | AuditFinding::Unread => {}
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::types::{StreamId, UnixMs};
 use crate::wire::ReadError;
 use crate::wire::xread::{StreamReader, XreadReply};
 
+use super::audit_report::report_audit;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
 use super::session_error::SessionError;
 use super::session_start::SessionStart;
@@ -278,7 +279,7 @@ impl EventWorker {
             .run(&self.client, at, read_max)
             .await
             .map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
-        self.report.audited(self.keys.stream(), at, finding);
+        report_audit(self.keys.stream(), at, finding);
         match finding {
             AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
             AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),
