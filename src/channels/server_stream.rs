@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 /// take as much of a head.
 const BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of bytes that are read before other tasks get their turn: some 0.1 ms of work.
-const BYTES_PER_TURN: usize = 16 * 1024;
+const BYTES_BEFORE_YIELD: usize = 16 * 1024;
 
 /// The server sent more than any answer needs.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -27,20 +27,20 @@ const BYTES_PER_TURN: usize = 16 * 1024;
 pub(super) struct Flooded;
 
 /// What a connection is made of.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> ByteStream for S {}
+pub(super) trait SocketStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> SocketStream for S {}
 
 /// A connection to a server, in plain text or within TLS.
 pub(super) struct ServerStream {
-    stream: Box<dyn ByteStream>,
+    stream: Box<dyn SocketStream>,
     allowance: Allowance,
 }
 
 impl ServerStream {
     /// The connection over this socket.
-    pub(super) fn new(socket: impl ByteStream + 'static) -> Self {
+    pub(super) fn new(socket: impl SocketStream + 'static) -> Self {
         let allowance = Allowance::default();
-        Self { stream: Box::new(MeteredStream { socket, allowance: allowance.clone(), in_turn: 0 }), allowance }
+        Self { stream: Box::new(MeteredStream { socket, allowance: allowance.clone(), since_yield: 0 }), allowance }
     }
 
     /// The same within TLS.
@@ -102,26 +102,26 @@ struct MeteredStream<S> {
     socket: S,
     allowance: Allowance,
     /// Bytes that were read since other tasks had their turn.
-    in_turn: usize,
+    since_yield: usize,
 }
 
-impl<S: ByteStream> AsyncRead for MeteredStream<S> {
+impl<S: SocketStream> AsyncRead for MeteredStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let left = this.allowance.left();
         if left == 0 {
             return Poll::Ready(Err(io::Error::other(Flooded)));
         }
-        if this.in_turn >= BYTES_PER_TURN {
-            this.in_turn = 0;
+        if this.since_yield >= BYTES_BEFORE_YIELD {
+            this.since_yield = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let wanted = buf.remaining().min(left).min(BYTES_PER_TURN - this.in_turn);
+        let wanted = buf.remaining().min(left).min(BYTES_BEFORE_YIELD - this.since_yield);
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(wanted));
         let read = match Pin::new(&mut this.socket).poll_read(cx, &mut part) {
             Poll::Pending => {
-                this.in_turn = 0;
+                this.since_yield = 0;
                 return Poll::Pending;
             }
             read => {
@@ -131,12 +131,12 @@ impl<S: ByteStream> AsyncRead for MeteredStream<S> {
         };
         buf.advance(read);
         this.allowance.take(read);
-        this.in_turn += read;
+        this.since_yield += read;
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: ByteStream> AsyncWrite for MeteredStream<S> {
+impl<S: SocketStream> AsyncWrite for MeteredStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, bytes)
     }
@@ -208,6 +208,6 @@ mod tests {
             }
             read += buf.filled().len();
         }
-        assert_eq!(read, BYTES_PER_TURN);
+        assert_eq!(read, BYTES_BEFORE_YIELD);
     }
 }

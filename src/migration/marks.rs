@@ -6,7 +6,7 @@ use crate::ledger::commit_settings::FORMAT;
 use crate::types::{KeyFamily, Keys, StreamId};
 use crate::wire::{Partition, Partitions, RedisClient, Scan};
 
-use super::Migration;
+use super::endpoints::Migration;
 use super::error::MigrationError;
 use super::source;
 

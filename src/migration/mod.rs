@@ -10,6 +10,7 @@
 mod append;
 mod clear;
 mod compare;
+mod endpoints;
 mod error;
 mod in_flight;
 mod key_chunk;
@@ -24,6 +25,7 @@ use crate::outbox::{Totals, totals};
 use crate::types::{Keys, StreamId, keys};
 use crate::wire::{Partition, Partitions, RedisClient};
 
+pub use endpoints::Migration;
 pub use error::MigrationError;
 pub use marks::COPYING;
 
@@ -32,17 +34,6 @@ use compare::EntryComparison;
 use marks::{SourceState, TargetState, ensure_no_daemon};
 use source::Source;
 use target::{Purpose, Target};
-
-/// From where to where.
-#[derive(Debug)]
-pub struct Migration<'a> {
-    /// What is copied.
-    pub from: &'a Partitions,
-    /// Where to.
-    pub to: &'a Partitions,
-    /// The same as people read it.
-    pub to_shown: &'a str,
-}
 
 /// What was copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use crate::wire::{Partition, RedisClient};
 
-use super::Migration;
 use super::append::CopiedStream;
+use super::endpoints::Migration;
 use super::error::MigrationError;
 use super::marks::{MOVED_TO, TargetState, ensure_no_daemon};
 use super::target::{Purpose, Target};

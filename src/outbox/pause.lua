@@ -14,12 +14,17 @@
 -- keeps the beginning of the first.
 -- Safe to run twice: the second call finds what the first one wrote.
 
+-- JUDGE
+
+local refusal = wrong_type(1, 'hash') or wrong_type(2, 'hash') or wrong_total(KEYS[2], 'paused_ms')
+  or denied(KEYS[1], 'HSET', 'DEL') or denied(KEYS[2], 'HINCRBY')
+if refusal then return refusal end
+
 local now = tonumber(ARGV[2])
 local since = redis.call('HGET', KEYS[1], 'since_ms')
-local paused = redis.call('HGET', KEYS[2], 'paused_ms')
-if paused and not string.match(paused, '^%d+$') then
-  return redis.error_reply('ERR the total paused_ms is no number')
-end
+
+-- WRITE
+
 if ARGV[1] == 'pause' then
   if not since then redis.call('HSET', KEYS[1], 'since_ms', whole(now)) end
   redis.call('HSET', KEYS[1], 'reason', ARGV[3])

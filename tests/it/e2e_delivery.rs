@@ -369,6 +369,9 @@ async fn an_attempt_without_a_file_descriptor_says_so() {
     setting.reach("alice", "a").await;
     let mut daemon = setting.setup.clone().descriptors(64).start().await;
     let address = daemon.http().await;
+    // Its connections to Redis are there.
+    setting.add("alice", 1).await;
+    eventually("it counts", || async { (setting.outbox.totals().await.counted == 1).then_some(()) }).await;
     let mut callers = Vec::new();
     for _ in 0..80 {
         callers.push(tokio::net::TcpStream::connect(address).await.expect("the system takes it"));

@@ -53,7 +53,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
         let () = outbox.client.pipe(&adds).await.expect("added");
     };
     for kill in 0..KILLS {
-        let (at, count) = (begins + kill * DAYS * DAY_MS / KILLS, random.random_range(1..300));
+        let (at, count) = (begins + kill * DAYS * DAY_MS / KILLS, random.random_range(150..600));
         entries += u64::from(count);
         let mut daemon;
         if random.random_bool(0.4) {
@@ -68,8 +68,8 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
             daemon = setup.spawn();
             daemon.says(READY).await;
             // A daemon looks for days that an earlier one has left once the stream is read to its end: oldest first,
-            // ten times a second.
-            let _ = tokio::time::timeout(SLICES_WITHIN, slices(&outbox, &days, random.random_range(1..7))).await;
+            // about a hundred counters ten times a second.
+            let _ = tokio::time::timeout(SLICES_WITHIN, slices(&outbox, &days, random.random_range(1..3))).await;
             for _ in 0..random.random_range(0..200) {
                 let _: String = outbox.run("PING", &[] as &[&str]).await;
             }

@@ -237,7 +237,7 @@ mod tests {
     /// Whoever translated a page of the daemon among the mails waited for it in vain.
     #[test]
     fn files_that_replace_no_template_are_named() {
-        let folder = folder(&["subject.txt", "consent.html", "vi/alrt.txt", "vi/alert.txt", "README.md", "old/x.txt"]);
+        let folder = folder(&["subject.txt", "consent.html", "vi/alrt.txt", "vi/alert.txt", "README.md", "_old/x.txt"]);
         let files = TemplateFiles::read(Some(folder.path()), &locale("en")).expect("legal");
         let warnings: Vec<String> = files.warnings().collect();
         assert_eq!(warnings.len(), 2, "{warnings:?}");
