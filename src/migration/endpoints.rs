@@ -1,0 +1,14 @@
+//! The two deployments of a migration.
+
+use crate::wire::Partitions;
+
+/// From where to where.
+#[derive(Debug)]
+pub struct Migration<'a> {
+    /// What is copied.
+    pub from: &'a Partitions,
+    /// Where to.
+    pub to: &'a Partitions,
+    /// The same as people read it.
+    pub to_shown: &'a str,
+}
