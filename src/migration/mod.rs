@@ -23,7 +23,7 @@ mod undo;
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
 use crate::types::{Keys, StreamId, keys};
-use crate::wire::{Partition, Partitions, RedisClient};
+use crate::wire::{Partition, RedisClient};
 
 pub use endpoints::Migration;
 pub use error::MigrationError;
