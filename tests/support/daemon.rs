@@ -165,7 +165,7 @@ impl Daemon {
         let said = tokio::time::timeout(WAIT_MAX, log.wait_for(|log| found(log).is_some())).await;
         match said {
             Ok(Ok(log)) => found(&log).expect("just seen"),
-            Ok(Err(_)) => panic!("the daemon ended without saying {text:?}"),
+            Ok(Err(_)) => panic!("the daemon ended without saying {text:?}: {:?}", self.log.borrow().last()),
             Err(_) => panic!("the daemon did not say {text:?} within {WAIT_MAX:?}"),
         }
     }

@@ -175,6 +175,11 @@ impl RedisCluster {
             })
             .await;
         }
+        eventually("it knows who serves the slots", || async {
+            let info: String = self.try_on(node, &["CLUSTER", "INFO"]).await.ok()?;
+            info.contains("cluster_slots_assigned:16384").then_some(())
+        })
+        .await;
     }
 
     /// Makes a node without slots the replica of a primary.
