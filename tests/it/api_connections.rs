@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A deadline that a test can wait for.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_millis(500);
 /// One that no test reaches.
 const LONG: Duration = Duration::from_secs(3600);
 /// More than what the systems of both sides hold of an answer that nobody reads.
