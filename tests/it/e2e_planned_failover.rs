@@ -70,9 +70,9 @@ async fn a_move_by_replication_loses_no_event_that_was_acknowledged() {
     let producer = Producer::start(old.client());
     producer.stores(200).await;
     let () = run(&new.client(), &["REPLICAOF", "127.0.0.1", &old.port().to_string()]).await;
-    eventually("the new server follows", || async {
-        let info: String = run(&new.client(), &["INFO", "replication"]).await;
-        info.contains("master_link_status:up").then_some(())
+    eventually("the old server knows that the new one follows", || async {
+        let info: String = run(&old.client(), &["INFO", "replication"]).await;
+        info.contains("state=online").then_some(())
     })
     .await;
     producer.stores(200).await;
