@@ -411,7 +411,7 @@ fn the_example_and_the_unit_start_as_they_are() {
     let config = credentials.path().join("quotabell.toml");
     std::fs::write(
         &config,
-        format!("{file}\n[email.dkim]\ndomain = \"example.com\"\nselector = \"q1\"\nkey_file = \"/root/dkim.pem\"\n"),
+        format!("{file}\n[email.dkim]\ndomain = \"example.com\"\nselector = \"q1\"\nkey_file = \"/etc/dkim.pem\"\n"),
     )
     .expect("written");
     let run = quotabell(["check-config", "--offline", "--config", config.to_str().expect("UTF-8")]);

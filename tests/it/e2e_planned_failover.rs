@@ -62,7 +62,7 @@ impl Producer {
     }
 }
 
-/// With REPLICAOF NO ONE on the new server the old one took 800 events more, of which nobody heard again.
+/// With REPLICAOF NO ONE on the new server the old one took 800 events more, and all of them were lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_by_replication_loses_no_event_that_was_acknowledged() {
     let [old, new] = [(); 2].map(|()| RedisServer::start_to_be_followed());
