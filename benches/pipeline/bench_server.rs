@@ -60,7 +60,7 @@ impl BenchServer {
     /// How many entries a way works off in a round.
     pub fn entries_of(&self, contender: Contender) -> usize {
         match contender {
-            Contender::Seed => self.size.pick(20_000, 1_000),
+            Contender::ConsumerGroup => self.size.pick(20_000, 1_000),
             Contender::Pipelined => self.size.pick(200_000, 5_000),
             Contender::Quotabell | Contender::Ceiling => self.load.len(),
         }
@@ -114,14 +114,14 @@ impl BenchServer {
     fn check(&mut self, contender: Contender, entries: usize) -> anyhow::Result<()> {
         let expected = self.load.expected(entries);
         match contender {
-            Contender::Seed | Contender::Pipelined => {
-                let keys = self.load.subjects.iter().map(|subject| format!("{}{subject}", contenders::SEED_COUNT));
+            Contender::ConsumerGroup | Contender::Pipelined => {
+                let keys = self.load.subjects.iter().map(|subject| format!("{}{subject}", contenders::GROUP_COUNT));
                 let keys: Vec<String> = keys.collect();
                 let counts: Vec<Option<u64>> = redis::cmd("MGET").arg(keys).query(&mut self.connection)?;
                 let counts: Vec<u64> = counts.into_iter().map(Option::unwrap_or_default).collect();
-                let pattern = format!("{}*", contenders::SEED_FLAG);
+                let pattern = format!("{}*", contenders::GROUP_FLAG);
                 let flags: Vec<String> = redis::cmd("KEYS").arg(pattern).query(&mut self.connection)?;
-                let flags = flags.iter().filter_map(|key| key.strip_prefix(contenders::SEED_FLAG));
+                let flags = flags.iter().filter_map(|key| key.strip_prefix(contenders::GROUP_FLAG));
                 let flags: BTreeSet<String> = flags.map(str::to_owned).collect();
                 load::compare(&counts, &flags, &expected)
             }

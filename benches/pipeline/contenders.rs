@@ -27,25 +27,25 @@ use crate::machine;
 
 /// Tells the bench's binary that it is a contender; its order follows as JSON.
 pub const FLAG: &str = "--contender";
-/// Where the seed's way keeps a subject's count.
-pub const SEED_COUNT: &str = "seed:usage:";
-/// The seed's flags, `<percent>:<subject>` behind it.
-pub const SEED_FLAG: &str = "seed:alert:";
+/// Prefix of a subject's count in the ways with a consumer group.
+pub const GROUP_COUNT: &str = "baseline:usage:";
+/// Their flags, `<percent>:<subject>` behind it.
+pub const GROUP_FLAG: &str = "baseline:alert:";
 /// Its consumer group.
-const SEED_GROUP: &str = "seed";
+const GROUP: &str = "baseline";
 /// Its entries a read.
-const SEED_COUNT_MAX: usize = 100;
+const GROUP_COUNT_MAX: usize = 100;
 /// Counts, and lets the key live.
-const SEED_SCRIPT: &str =
+const GROUP_SCRIPT: &str =
     "local v = redis.call('INCRBY', KEYS[1], ARGV[1]) redis.call('EXPIRE', KEYS[1], ARGV[2]) return v";
-const SEED_COUNT_TTL_S: u32 = 172_800;
-const SEED_FLAG_TTL_S: u32 = 108_000;
+const GROUP_COUNT_TTL_S: u32 = 172_800;
+const GROUP_FLAG_TTL_S: u32 = 108_000;
 
 /// A way to work off the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// A consumer group, a command at a time.
-    Seed,
+    ConsumerGroup,
     /// The same commands, those of a batch in one write.
     Pipelined,
     /// `events::EventWorker` with `commit.lua`.
@@ -56,12 +56,12 @@ pub enum Contender {
 
 impl Contender {
     /// All, in the order of the table.
-    pub const ALL: [Self; 4] = [Self::Seed, Self::Pipelined, Self::Quotabell, Self::Ceiling];
+    pub const ALL: [Self; 4] = [Self::ConsumerGroup, Self::Pipelined, Self::Quotabell, Self::Ceiling];
 
     /// The first letter of its name.
     pub const fn letter(self) -> char {
         match self {
-            Self::Seed => 'a',
+            Self::ConsumerGroup => 'a',
             Self::Pipelined => 'b',
             Self::Quotabell => 'c',
             Self::Ceiling => 'd',
@@ -71,7 +71,7 @@ impl Contender {
     /// What the table calls it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Seed => "a  the seed's way: a command at a time",
+            Self::ConsumerGroup => "a  a consumer group, one command at a time",
             Self::Pipelined => "b  the same, pipelined per batch of 100",
             Self::Quotabell => "c  quotabell",
             Self::Ceiling => "d  ceiling: read and skip",
@@ -119,7 +119,7 @@ pub fn run(order: &Order, core: usize) -> anyhow::Result<Done> {
 pub fn execute(order: &str) -> anyhow::Result<()> {
     let order: Order = serde_json::from_str(order)?;
     let done = match order.contender {
-        Contender::Seed | Contender::Pipelined => seed(&order)?,
+        Contender::ConsumerGroup | Contender::Pipelined => consumer_group(&order)?,
         Contender::Quotabell => runtime()?.block_on(quotabell(&order))?,
         Contender::Ceiling => runtime()?.block_on(ceiling(&order))?,
     };
@@ -155,74 +155,76 @@ pub fn connect(port: u16) -> anyhow::Result<Connection> {
     Ok(redis::Client::open(info.set_tcp_settings(tcp))?.get_connection()?)
 }
 
-/// One event as the seed's way sees it.
-struct SeedEvent {
+/// One event as these ways see it.
+struct GroupEvent {
     id: String,
     subject: String,
     units: u64,
 }
 
-fn seed(order: &Order) -> anyhow::Result<Done> {
+fn consumer_group(order: &Order) -> anyhow::Result<Done> {
     let mut connection = connect(order.port)?;
-    let script = Script::new(SEED_SCRIPT);
+    let script = Script::new(GROUP_SCRIPT);
     let () = script.prepare_invoke().load(&mut connection).map(|_: String| ())?;
-    let () = redis::cmd("XGROUP").arg("CREATE").arg(STREAM).arg(SEED_GROUP).arg("0").query(&mut connection)?;
+    let () = redis::cmd("XGROUP").arg("CREATE").arg(STREAM).arg(GROUP).arg("0").query(&mut connection)?;
     let clock = Clock::start()?;
     let mut left = order.entries;
     while left > 0 {
-        let events = seed_read(&mut connection, left.min(SEED_COUNT_MAX))?;
+        let events = group_read(&mut connection, left.min(GROUP_COUNT_MAX))?;
         anyhow::ensure!(!events.is_empty(), "the stream is too short");
         left -= events.len();
         match order.contender {
-            Contender::Seed => events.iter().try_for_each(|event| seed_one(&mut connection, &script, event))?,
-            _ => seed_batch(&mut connection, &script, &events)?,
+            Contender::ConsumerGroup => {
+                events.iter().try_for_each(|event| group_one(&mut connection, &script, event))?;
+            }
+            _ => group_batch(&mut connection, &script, &events)?,
         }
     }
     clock.stop()
 }
 
-fn seed_read(connection: &mut Connection, count: usize) -> anyhow::Result<Vec<SeedEvent>> {
+fn group_read(connection: &mut Connection, count: usize) -> anyhow::Result<Vec<GroupEvent>> {
     let mut command = redis::cmd("XREADGROUP");
-    command.arg("GROUP").arg(SEED_GROUP).arg("worker").arg("COUNT").arg(count).arg("STREAMS").arg(STREAM).arg(">");
+    command.arg("GROUP").arg(GROUP).arg("worker").arg("COUNT").arg(count).arg("STREAMS").arg(STREAM).arg(">");
     let reply: StreamReadReply = command.query(connection)?;
     let entries = reply.keys.into_iter().flat_map(|stream| stream.ids);
     entries
         .map(|entry| {
             let subject = entry.get("subject").context("an event without subject")?;
             let units = entry.get("units").context("an event without units")?;
-            Ok(SeedEvent { id: entry.id, subject, units })
+            Ok(GroupEvent { id: entry.id, subject, units })
         })
         .collect()
 }
 
 /// Count, look the limit up, claim the flags of what is reached, acknowledge: each waits for the one before.
-fn seed_one(connection: &mut Connection, script: &Script, event: &SeedEvent) -> anyhow::Result<()> {
-    let SeedEvent { id, subject, units } = event;
-    let key = format!("{SEED_COUNT}{subject}");
-    let count: u64 = script.key(key).arg(units).arg(SEED_COUNT_TTL_S).invoke(connection)?;
+fn group_one(connection: &mut Connection, script: &Script, event: &GroupEvent) -> anyhow::Result<()> {
+    let GroupEvent { id, subject, units } = event;
+    let key = format!("{GROUP_COUNT}{subject}");
+    let count: u64 = script.key(key).arg(units).arg(GROUP_COUNT_TTL_S).invoke(connection)?;
     let limit: u64 = limit_look_up(subject).query(connection)?;
     for percent in load::reached(count, limit) {
         let _: Option<String> = claim(subject, percent.get(), id).query(connection)?;
     }
-    let () = redis::cmd("XACK").arg(STREAM).arg(SEED_GROUP).arg(id).query(connection)?;
+    let () = redis::cmd("XACK").arg(STREAM).arg(GROUP).arg(id).query(connection)?;
     Ok(())
 }
 
 /// The same with two writes a batch: counts and limits, then flags and acknowledgements.
-fn seed_batch(connection: &mut Connection, script: &Script, events: &[SeedEvent]) -> anyhow::Result<()> {
+fn group_batch(connection: &mut Connection, script: &Script, events: &[GroupEvent]) -> anyhow::Result<()> {
     let mut first = redis::pipe();
-    for SeedEvent { subject, units, .. } in events {
-        let key = format!("{SEED_COUNT}{subject}");
-        first.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key).arg(units).arg(SEED_COUNT_TTL_S);
+    for GroupEvent { subject, units, .. } in events {
+        let key = format!("{GROUP_COUNT}{subject}");
+        first.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key).arg(units).arg(GROUP_COUNT_TTL_S);
         first.add_command(limit_look_up(subject));
     }
     let answers: Vec<u64> = first.query(connection)?;
     let mut second = redis::pipe();
-    for (SeedEvent { id, subject, .. }, answer) in events.iter().zip(answers.chunks_exact(2)) {
+    for (GroupEvent { id, subject, .. }, answer) in events.iter().zip(answers.chunks_exact(2)) {
         for percent in load::reached(answer[0], answer[1]) {
             second.add_command(claim(subject, percent.get(), id)).ignore();
         }
-        second.cmd("XACK").arg(STREAM).arg(SEED_GROUP).arg(id).ignore();
+        second.cmd("XACK").arg(STREAM).arg(GROUP).arg(id).ignore();
     }
     let () = second.query(connection)?;
     Ok(())
@@ -236,7 +238,7 @@ fn limit_look_up(subject: &str) -> redis::Cmd {
 
 fn claim(subject: &str, percent: u16, id: &str) -> redis::Cmd {
     let mut command = redis::cmd("SET");
-    command.arg(format!("{SEED_FLAG}{percent}:{subject}")).arg(id).arg("NX").arg("EX").arg(SEED_FLAG_TTL_S);
+    command.arg(format!("{GROUP_FLAG}{percent}:{subject}")).arg(id).arg("NX").arg("EX").arg(GROUP_FLAG_TTL_S);
     command
 }
 

@@ -34,7 +34,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     );
     println!(
         "a is measured on {} of the entries a round and b on {}, since they are slow; every drain's counts and alerts were compared.",
-        bench_server.entries_of(Contender::Seed),
+        bench_server.entries_of(Contender::ConsumerGroup),
         bench_server.entries_of(Contender::Pipelined)
     );
     for (placement, figures) in placements.iter().zip(&measured) {
@@ -60,11 +60,11 @@ fn print(placement: Placement, figures: &[Measured; 4]) {
             micros(worker_us.median())
         );
     }
-    let [seed, pipelined, own, ceiling] = figures;
+    let [group, pipelined, own, ceiling] = figures;
     let own_events = own.events_s.median();
     println!(
         "\nc/a {:.0}, c/b {:.1}, c/d {:.2}; one commit holds the server {} (median), {} (p99), {} (longest), one reading {} (median), {} (longest)",
-        own_events / seed.events_s.median(),
+        own_events / group.events_s.median(),
         own_events / pipelined.events_s.median(),
         own_events / ceiling.events_s.median(),
         millis(own.commit_ms.median()),
