@@ -23,7 +23,7 @@ use crate::support::redis_users::{PASSWORD, documented_user, expect_nothing_refu
 
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
-fn text_of(path: &str) -> String {
+pub(crate) fn text_of(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -36,20 +36,20 @@ fn rows(markdown: &str) -> Vec<Vec<String>> {
 }
 
 /// What stands between backticks.
-fn quoted(text: &str) -> Vec<&str> {
+pub(crate) fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
 /// A setting as `config/default.toml` writes it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Setting {
-    section: String,
-    key: String,
+pub(crate) struct Setting {
+    pub section: String,
+    pub key: String,
     /// The value's text; `unset` for one that is commented out.
     default: String,
 }
 
-fn settings_of(defaults: &str) -> Vec<Setting> {
+pub(crate) fn settings_of(defaults: &str) -> Vec<Setting> {
     let mut section = String::new();
     let mut settings = Vec::new();
     for line in defaults.lines() {
@@ -261,7 +261,7 @@ fn test_file(name: &str) -> String {
 }
 
 /// Every Markdown document of the repository.
-fn documents() -> Vec<String> {
+pub(crate) fn documents() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let in_folder = |folder: &str| -> Vec<String> {
         let entries = fs::read_dir(root.join(folder)).expect("a readable folder");
@@ -326,41 +326,6 @@ fn the_map_names_every_document() {
             assert!(document == "README.md" || named.contains(&document), "{folder}README.md lacks {document}");
         }
     }
-}
-
-/// The block of code in a document that holds `word`.
-fn code_with(document: &str, word: &str) -> String {
-    let text = text_of(document);
-    let mut blocks = text.split("```").skip(1).step_by(2).filter(|block| block.contains(word));
-    let block = blocks.next().unwrap_or_else(|| panic!("{document} has no code with {word}"));
-    block.split_once('\n').expect("a language and lines").1.to_owned()
-}
-
-/// Who types it in has a subject that works, and not one with a plan that is not there or a secret that signs nothing.
-#[tokio::test]
-async fn the_documented_hset_is_valid_as_typed() {
-    let typed = code_with("docs/subjects.md", "HSET");
-    // Stand-ins for the two programs: one shows what it was called with, the other makes a key that is the same each
-    // time.
-    let script = format!(
-        "redis-cli() {{ printf '%s\\0' \"$@\"; }}\nopenssl() {{ echo {}; }}\n{typed}",
-        SECRET.trim_start_matches("whsec_")
-    );
-    let output = std::process::Command::new("bash").args(["-euc", &script]).output().expect("bash");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let words: Vec<&[u8]> = output.stdout.split(|byte| *byte == 0).collect();
-    assert_eq!(words[..4], [&b"-p"[..], b"6399", b"HSET", b"quota_subject:alice"]);
-
-    let server = RedisServer::start();
-    let mut command = redis::cmd("HSET");
-    for word in &words[3..words.len() - 1] {
-        command.arg(*word);
-    }
-    let fields: u64 = server.client().query(&command).await.expect("an HSET");
-    assert_eq!(fields, 5);
-    let shown = quotabell(["subject", "show", "alice"]).redis(&server.url()).run();
-    assert_eq!((shown.code, shown.stderr.as_str()), (0, ""), "{}", shown.stdout);
-    assert_eq!(shown.stdout.matches("\ncontact").count(), 2, "{}", shown.stdout);
 }
 
 /// The first minute with the program.

@@ -46,6 +46,8 @@ mod cli_usage;
 mod config_bad_input;
 mod config_layers;
 mod documentation;
+mod documentation_commands;
+mod documentation_names;
 mod documented_users;
 mod e2e_caps;
 mod e2e_cluster;

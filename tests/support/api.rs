@@ -23,6 +23,14 @@ impl Documented {
         &self.0["paths"][path][method.to_lowercase()]
     }
 
+    /// Whether an object fits one of the schemas that have a name.
+    pub fn has_a_schema_for(&self, object: &Value) -> bool {
+        let schemas = self.0["components"]["schemas"].as_object().expect("schemas");
+        // A schema that names no members fits every object.
+        let names_members = |schema: &&Value| schema.get("properties").or_else(|| schema.get("allOf")).is_some();
+        schemas.values().filter(names_members).any(|schema| self.mismatches(object, schema, "body").is_empty())
+    }
+
     /// What stands behind a reference within the document.
     fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
         match value.get("$ref").and_then(Value::as_str) {

@@ -1,0 +1,356 @@
+//! The shell blocks of the documents, run in their order against a real daemon, and the output that the documents show.
+//!
+//! A `sh` block runs as typed, in one session for each document: exported variables stay, `ID` is the newest delivery,
+//! and free ports take the place of the documented ones. A `text` block after it shows its whole output, or that of the
+//! terminal that the prose between them names ("terminal 1"). Times, ids and secrets are masked, and `...` stands for
+//! any text. A block that must not run follows a comment, `<!-- not run: REASON -->`.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quotabell::demo::receivers::{Answer, HttpCatcher};
+use regex::Regex;
+use tempfile::TempDir;
+
+use crate::support::eventually::WAIT_MAX;
+use crate::support::redis_server::free_port;
+
+/// The documented ports of Redis, the HTTP server, mails and webhooks.
+const PORTS: [&str; 4] = ["6399", "9464", "1025", "8025"];
+/// Commands that only read. The test repeats them until they show what the document shows, as a reader would.
+const READS: &[&str] =
+    &["deliveries ", "contact list", "subject show", "usage ", "explain ", "alerts", "history ", "top "];
+/// Commands that run until they are stopped, with the last line of their start.
+const TERMINALS: &[(&str, &str)] = &[("listen", "webhooks: "), ("run", "quotabell is ready")];
+/// Blocks that no test can run, with the reason.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("make ", "builds"),
+    ("cargo install", "builds"),
+    ("docker ", "needs containers"),
+    ("--config quotabell.toml", "needs a configuration of the reader's own"),
+];
+/// The start of the quick start, for documents that continue from there.
+const STARTED: &str = "```sh\nquotabell listen --config config/quickstart.toml\n```\n\
+    ```sh\nquotabell run --config config/quickstart.toml\n```\n\
+    ```sh\nexport QUOTABELL_CONFIG=config/quickstart.toml\n```\n";
+const MASKS: &[(&str, &str)] = &[
+    (r"whsec_[A-Za-z0-9+/]{32,}=*", "SECRET"),
+    (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", "TIME"),
+    (r"\b(\d{4}-)?\d\d-\d\d( \d\d:\d\d|T\d\dZ)?\b", "DATE"),
+    (r"\b\d{13}-\d+", "ENTRY"),
+    (r"\b(alert_|delivery_|c_)?[0-9a-f]{8,}\b", "ID"),
+    (r"\b\d+ ?(ms|s|m|h|d)\b", "DURATION"),
+    (r" {2,}", "  "),
+];
+
+/// A fenced block, and the prose before it.
+struct Block<'a> {
+    prose: &'a str,
+    language: &'a str,
+    text: &'a str,
+}
+
+fn blocks(markdown: &str) -> Vec<Block<'_>> {
+    let pieces: Vec<&str> = markdown.split("```").collect();
+    let mut blocks = Vec::new();
+    for pair in pieces.chunks_exact(2) {
+        let (language, text) = pair[1].split_once('\n').expect("a fence has lines");
+        blocks.push(Block { prose: pair[0], language, text });
+    }
+    blocks
+}
+
+impl Block<'_> {
+    fn lines(&self) -> Vec<String> {
+        masked(self.text)
+    }
+}
+
+/// The lines of a text with what differs from run to run masked.
+fn masked(text: &str) -> Vec<String> {
+    let mask = |text: String, (pattern, name): &(&str, &str)| {
+        Regex::new(pattern).expect("a valid pattern").replace_all(&text, *name).into_owned()
+    };
+    text.trim_end().lines().map(|line| MASKS.iter().fold(line.trim_end().to_owned(), mask)).collect()
+}
+
+/// Whether the lines are as shown. `...` stands for any lines if it is alone, else for any text.
+fn is_as_shown(shown: &[String], printed: &[String]) -> bool {
+    match (shown, printed) {
+        ([], []) => true,
+        ([first, rest @ ..], _) if first.trim() == "..." => {
+            (0..=printed.len()).any(|skipped| is_as_shown(rest, &printed[skipped..]))
+        }
+        ([first, rest @ ..], [line, more @ ..]) => line_is_as_shown(first, line) && is_as_shown(rest, more),
+        _ => false,
+    }
+}
+
+fn line_is_as_shown(shown: &str, line: &str) -> bool {
+    let Some((beginning, rest)) = shown.split_once("...") else { return shown == line };
+    let Some(line) = line.strip_prefix(beginning) else { return false };
+    (0..=line.len()).any(|at| line.is_char_boundary(at) && line_is_as_shown(rest, &line[at..]))
+}
+
+/// A command that runs until it is stopped, and the file that it prints to.
+struct Terminal {
+    child: Child,
+    command: &'static str,
+    output: PathBuf,
+}
+
+impl Drop for Terminal {
+    /// A daemon stops its Redis when it drains; `listen` ends as by Ctrl-C.
+    fn drop(&mut self) {
+        let signal = if self.command == "run" { Signal::SIGTERM } else { Signal::SIGINT };
+        let pid = i32::try_from(self.child.id()).expect("a process id");
+        let _ = kill(Pid::from_raw(pid), signal);
+        let _ = self.child.wait();
+    }
+}
+
+/// What a reader has open: a folder, ports and terminals.
+struct Session {
+    terminals: Vec<Terminal>,
+    folder: TempDir,
+    ports: [(&'static str, u16); 4],
+}
+
+impl Session {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let session = Self { terminals: Vec::new(), folder, ports: PORTS.map(|port| (port, free_port())) };
+        let [redis, http, smtp, webhooks] = session.ports.map(|(_, port)| port);
+        let path = |name: &str| session.folder.path().join(name);
+        fs::create_dir(path("config")).and_then(|()| fs::create_dir(path("bin"))).expect("folders");
+        let quickstart = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/quickstart.toml");
+        let quickstart = fs::read_to_string(quickstart).expect("it is there");
+        fs::write(path("config/quickstart.toml"), session.with_real_ports(&quickstart)).expect("written");
+        let environment = format!(
+            "export PATH=\"$PWD/bin:$PATH\" QUOTABELL__REDIS__EMBEDDED_PORT={redis} \
+             QUOTABELL__HTTP__LISTEN=127.0.0.1:{http}\n"
+        );
+        fs::write(path("environment"), environment).expect("written");
+        let program = format!(
+            "#!/bin/sh\n[ \"$1\" != listen ] || set -- \"$@\" --smtp {smtp} --http {webhooks}\nexec {} \"$@\"\n",
+            env!("CARGO_BIN_EXE_quotabell")
+        );
+        fs::write(path("bin/quotabell"), program).expect("written");
+        fs::set_permissions(path("bin/quotabell"), fs::Permissions::from_mode(0o755)).expect("executable");
+        session
+    }
+
+    fn with_real_ports(&self, text: &str) -> String {
+        let replace = |text: String, (documented, real): &(&str, u16)| {
+            let word = Regex::new(&format!(r"\b{documented}\b")).expect("a valid pattern");
+            word.replace_all(&text, real.to_string()).into_owned()
+        };
+        self.ports.iter().fold(text.to_owned(), replace)
+    }
+
+    fn with_documented_ports(&self, text: &str) -> String {
+        let replace = |text: String, (documented, real): &(&str, u16)| {
+            text.replace(&format!(":{real}"), &format!(":{documented}"))
+        };
+        self.ports.iter().fold(text.to_owned(), replace)
+    }
+
+    /// Bash with what earlier blocks exported.
+    fn bash(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.arg("-euc").arg(format!(". ./environment\n{script}")).current_dir(self.folder.path());
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a script to its end and returns what it printed.
+    fn run(&self, script: &str) -> Result<String, String> {
+        let script = format!("exec 2>&1\n{script}\nexport -p > environment");
+        let output = self.bash(&script).output().expect("bash runs");
+        let printed = self.with_documented_ports(&String::from_utf8_lossy(&output.stdout));
+        if output.status.success() {
+            Ok(printed)
+        } else {
+            Err(format!("{}, having printed:\n{printed}", output.status))
+        }
+    }
+
+    /// Starts a command in a terminal of its own, in place of the one that runs it already.
+    fn open(&mut self, command: &'static str, script: &str) {
+        self.terminals.retain(|terminal| terminal.command != command);
+        let output = self.folder.path().join(format!("{command}.txt"));
+        let file = File::create(&output).expect("a file");
+        let mut bash = self.bash(&format!("exec {script}"));
+        bash.stderr(file.try_clone().expect("a second handle")).stdout(file);
+        self.terminals.push(Terminal { child: bash.spawn().expect("bash runs"), command, output });
+    }
+
+    /// Runs the blocks of a document, and says which one does not do what the document shows.
+    fn follow(&mut self, document: &str) -> Result<(), String> {
+        let blocks = blocks(document);
+        for (at, block) in blocks.iter().enumerate().filter(|(_, block)| block.language == "sh") {
+            if is_excused(block.prose)? || NOT_RUN.iter().any(|(command, _)| block.text.contains(command)) {
+                continue;
+            }
+            let shown = blocks.get(at + 1).filter(|next| next.language == "text");
+            self.block(block.text, shown).map_err(|reason| format!("{}{reason}", block.text))?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, text: &str, shown: Option<&Block>) -> Result<(), String> {
+        let script = self.with_real_ports(text);
+        let starts = |(name, _): &&(&str, &str)| text.starts_with(&format!("quotabell {name} "));
+        if let Some((command, started)) = TERMINALS.iter().find(starts) {
+            self.open(command, script.trim());
+            return self.expect_on(command, shown.map_or_else(|| vec![format!("...{started}...")], Block::lines));
+        }
+        let script = if script.contains(" ID") { self.with_newest_delivery(&script)? } else { script };
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let printed = self.run(&script)?;
+            let Some(shown) = shown else { return Ok(()) };
+            if let Some(command) = terminal_of(shown.prose) {
+                return self.expect_on(command, shown.lines());
+            }
+            let printed = masked(&printed);
+            if is_as_shown(&shown.lines(), &printed) {
+                return Ok(());
+            }
+            if !only_reads(text) || Instant::now() > deadline {
+                return Err(difference(&shown.lines(), &printed));
+            }
+        }
+    }
+
+    fn with_newest_delivery(&self, script: &str) -> Result<String, String> {
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let listed = self.run("quotabell deliveries list --limit 1 --json")?;
+            if let Ok(delivery) = serde_json::from_str::<serde_json::Value>(&listed) {
+                return Ok(script.replace(" ID", &format!(" {}", delivery["id"].as_str().expect("an id"))));
+            }
+            if Instant::now() > deadline {
+                return Err("there is no delivery".to_owned());
+            }
+        }
+    }
+
+    /// Waits until a terminal shows these lines, whatever stands before and after them.
+    fn expect_on(&self, command: &str, lines: Vec<String>) -> Result<(), String> {
+        let terminal = self.terminals.iter().find(|terminal| terminal.command == command).ok_or("no such terminal")?;
+        let any = || vec!["...".to_owned()];
+        let shown = [any(), lines, any()].concat();
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            let printed = fs::read_to_string(&terminal.output).expect("it is there");
+            // The documents leave out the times of log lines.
+            let without_time =
+                |line: String| line.strip_prefix("TIME").map_or(line.clone(), |rest| rest.trim().to_owned());
+            let printed =
+                masked(&self.with_documented_ports(&printed)).into_iter().map(without_time).collect::<Vec<_>>();
+            if is_as_shown(&shown, &printed) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(difference(&shown, &printed));
+            }
+        }
+    }
+}
+
+/// Whether a comment excuses the block from running. The comment must say why.
+fn is_excused(prose: &str) -> Result<bool, String> {
+    let last = prose.trim_end().lines().last().unwrap_or_default();
+    match last.strip_prefix("<!-- not run:").and_then(|rest| rest.strip_suffix("-->")) {
+        Some(reason) if reason.trim().is_empty() => Err("a block is not run and does not say why".to_owned()),
+        reason => Ok(reason.is_some()),
+    }
+}
+
+/// The command whose terminal the prose names.
+fn terminal_of(prose: &str) -> Option<&'static str> {
+    let prose = prose.to_lowercase();
+    [("terminal 1", "listen"), ("terminal 2", "run")].iter().find(|(name, _)| prose.contains(name)).map(|named| named.1)
+}
+
+fn only_reads(text: &str) -> bool {
+    let commands = text.lines().map(|line| line.strip_prefix("quotabell ").unwrap_or_default());
+    commands.into_iter().all(|command| READS.iter().any(|read| command.starts_with(read)))
+}
+
+fn difference(shown: &[String], printed: &[String]) -> String {
+    format!("is shown with\n{}\n\nand prints\n{}", shown.join("\n"), printed.join("\n"))
+}
+
+/// Runs the blocks of `before` and then those of the document.
+fn expect_followed(path: &str, before: &str) {
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("it is there");
+    let mut session = Session::start();
+    session.follow(before).unwrap_or_else(|reason| panic!("before {path}: {reason}"));
+    session.follow(&document).unwrap_or_else(|reason| panic!("{path}: {reason}"));
+}
+
+/// The README is all that most people read: a command there that fails ends their first minute.
+#[test]
+fn the_commands_of_the_readme_do_what_it_shows() {
+    expect_followed("README.md", "");
+}
+
+/// A newcomer compares each line, and takes a difference for a fault.
+#[test]
+fn the_commands_of_the_quick_start_print_what_it_shows() {
+    expect_followed("docs/quick-start.md", "");
+}
+
+/// Platforms copy these commands into their scripts.
+#[test]
+fn the_commands_of_the_page_about_subjects_print_what_it_shows() {
+    expect_followed("docs/subjects.md", STARTED);
+}
+
+/// Producers begin with these commands.
+#[test]
+fn the_commands_of_the_page_about_sending_print_what_it_shows() {
+    expect_followed("docs/sending.md", STARTED);
+}
+
+/// An operator types these commands while something is broken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_the_page_about_delivery_print_what_it_shows() {
+    let refusal = Answer::status(404).header("webhook-delivery", "abort-message");
+    let receiver = HttpCatcher::start([refusal]).await.expect("a receiver");
+    let dead = format!(
+        "```sh\nquotabell subject set alice --email alice@example.com\n\
+         quotabell subject set acme --webhook {}\n\
+         quotabell emit --subject acme --units 4000\n```\n\
+         ```sh\nquotabell deliveries list --state dead\n```\n```text\nID...\n...  dead  ...\n```\n",
+        receiver.url("/hook")
+    );
+    expect_followed("docs/delivery.md", &format!("{STARTED}{dead}"));
+}
+
+/// The tests above must be able to fail: at a wrong output, a command that fails and an excuse without a reason.
+#[test]
+fn a_wrong_output_in_a_document_is_noticed() {
+    let follow = |document: &str| Session::start().follow(document);
+    assert_eq!(
+        follow("```sh\necho 4 at 2026-11-21T08:37:00Z\n```\n```text\n4 at 2030-01-01T00:00:00.5Z\n```\n"),
+        Ok(())
+    );
+    assert_eq!(follow("```sh\nprintf 'a\\nb\\nc d\\n'\n```\n```text\n...\nc ...\n```\n"), Ok(()));
+    for (document, reason) in [
+        ("```sh\necho 4\n```\n```text\n5\n```\n", "is shown with\n5"),
+        ("```sh\necho 4\n```\n```text\n4\n5\n```\n", "and prints\n4"),
+        ("```sh\nexport A=4\n```\n```sh\n[ $A = 5 ]\n```\n", "exit status: 1"),
+        ("<!-- not run: -->\n```sh\necho\n```\n", "does not say why"),
+    ] {
+        let error = follow(document).expect_err(document);
+        assert!(error.contains(reason), "{document}: {error}");
+    }
+}
