@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::events::CountingStatus;
 use crate::types::{LOG_INTERVAL, LogLimiter};
-use crate::wire::server::{ServerReadiness, UnsupportedServer, inspect};
+use crate::wire::server::{InspectError, ServerReadiness, UnsupportedServer, inspect};
 use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
 /// Shorter than the timeouts of usual readiness probes.
@@ -32,6 +32,8 @@ pub enum NotReady {
     Draining,
     #[error("Redis does not answer")]
     Away,
+    #[error("Redis refuses the user or the password")]
+    LoginRefused,
     #[error("Redis is a replica")]
     Replica,
     #[error("Redis is loading its data")]
@@ -108,7 +110,10 @@ impl Readiness {
 }
 
 async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
-    let info = inspect(server).await.map_err(|_| NotReady::Away)?;
+    let info = inspect(server).await.map_err(|error| match error {
+        InspectError::Redis(error) if error_kind(&error) == ErrorKind::Login => NotReady::LoginRefused,
+        _ => NotReady::Away,
+    })?;
     info.check_supported()?;
     match info.readiness() {
         ServerReadiness::Ready => Ok(()),

@@ -59,7 +59,8 @@ impl<'a> Parts<'a> {
         });
         let check_changes = ChangeFeed::default();
         let token = CurrentToken::new(token);
-        let reloader = PlanReloader::new(read, config, plans.clone(), token.clone(), partitions.first().clone());
+        let reloader =
+            PlanReloader::new(read, config, plans.clone(), token.clone(), &endpoint, partitions.first().clone());
         let reloader = Arc::new(reloader);
         reloader.add_feed(check_changes.clone());
         let for_api = Arc::clone(&reloader);

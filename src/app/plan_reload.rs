@@ -20,7 +20,8 @@ use crate::subjects::Plans;
 use crate::subjects::plan_use::{NamedPlan, first_subject_naming};
 use crate::subjects::watch::ChangeFeed;
 use crate::types::meters;
-use crate::wire::Partition;
+use crate::wire::endpoint::UrlSource;
+use crate::wire::{Partition, RedisEndpoint};
 
 /// Reads the configuration as it stands now.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
@@ -37,6 +38,8 @@ pub(super) struct PlanReloader {
     /// What the daemon was started with: what differs from it waits for the next start.
     started: Config,
     started_files: FileDigests,
+    /// Which servers `redis.url` named at the start, without user and password.
+    started_redis: String,
     /// Whether the configuration that was read last had settings of the operator's. Locked while a reload runs: one at
     /// a time.
     had_settings: tokio::sync::Mutex<bool>,
@@ -47,7 +50,14 @@ pub(super) struct PlanReloader {
 impl PlanReloader {
     /// For a daemon that was started with `config`, of which these are the plans and the token. Reads the files that it
     /// names.
-    pub(super) fn new(read: ReadConfig, config: &Config, plans: Plans, token: CurrentToken, first: Partition) -> Self {
+    pub(super) fn new(
+        read: ReadConfig,
+        config: &Config,
+        plans: Plans,
+        token: CurrentToken,
+        redis: &RedisEndpoint,
+        first: Partition,
+    ) -> Self {
         begin_alert_counters(&plans);
         Self {
             read,
@@ -56,6 +66,7 @@ impl PlanReloader {
             first,
             started: config.clone(),
             started_files: FileDigests::of(config),
+            started_redis: redis.to_string(),
             had_settings: tokio::sync::Mutex::new(config.has_file_settings()),
             holders: Mutex::default(),
         }
@@ -145,8 +156,18 @@ impl PlanReloader {
         if !settings.is_empty() {
             tracing::warn!(settings, "settings beside the plans have changed too: they take effect at the next start");
         }
-        let files = self.started_files.changed(&FileDigests::of(config)).join(", ");
+        let mut files = self.started_files.changed(&FileDigests::of(config));
+        if config.endpoint().is_ok_and(|redis| redis.to_string() == self.started_redis)
+            && let Some(at) = files.iter().position(|setting| *setting == UrlSource::URL_FILE)
+        {
+            files.remove(at);
+            tracing::info!(
+                "the file of {} has changed: each new connection logs in as it says now",
+                UrlSource::URL_FILE
+            );
+        }
         if !files.is_empty() {
+            let files = files.join(", ");
             tracing::warn!(
                 files,
                 "the contents of files that settings name have changed: they take effect at the next start"

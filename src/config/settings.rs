@@ -20,6 +20,7 @@ use crate::subjects::config::{PlanConfig, SubjectsConfig};
 use crate::types::duration;
 use crate::verification::VerificationConfig;
 use crate::wire::RedisConfig;
+use crate::wire::endpoint::UrlSource;
 
 use super::place::Places;
 use crate::types::text_form::text_enum;
@@ -99,7 +100,7 @@ impl Config {
     pub fn named_files(&self) -> Vec<NamedFile<'_>> {
         let dkim = self.email.dkim.as_ref().map(|dkim| &dkim.key_file);
         let files = [
-            ("redis.url_file", self.redis.url_file.as_ref()),
+            (UrlSource::URL_FILE, self.redis.url_file.as_ref()),
             ("redis.ca_file", self.redis.ca_file.as_ref()),
             ("email.smtp_url_file", self.email.smtp_url_file.as_ref()),
             ("email.ca_file", self.email.ca_file.as_ref()),

@@ -14,6 +14,7 @@ pub use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 pub use super::error_kind::{ErrorKind, error_kind};
 
 use super::connection::NodeConnection;
+use super::node::RedisNode;
 use super::router::{RoutedCall, Router};
 
 /// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It
@@ -44,6 +45,11 @@ impl RedisClient {
     /// What is wrong with the URL.
     pub fn open(url: &str) -> RedisResult<Self> {
         Ok(Self::new(Client::open(url)?))
+    }
+
+    /// A client of this server. Connects nowhere yet.
+    pub(super) fn to(node: &RedisNode) -> RedisResult<Self> {
+        Ok(Self::on(Arc::new(NodeConnection::to(node)?)))
     }
 
     /// A client that asks which server serves a key.

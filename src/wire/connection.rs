@@ -15,7 +15,9 @@ use tokio::sync::Mutex;
 
 use super::deployment_error::DeploymentError;
 use super::error_kind::{ErrorKind, error_kind, is_no_reply};
+use super::login::RedisLogin;
 use super::node::RedisNode;
+use super::redis_url::RedisCredentials;
 
 /// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and
 /// than a fork or a disk hiccup usually does.
@@ -33,7 +35,8 @@ pub struct NodeConnection {
     /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of
     /// every answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong
     /// password.
-    login: RedisConnectionInfo,
+    login: RedisLogin,
+    db: i64,
     /// Read by each call, so never locked for longer than a copy takes.
     current: RwLock<Option<Current>>,
     /// One connects, the others wait for what comes of it; its error, where that is none.
@@ -51,13 +54,19 @@ struct Current {
 impl NodeConnection {
     /// A connection that is made through `client`. Connects nowhere yet.
     pub fn new(client: Client) -> Self {
-        let login = client.get_connection_info().redis_settings().clone();
-        let (client, login) = match Client::open(without_login(&client)) {
-            Ok(bare) if login.protocol() == ProtocolVersion::RESP2 => (bare, login),
+        let settings = client.get_connection_info().redis_settings();
+        let username = settings.username().map(str::to_owned);
+        let credentials =
+            settings.password().map(|password| RedisCredentials { username, password: password.to_owned() });
+        let (client, login, db) = match Client::open(without_login(&client)) {
+            Ok(bare) if settings.protocol() == ProtocolVersion::RESP2 => {
+                (bare, RedisLogin::fixed(credentials), settings.db())
+            }
             // In RESP3 the login is part of HELLO, and its errors come through as they are.
-            _ => (client, RedisConnectionInfo::default()),
+            _ => (client, RedisLogin::default(), 0),
         };
-        Self { client, login, current: RwLock::default(), connecting: Mutex::default(), attempts: AtomicU64::new(0) }
+        let attempts = AtomicU64::new(0);
+        Self { client, login, db, current: RwLock::default(), connecting: Mutex::default(), attempts }
     }
 
     /// A connection to this server. Connects nowhere yet.
@@ -66,7 +75,7 @@ impl NodeConnection {
     ///
     /// The redis crate refuses the settings.
     pub fn to(node: &RedisNode) -> RedisResult<Self> {
-        Ok(Self::new(node.client()?))
+        Ok(Self { login: node.login.clone(), ..Self::new(node.client()?) })
     }
 
     /// Runs one command.
@@ -135,11 +144,31 @@ impl NodeConnection {
             .set_response_timeout(Some(RESPONSE_TIMEOUT))
             .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        log_in(&mut connection, &self.login).await.map_err(|error| self.explained(error))?;
+        self.log_in(&mut connection).await.map_err(|error| self.explained(error))?;
         // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Ok(Current { number, connection })
+    }
+
+    async fn log_in(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        if let Some(RedisCredentials { username, password }) = self.login.current() {
+            let mut auth = redis::cmd("AUTH");
+            let answer: RedisResult<()> = auth.arg(&username).arg(password).query_async(connection).await;
+            match &answer {
+                Ok(()) => self.login.accepted(),
+                Err(error) if error_kind(error) == ErrorKind::Login => {
+                    let node = self.client.get_connection_info().addr();
+                    self.login.refused(node, username.as_deref(), error);
+                }
+                Err(_) => {}
+            }
+            answer?;
+        }
+        if self.db != 0 {
+            let () = redis::cmd("SELECT").arg(self.db).query_async(connection).await?;
+        }
+        Ok(())
     }
 
     fn established(&self) -> Option<Current> {
@@ -150,7 +179,10 @@ impl NodeConnection {
     fn discard_if_broken<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
         let reply = reply.map_err(|error| self.explained(error));
         if let Err(error) = &reply
-            && matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly | ErrorKind::Deployment)
+            && matches!(
+                error_kind(error),
+                ErrorKind::Unreachable | ErrorKind::ReadOnly | ErrorKind::Deployment | ErrorKind::Login
+            )
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             if current.as_ref().is_some_and(|current| current.number == number) {
@@ -168,20 +200,6 @@ impl NodeConnection {
         let node = self.client.get_connection_info().addr().to_string();
         DeploymentError::NotRedis { node, parse_error: error }.into()
     }
-}
-
-async fn log_in(connection: &mut MultiplexedConnection, login: &RedisConnectionInfo) -> RedisResult<()> {
-    if let Some(password) = login.password() {
-        let mut auth = redis::cmd("AUTH");
-        if let Some(username) = login.username() {
-            auth.arg(username);
-        }
-        let () = auth.arg(password).query_async(connection).await?;
-    }
-    if login.db() != 0 {
-        let () = redis::cmd("SELECT").arg(login.db()).query_async(connection).await?;
-    }
-    Ok(())
 }
 
 /// Where the client connects to, without user, password and database.

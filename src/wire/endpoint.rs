@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use redis::{RedisError, RedisResult};
@@ -17,6 +17,7 @@ use super::cluster::ClusterNodes;
 use super::config::{EMBEDDED, RedisConfig};
 use super::deployment_error::DeploymentError;
 use super::hash_slots::HashSlot;
+use super::login::{LoginOf, RedisLogin, first_line};
 use super::node::RedisNode;
 use super::redis_url::{self, ConnectionSecurity, RedisAddress, RedisUrl, RedisUrlError, SCHEMES, UrlServers};
 use super::router::Router;
@@ -125,7 +126,8 @@ pub enum UrlSource {
 }
 
 impl UrlSource {
-    const URL_FILE: &str = "redis.url_file";
+    /// The setting that names the file.
+    pub const URL_FILE: &str = "redis.url_file";
 
     const fn setting(&self) -> &'static str {
         match self {
@@ -152,7 +154,10 @@ impl RedisEndpoint {
     /// A file that can't be read, a URL that is none, or authorities that can't be used.
     pub fn from_config(config: &RedisConfig) -> Result<Self, EndpointError> {
         let (from, text) = match &config.url_file {
-            Some(path) => (UrlSource::File(path.clone()), first_line(path)?),
+            Some(path) => {
+                let line = first_line(path).map_err(|source| EndpointError::UrlFile { path: path.clone(), source })?;
+                (UrlSource::File(path.clone()), line)
+            }
             None => (UrlSource::Setting, config.url.reveal().trim().to_owned()),
         };
         if text.is_empty() {
@@ -162,7 +167,9 @@ impl RedisEndpoint {
             return Ok(Self::local(config.embedded_port));
         }
         let url = redis_url::parse(&text).map_err(|problem| EndpointError::Url { from: from.clone(), problem })?;
-        let RedisUrl { servers, security, login, db } = url;
+        let login = |of| RedisLogin::of_url(&url, config.url_file.as_deref(), of);
+        let (login, sentinel_login) = (login(LoginOf::Servers), login(LoginOf::Sentinels));
+        let RedisUrl { servers, security, db, .. } = url;
         let ca_file = config.ca_file.as_deref();
         if ca_file.is_some() && security == ConnectionSecurity::Plain {
             return Err(EndpointError::CaFileWithoutTls { from });
@@ -182,7 +189,7 @@ impl RedisEndpoint {
         let shown_scheme = if security == ConnectionSecurity::Tls { "rediss" } else { "redis" };
         match servers {
             UrlServers::One(address) => Ok(Self::standalone(node(address)?)),
-            UrlServers::Sentinel { sentinels, service, sentinel_login } => {
+            UrlServers::Sentinel { sentinels, service, .. } => {
                 let nodes = nodes(sentinels)?;
                 let shown = format!("{shown_scheme}+sentinel://{}/{service}/{db}", listed(&nodes));
                 let template = nodes[0].clone();
@@ -227,8 +234,8 @@ impl RedisEndpoint {
     }
 
     /// The ACL user; `None` for the default one.
-    pub fn username(&self) -> Option<&str> {
-        self.node.login.as_ref()?.username.as_deref()
+    pub fn username(&self) -> Option<String> {
+        self.node.login.current()?.username
     }
 
     /// Number of the database.
@@ -252,7 +259,7 @@ impl RedisEndpoint {
     /// [`EndpointError::Client`]
     pub fn client(&self, default_key: &str) -> Result<RedisClient, EndpointError> {
         match &self.servers {
-            EndpointServers::Standalone => self.node.client().map(RedisClient::new).map_err(EndpointError::Client),
+            EndpointServers::Standalone => RedisClient::to(&self.node).map_err(EndpointError::Client),
             EndpointServers::Routed { topology, .. } => {
                 Ok(RedisClient::routed(Router::new(Arc::clone(topology), default_key)))
             }
@@ -348,12 +355,6 @@ impl fmt::Display for RedisEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
-}
-
-fn first_line(path: &Path) -> Result<String, EndpointError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| EndpointError::UrlFile { path: path.to_path_buf(), source })?;
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod file_lock;
 mod hash_slots;
 pub mod index;
 mod launch;
+mod login;
 pub mod node;
 pub mod partition;
 mod prelude;

@@ -11,7 +11,8 @@ use redis::{
     RedisResult, TlsCertificates,
 };
 
-use super::redis_url::{RedisAddress, RedisCredentials};
+use super::login::RedisLogin;
+use super::redis_url::RedisAddress;
 use super::tls::{TlsSettings, install_crypto};
 
 /// A silent connection is probed after this time, so that one whose other end vanished is noticed.
@@ -27,13 +28,14 @@ pub struct RedisNode {
     /// Number of the database.
     pub db: u32,
     /// User and password.
-    pub login: Option<RedisCredentials>,
+    pub login: RedisLogin,
 }
 
 impl RedisNode {
     /// The server on 127.0.0.1 at `port`, without a password.
     pub fn local(port: u16) -> Self {
-        Self { address: RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port }, tls: None, db: 0, login: None }
+        let address = RedisAddress::Tcp { host: "127.0.0.1".to_owned(), port };
+        Self { address, tls: None, db: 0, login: RedisLogin::default() }
     }
 
     /// Another server with the same database, login and authorities.
@@ -91,9 +93,9 @@ impl RedisNode {
         // CLIENT SETINFO is a right that an ACL of Redis 7.0 can't grant, since it does not know the command.
         let mut settings =
             RedisConnectionInfo::default().set_db(i64::from(self.db)).set_protocol(protocol).set_skip_set_lib_name();
-        if let Some(login) = &self.login {
+        if let Some(login) = self.login.current() {
             settings = settings.set_password(&login.password);
-            if let Some(username) = &login.username {
+            if let Some(username) = login.username {
                 settings = settings.set_username(username);
             }
         }

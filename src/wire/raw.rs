@@ -18,7 +18,7 @@ use super::connection::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::entries::TruncatedEntry;
 use super::error_kind::{ErrorKind, error_kind, error_kind_of_reply};
 use super::node::RedisNode;
-use super::redis_url::RedisAddress;
+use super::redis_url::{RedisAddress, RedisCredentials};
 use super::resp::{self, ProtocolError};
 
 /// Room for one read at least, so that a large reply is not read in small bites.
@@ -278,11 +278,18 @@ impl RawConnection {
     }
 
     async fn log_in(&mut self, node: &RedisNode, name: Option<&str>) -> Result<(), ReadError> {
-        if let Some(login) = &node.login {
-            match &login.username {
-                Some(user) => self.call("AUTH", &[b"AUTH", user.as_bytes(), login.password.as_bytes()]).await?,
-                None => self.call("AUTH", &[b"AUTH", login.password.as_bytes()]).await?,
+        if let Some(RedisCredentials { username, password }) = node.login.current() {
+            let words = [Some("AUTH"), username.as_deref(), Some(&password)];
+            let words: Vec<&[u8]> = words.into_iter().flatten().map(str::as_bytes).collect();
+            let answer = self.call("AUTH", &words).await;
+            match &answer {
+                Ok(()) => node.login.accepted(),
+                Err(error) if error.error_kind() == ErrorKind::Login => {
+                    node.login.refused(&node.address, username.as_deref(), error);
+                }
+                Err(_) => {}
             }
+            answer?;
         }
         if node.db != 0 {
             self.call("SELECT", &[b"SELECT", node.db.to_string().as_bytes()]).await?;

@@ -78,6 +78,17 @@ pub struct RedisUrl {
     pub db: u32,
 }
 
+impl RedisUrl {
+    /// The same servers and database, without any user and password.
+    pub fn without_logins(&self) -> Self {
+        let mut servers = self.servers.clone();
+        if let UrlServers::Sentinel { sentinel_login, .. } = &mut servers {
+            *sentinel_login = None;
+        }
+        Self { servers, login: None, ..self.clone() }
+    }
+}
+
 /// The servers that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlServers {

@@ -161,8 +161,8 @@ fn permanent_or_last(mut failures: Vec<RedisError>) -> RedisError {
 
 impl Sentinel {
     fn new(node: &RedisNode, template: &RedisNode) -> RedisResult<Self> {
-        let with_login = match (&node.login, &template.login) {
-            (None, Some(login)) => Some(NodeConnection::to(&RedisNode { login: Some(login.clone()), ..node.clone() })?),
+        let with_login = match (node.login.current(), template.login.current()) {
+            (None, Some(_)) => Some(NodeConnection::to(&RedisNode { login: template.login.clone(), ..node.clone() })?),
             _ => None,
         };
         Ok(Self {

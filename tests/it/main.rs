@@ -67,6 +67,7 @@ mod e2e_planned_failover;
 mod e2e_proxy;
 mod e2e_redis;
 mod e2e_reload;
+mod e2e_rotation;
 mod e2e_sentinel;
 mod e2e_signals;
 mod e2e_subject_prefix;

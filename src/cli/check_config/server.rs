@@ -43,7 +43,8 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
         Err(error) => findings.note("stored state", Err(error)),
     }
     let target = &redis.endpoint;
-    let user = target.username().unwrap_or("default");
+    let user = target.username();
+    let user = user.as_deref().unwrap_or("default");
     // Connections of their own: they are inside a transaction meanwhile.
     let client = target.client(redis.keys().stream())?;
     let rights = rights_on_all(&client, target.deployment(), &redis.partitions, config.stream.trim).await;

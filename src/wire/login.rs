@@ -1,0 +1,148 @@
+//! User and password of Redis: those of `redis.url_file` as the file is now, or those of the URL that was configured.
+//!
+//! Each new connection reads the file, so a password that was changed needs no restart. Read next:
+//! [`super::connection`] and [`super::raw`], which log in.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::redis_url::{self, RedisCredentials, RedisUrl, UrlServers};
+
+/// User and password, shared by all connections that log in with them.
+#[derive(Debug, Clone, Default)]
+pub struct RedisLogin(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// As they were read last.
+    credentials: Mutex<Option<RedisCredentials>>,
+    file: Option<LoginFile>,
+    is_refused: AtomicBool,
+}
+
+#[derive(Debug)]
+struct LoginFile {
+    path: PathBuf,
+    /// What its URL named at the start, without user and password. If it names something else now, its password belongs
+    /// to another server, which the next start connects to.
+    servers: RedisUrl,
+    of: LoginOf,
+}
+
+/// Whose user and password these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginOf {
+    /// Those of the servers that hold the data.
+    Servers,
+    /// Those of the Sentinels.
+    Sentinels,
+}
+
+impl RedisLogin {
+    /// These, for good. `None`: no login.
+    pub fn fixed(credentials: Option<RedisCredentials>) -> Self {
+        Self(Arc::new(Shared { credentials: Mutex::new(credentials), ..Shared::default() }))
+    }
+
+    /// Those of this URL; if it was read from a file, as the file says at each login.
+    pub fn of_url(url: &RedisUrl, file: Option<&Path>, of: LoginOf) -> Self {
+        let file = file.map(|path| LoginFile { path: path.to_path_buf(), servers: url.without_logins(), of });
+        let credentials = Mutex::new(of.credentials(url));
+        Self(Arc::new(Shared { credentials, file, is_refused: AtomicBool::new(false) }))
+    }
+
+    /// User and password for a new connection. Reads the file; one that can't be read changes nothing.
+    pub fn current(&self) -> Option<RedisCredentials> {
+        let read = self.0.file.as_ref().and_then(LoginFile::read);
+        let mut credentials = self.0.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = read {
+            *credentials = read;
+        }
+        credentials.clone()
+    }
+
+    /// Logs that the server at `node` has refused a login, once until it accepts one.
+    pub fn refused(&self, node: &dyn fmt::Display, user: Option<&str>, error: &dyn fmt::Display) {
+        if self.0.is_refused.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let user = user.unwrap_or("default");
+        let mend = match &self.0.file {
+            Some(LoginFile { path, .. }) => {
+                format!("correct redis.url_file {}: the daemon reads it at each try", path.display())
+            }
+            None => "correct redis.url and start the daemon again".to_owned(),
+        };
+        tracing::error!(%node, user, %error, mend, "Redis refused the user or the password");
+    }
+
+    /// Logs that a login succeeded after others were refused.
+    pub fn accepted(&self) {
+        if self.0.is_refused.swap(false, Ordering::Relaxed) {
+            tracing::info!("Redis accepted the user and the password again");
+        }
+    }
+}
+
+impl LoginFile {
+    /// What the file says now; `None` if it can't be read or names other servers.
+    fn read(&self) -> Option<Option<RedisCredentials>> {
+        let url = redis_url::parse(&first_line(&self.path).ok()?).ok()?;
+        (url.without_logins() == self.servers).then(|| self.of.credentials(&url))
+    }
+}
+
+impl LoginOf {
+    fn credentials(self, url: &RedisUrl) -> Option<RedisCredentials> {
+        match (self, &url.servers) {
+            (Self::Servers, _) => url.login.clone(),
+            (Self::Sentinels, UrlServers::Sentinel { sentinel_login, .. }) => sentinel_login.clone(),
+            (Self::Sentinels, UrlServers::One(_) | UrlServers::Cluster(_)) => None,
+        }
+    }
+}
+
+/// The first line of a file, without spaces around it.
+///
+/// # Errors
+///
+/// The file can't be read.
+pub fn first_line(path: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that is written at this moment, or names another server, must not have a wrong password sent anywhere.
+    #[test]
+    fn a_file_changes_the_login_if_it_names_the_same_servers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("url");
+        let url = |text: &str| redis_url::parse(text).expect("a URL");
+        let start = url("redis+sentinel://u:one@a,b/m?sentinel_pass=s1");
+        let [servers, sentinels] =
+            [LoginOf::Servers, LoginOf::Sentinels].map(|of| RedisLogin::of_url(&start, Some(&path), of));
+        let passwords = || [&servers, &sentinels].map(|login| login.current().map(|found| found.password));
+        let are = |words: [&str; 2]| words.map(|word| Some(word.to_owned()));
+        assert_eq!(passwords(), are(["one", "s1"]), "no file");
+        for (text, expected) in [
+            ("redis+sentinel://u:two@a,b/m?sentinel_pass=s2\n", ["two", "s2"]),
+            ("redis+sentinel://u:three@a/m?sentinel_pass=s3", ["two", "s2"]),
+            ("redis+sentinel://u:three", ["two", "s2"]),
+            ("", ["two", "s2"]),
+            ("redis+sentinel://u:four@a,b/m/0?sentinel_pass=s4", ["four", "s4"]),
+        ] {
+            std::fs::write(&path, text).expect("written");
+            assert_eq!(passwords(), are(expected), "{text}");
+        }
+        std::fs::write(&path, "redis+sentinel://a,b/m").expect("written");
+        assert_eq!(passwords(), [None, None], "a server that asks for none");
+        assert_eq!(RedisLogin::default().current(), None);
+    }
+}
