@@ -55,7 +55,7 @@ impl Workers<'_> {
         let host = nix::unistd::gethostname().context("ask for this machine's name")?;
         let name = DaemonName::new(&host.to_string_lossy(), self.address);
         let name = if parts.config.delivery.send { name } else { name.without_sending() };
-        let membership = Membership::new(&parts.partitions, name.clone());
+        let membership = Membership::new(&parts.partitions, name.clone(), parts.plans.clone());
         let Partition { client, keys } = parts.partitions.first();
         // In the first partition, so that a cap holds for all of them together.
         let caps = Caps::new(Arc::clone(client), keys.clone());

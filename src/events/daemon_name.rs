@@ -49,8 +49,48 @@ impl DaemonName {
     }
 }
 
+/// A member of the list of live daemons, `<name> <stream> <fingerprint of its plans>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonEntry {
+    /// The daemon.
+    pub name: DaemonName,
+    /// Which stream it reads.
+    pub stream: String,
+    /// The fingerprint of its plans.
+    pub plans: String,
+}
+
+impl DaemonEntry {
+    /// Reads a member; `None` if it is none. The name of a stream may contain spaces.
+    pub fn parse(member: &str) -> Option<Self> {
+        let (name, rest) = member.split_once(' ')?;
+        let (stream, plans) = rest.rsplit_once(' ')?;
+        Some(Self { name: DaemonName::from_stored(name), stream: stream.to_owned(), plans: plans.to_owned() })
+    }
+}
+
+impl fmt::Display for DaemonEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.stream, self.plans)
+    }
+}
+
 impl fmt::Display for DaemonName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream whose name holds a space must not have its daemons taken for those of another one.
+    #[test]
+    fn a_member_is_read_back() {
+        let name = DaemonName::from_stored("host/127.0.0.1:1/ab");
+        let entry = DaemonEntry { name, stream: "my usage".to_owned(), plans: "cd".to_owned() };
+        assert_eq!(DaemonEntry::parse(&entry.to_string()), Some(entry));
+        assert_eq!(DaemonEntry::parse("host/127.0.0.1:1/ab usage"), None);
     }
 }

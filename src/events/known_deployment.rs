@@ -27,6 +27,17 @@ impl KnownDeployment {
         std::mem::replace(&mut self.0, stored.cloned())
     }
 
+    /// The deployment that was noted last.
+    pub(super) const fn get(&self) -> Option<&Instance> {
+        self.0.as_ref()
+    }
+
+    /// Forgets what was stored: the checkpoint is gone or has no name, but the deployment is still there. An operator
+    /// sets the checkpoint by hand, and the deployment may get another name.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
     /// Notes another name for the deployment that is there.
     pub(super) fn rename(&mut self, stored: &Instance) {
         self.0 = Some(stored.clone());
@@ -43,6 +54,16 @@ pub(super) async fn stored_deployment(client: &RedisClient, checkpoint: &str) ->
     command.arg(checkpoint).arg("id").arg("instance");
     let (id, instance): (Option<String>, Option<String>) = client.query(&command).await?;
     Ok(id.and(instance).map(|instance| Instance::from_stored(&instance)))
+}
+
+/// Whether a deployment is stored without a name: somebody deleted its checkpoint alone, or set it by hand.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub(super) async fn is_unnamed(client: &RedisClient, checkpoint: &str, totals: &str) -> RedisResult<bool> {
+    let has = async |key: &str, field: &str| client.query::<bool>(redis::cmd("HEXISTS").arg(key).arg(field)).await;
+    Ok(has(checkpoint, "id").await? || has(totals, "counted").await?)
 }
 
 #[cfg(test)]

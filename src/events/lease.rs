@@ -17,7 +17,7 @@ use crate::types::Keys;
 use crate::wire::{RedisClient, error_kind};
 
 use super::daemon_name::DaemonName;
-use super::known_deployment::stored_deployment;
+use super::known_deployment::{is_unnamed, stored_deployment};
 use super::report::WorkerReport;
 use super::session_error::SessionError;
 
@@ -37,6 +37,7 @@ const _: () = assert!(3 * RENEW_EVERY.as_millis() < PARTITION_LEASE_TTL.as_milli
 pub struct PartitionLease {
     key: String,
     checkpoint: String,
+    totals: String,
     lease: Lease,
     /// Holders whose name begins so are dead; `None` once the first question was answered.
     dead: Option<String>,
@@ -66,6 +67,7 @@ impl PartitionLease {
         Self {
             key: keys.lease(),
             checkpoint: keys.checkpoint(),
+            totals: keys.totals(),
             lease,
             dead: Some(name.address_prefix().to_owned()),
             assigned,
@@ -106,8 +108,14 @@ impl PartitionLease {
                 report.stands_by(&self.holder(client).await);
             }
             // Looked at while another daemon reads, so that this one knows what there was if it has to take over.
-            if let Ok(stored) = stored_deployment(client, &self.checkpoint).await {
-                report.deployment_found(stored.as_ref());
+            match stored_deployment(client, &self.checkpoint).await {
+                Ok(None) => match is_unnamed(client, &self.checkpoint, &self.totals).await {
+                    Ok(true) => report.deployment_unnamed(),
+                    Ok(false) => report.deployment_found(None),
+                    Err(_) => {}
+                },
+                Ok(stored) => report.deployment_found(stored.as_ref()),
+                Err(_) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => {}

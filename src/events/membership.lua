@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- membership: tell that a daemon lives and ask which others do, or leave.
 --
--- KEYS[1] daemons, zset: `<daemon> <stream>` by the server time of its last heartbeat, ms
+-- KEYS[1] daemons, zset: `<daemon> <stream> <plans>` by the server time of its last heartbeat, ms
 --
 -- ARGV[1] 'alive' | 'leave'
 -- ARGV[2] the daemon's member

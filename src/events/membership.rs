@@ -4,6 +4,7 @@
 //! checkpoint lets one commit. So a list that is wrong costs time and no event. Read next: [`super::assignment`], how
 //! partitions are shared.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,13 @@ use redis::{RedisError, RedisResult};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::subjects::Plans;
 use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, keys};
 use crate::wire::script::ScriptCall;
 use crate::wire::{Partitions, RedisClient, Script, error_kind};
 
 use super::assignment::partitions_of;
-use super::daemon_name::DaemonName;
+use super::daemon_name::{DaemonEntry, DaemonName};
 use super::lease::PARTITION_LEASE_TTL;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("membership.lua")));
@@ -38,6 +40,9 @@ pub struct Membership {
     name: DaemonName,
     /// What the streams are called: one Redis may have several, each with daemons of its own.
     stream: String,
+    plans: Plans,
+    /// Fingerprints of other daemons' plans that differ from ours and were logged.
+    other_plans: BTreeSet<String>,
     /// Whether each partition is to be read by this daemon.
     assigned: Vec<watch::Sender<bool>>,
     /// Whether a heartbeat was answered: then whoever was here before has been removed from the list.
@@ -47,12 +52,12 @@ pub struct Membership {
 impl Membership {
     /// For the partitions of one stream. Says nothing yet. The only partition is always everybody's: its lease alone
     /// decides, so that a daemon that comes later stands by and moves nothing.
-    pub fn new(partitions: &Partitions, name: DaemonName) -> Self {
+    pub fn new(partitions: &Partitions, name: DaemonName, plans: Plans) -> Self {
         let first = partitions.first();
         let is_only = partitions.count() == 1;
         let assigned = partitions.iter().map(|_| watch::Sender::new(is_only)).collect();
         let (client, stream) = (Arc::clone(&first.client), first.keys.name().to_owned());
-        Self { client, name, stream, assigned, has_joined: false }
+        Self { client, name, stream, plans, other_plans: BTreeSet::new(), assigned, has_joined: false }
     }
 
     /// Tells whether a partition is to be read by this daemon.
@@ -69,7 +74,9 @@ impl Membership {
             match self.heartbeat().await {
                 Ok(daemons) => {
                     known = Instant::now();
-                    self.share(&daemons);
+                    self.compare_plans(&daemons);
+                    let names: BTreeSet<DaemonName> = daemons.into_iter().map(|daemon| daemon.name).collect();
+                    self.share(&names.into_iter().collect::<Vec<_>>());
                 }
                 Err(error) => {
                     error_kind(&error).count("membership");
@@ -96,26 +103,40 @@ impl Membership {
         }
     }
 
-    /// Every live daemon of this stream.
-    async fn heartbeat(&mut self) -> RedisResult<Vec<DaemonName>> {
+    /// Every live daemon of this stream, in the order of their heartbeats. A daemon whose plans have changed is there
+    /// twice for some seconds.
+    async fn heartbeat(&mut self) -> RedisResult<Vec<DaemonEntry>> {
         let dead = if self.has_joined { "" } else { self.name.address_prefix() };
         let call = self.call("alive").arg(DAEMON_TTL.as_millis() as u64).arg(dead);
         let members: Vec<String> = self.within_timeout(call.run(&self.client)).await?;
         self.has_joined = true;
-        let daemons = members.iter().filter_map(|member| member.split_once(' '));
-        Ok(daemons
-            .filter(|(_, stream)| *stream == self.stream)
-            .map(|(name, _)| DaemonName::from_stored(name))
-            .collect())
+        let daemons = members.iter().filter_map(|member| DaemonEntry::parse(member));
+        Ok(daemons.filter(|daemon| daemon.stream == self.stream).collect())
     }
 
     fn call(&self, what: &'static str) -> ScriptCall<'_> {
-        SCRIPT.call().key(keys::DAEMONS).arg(what).arg(format!("{} {}", self.name, self.stream))
+        let plans = self.plans.fingerprint().to_string();
+        let entry = DaemonEntry { name: self.name.clone(), stream: self.stream.clone(), plans };
+        SCRIPT.call().key(keys::DAEMONS).arg(what).arg(entry.to_string())
     }
 
     async fn within_timeout<T>(&self, call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let late = |_| RedisError::from((redis::ErrorKind::Io, "no answer in time"));
         tokio::time::timeout(HEARTBEAT_TIMEOUT, call).await.map_err(late)?
+    }
+
+    /// Warns of daemons with other plans, once for each: which limits apply depends on who reads.
+    fn compare_plans(&mut self, daemons: &[DaemonEntry]) {
+        let own = self.plans.fingerprint();
+        let newest: BTreeMap<&DaemonName, &str> = daemons.iter().map(|daemon| (&daemon.name, &*daemon.plans)).collect();
+        let differing = newest.into_iter().filter(|(name, plans)| **name != self.name && **plans != *own);
+        let mut other_plans = BTreeSet::new();
+        for (name, plans) in differing {
+            if other_plans.insert(plans.to_owned()) && !self.other_plans.contains(plans) {
+                tracing::warn!(daemon = %name, plans, own = %own, "another daemon has other plans: those of the daemon that reads apply");
+            }
+        }
+        self.other_plans = other_plans;
     }
 
     fn share(&self, daemons: &[DaemonName]) {

@@ -33,7 +33,7 @@ mod state_loader;
 pub mod worker;
 
 pub use counting_status::CountingStatus;
-pub use daemon_name::DaemonName;
+pub use daemon_name::{DaemonEntry, DaemonName};
 pub use lease::{PARTITION_LEASE_TTL, PartitionLease};
 pub use membership::Membership;
 pub use worker::EventWorker;

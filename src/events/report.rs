@@ -314,6 +314,16 @@ impl WorkerReport {
         );
     }
 
+    /// The deployment is there without a name: it may get another one.
+    pub fn deployment_unnamed(&mut self) {
+        self.deployment.forget();
+    }
+
+    /// The name of the deployment that was stored when this daemon looked last.
+    pub const fn known_deployment(&self) -> Option<&Instance> {
+        self.deployment.get()
+    }
+
     /// The deployment got a new name, because its checkpoint was set by hand. Nothing of it is lost.
     pub fn deployment_named(&mut self, stored: &Instance) {
         self.deployment.rename(stored);

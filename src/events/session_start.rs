@@ -73,10 +73,10 @@ impl EventWorker {
         }
     }
 
-    /// Names a deployment that has no name yet. A server without room gets the name with the first commit, which makes
-    /// room.
+    /// Names a deployment that has no name yet. One that this daemon has seen keeps its name: to other daemons another
+    /// name is another deployment. A server without room gets the name with the first commit, which makes room.
     async fn draw_instance(&self) -> RedisResult<Instance> {
-        let drawn = Instance::random();
+        let drawn = self.report.known_deployment().cloned().unwrap_or_else(Instance::random);
         let checkpoint = self.keys.checkpoint();
         let kept: RedisResult<bool> =
             self.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;

@@ -224,11 +224,44 @@ async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     shared.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
 }
 
+/// An alarm about a lost deployment after a repair is one that the next is not believed for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_that_is_deleted_and_set_by_hand_is_no_lost_deployment_for_a_standby() {
+    let shared = SharedRedis::start();
+    let (mut reader, mut standby) = shared.reader_and_standby().await;
+    shared.add(3).await;
+    shared.counted(3).await;
+    shared.asked_in_vain(2).await;
+    let checkpoint = shared.outbox.keys.checkpoint();
+    let last: String = shared.outbox.run("HGET", &[checkpoint.as_str(), "id"]).await;
+    // Deleted and set in one step, and with time in between.
+    let mut set_again = redis::pipe();
+    set_again.atomic().cmd("DEL").arg(&checkpoint).ignore().cmd("HSET").arg(&checkpoint).arg("id").arg(&last).ignore();
+    let () = shared.outbox.client.pipe(&set_again).await.expect("done");
+    shared.add(1).await;
+    shared.counted(4).await;
+    shared.asked_in_vain(2).await;
+    let last: String = shared.outbox.run("HGET", &[checkpoint.as_str(), "id"]).await;
+    let _: u64 = shared.outbox.run("DEL", &[&checkpoint]).await;
+    shared.add(1).await;
+    reader.says("counting has stopped until this is mended").await;
+    shared.asked_in_vain(2).await;
+    let _: u64 = shared.outbox.run("HSET", &[checkpoint.as_str(), "id", &last]).await;
+    shared.counted(5).await;
+    shared.asked_in_vain(2).await;
+    for daemon in [&mut reader, &mut standby] {
+        metric_is(daemon, "quotabell_deployments_lost_total 0").await;
+        assert!(!daemon.has_said("everything that quotabell had stored is gone"));
+    }
+    reader.drain().await;
+    standby.drain().await;
+}
+
 /// A standby that says that its plans apply sends an operator after limits that nobody is judged by.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_with_other_plans_says_that_they_differ_and_not_that_they_apply() {
     let server = RedisServer::start();
-    let reader = DaemonSetup::on(&server.url()).start().await;
+    let mut reader = DaemonSetup::on(&server.url()).start().await;
     let client = server.client();
     let _: String =
         client.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("a")).await.expect("added");
@@ -243,6 +276,9 @@ async fn a_standby_with_other_plans_says_that_they_differ_and_not_that_they_appl
     let said = standby.says("the plans of this daemon differ from those of the last commit").await;
     assert!(said.contains("they apply where this daemon reads"), "{said}");
     assert!(!standby.has_said("from now on these apply"));
+    for daemon in [&mut reader, &mut standby] {
+        daemon.says("another daemon has other plans").await;
+    }
     standby.drain().await;
     reader.drain().await;
 }

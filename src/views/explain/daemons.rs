@@ -2,7 +2,7 @@
 
 use redis::RedisResult;
 
-use crate::events::DaemonName;
+use crate::events::DaemonEntry;
 use crate::types::{UnixMs, keys};
 use crate::wire::Partition;
 
@@ -29,8 +29,9 @@ pub(super) async fn live_daemons(first: &Partition, now: UnixMs) -> RedisResult<
     let mut command = redis::cmd("ZRANGEBYSCORE");
     command.arg(keys::DAEMONS).arg(now.0 - DAEMON_LASTS_MS).arg("+inf");
     let members: Vec<String> = client.query(&command).await?;
-    let of_this = members.iter().filter_map(|member| member.split_once(' ')).filter(|(_, of)| *of == keys.name());
-    let senders: Vec<bool> = of_this.map(|(name, _)| DaemonName::from_stored(name).sends()).collect();
+    let daemons = members.iter().filter_map(|member| DaemonEntry::parse(member));
+    let senders: Vec<bool> =
+        daemons.filter(|daemon| daemon.stream == keys.name()).map(|daemon| daemon.name.sends()).collect();
     Ok(match senders.as_slice() {
         [] => LiveDaemons::None,
         senders if senders.contains(&true) => LiveDaemons::Sending,
