@@ -136,6 +136,10 @@ async fn the_verb_says_what_became_of_the_plans() {
     let again = quotabell(["reload", "--json", "--url", &format!("http://{}", daemon.address)]);
     let again = &again.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_json()[0];
     assert!(again["fingerprint"].is_string() && again["changed"] == false, "{again}");
+    // A machine without certificate authorities: none are needed without TLS.
+    let bare = quotabell(["reload", "--url", &format!("http://{}", daemon.address)]);
+    let bare = bare.env("QUOTABELL__HTTP__TOKEN", TOKEN).env("SSL_CERT_FILE", "/absent").env("SSL_CERT_DIR", "/absent");
+    assert!(bare.run().expect_done().starts_with("the plans are as before"));
     write(&daemon.file, "-1");
     fails(&daemon.reload(Some(TOKEN)), &["422", "plans.free.limits.requests", "stay in effect"]);
     assert_eq!(daemon.checked_limit().await, 2000);
