@@ -37,7 +37,8 @@ const NOT_RUN: &[(&str, &str)] = &[
 /// The start of the quick start, for documents that continue from there.
 const STARTED: &str = "```sh\nquotabell listen --config config/quickstart.toml\n```\n\
     ```sh\nquotabell run --config config/quickstart.toml\n```\n\
-    ```sh\nexport QUOTABELL_CONFIG=config/quickstart.toml\n```\n";
+    ```sh\nexport QUOTABELL_CONFIG=config/quickstart.toml\n\
+    [ ! -e data/redis.password ] || export REDISCLI_AUTH=$(cat data/redis.password)\n```\n";
 const MASKS: &[(&str, &str)] = &[
     (r"whsec_[A-Za-z0-9+/]{32,}=*", "SECRET"),
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", "TIME"),
@@ -131,8 +132,9 @@ impl Session {
         let quickstart = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/quickstart.toml");
         let quickstart = fs::read_to_string(quickstart).expect("it is there");
         fs::write(path("config/quickstart.toml"), session.with_real_ports(&quickstart)).expect("written");
+        // A list must show the first attempt, however slow the machine is: the second one comes late.
         let environment = format!(
-            "export PATH=\"$PWD/bin:$PATH\" QUOTABELL__REDIS__EMBEDDED_PORT={redis} \
+            "export PATH=\"$PWD/bin:$PATH\" QUOTABELL__RETRY__FIRST=1h QUOTABELL__REDIS__EMBEDDED_PORT={redis} \
              QUOTABELL__HTTP__LISTEN=127.0.0.1:{http}\n"
         );
         fs::write(path("environment"), environment).expect("written");
