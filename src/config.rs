@@ -2,11 +2,11 @@
 //!
 //! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file
 //! named with `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`], where it exists), and variables
-//! `QUOTABELL__SECTION__KEY`. Every mistake is told, each with its key, the place where it was written and what is
-//! allowed. Connects nowhere. Read next: `layers`, `read`.
+//! `QUOTABELL__SECTION__KEY`. An error names the key, the place where it was written and what is allowed. Connects nowhere. Read next: `layers`, `read`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 mod allowed;
 mod check;
@@ -16,16 +16,14 @@ mod parts;
 mod place;
 mod read;
 mod settings;
-mod tree;
-mod value_error;
 mod warnings;
 
 pub(crate) use error::{ConfigError, nearest};
 pub use settings::Config;
 pub(crate) use settings::{LogConfig, LogFormat};
 
-use error::Mistake;
-use tree::Document;
+use layers::Layers;
+use place::Place;
 
 /// `config/default.toml`.
 pub const DEFAULTS: &str = include_str!("../config/default.toml");
@@ -53,7 +51,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: everything that is wrong, each with its key, its place and what is allowed.
+    /// [`ConfigError`]: the first mistake, with its key, its place and what is allowed.
     pub fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -88,40 +86,22 @@ fn load(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     scope: Scope,
 ) -> Result<Config, ConfigError> {
-    let mut mistakes = Vec::new();
-    let defaults = tree::from_toml(DEFAULTS, &Document::Embedded, &mut mistakes);
-    let mut tree = defaults.clone();
+    let mut layers = Layers::from_toml(DEFAULTS, |line| Place::Embedded { line })?;
     if let Some(path) = file {
-        let unreadable = |source| Mistake::Unreadable { path: path.to_owned(), source };
+        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        tree.lay_over(tree::from_toml(&text, &Document::File(path.into()), &mut mistakes));
+        let path: Arc<Path> = path.into();
+        layers.lay_over(Layers::from_toml(&text, |line| Place::File { path: Arc::clone(&path), line })?);
     }
-    // What stands behind broken syntax may be in another section than it seems, so nothing more is said of it.
-    let is_whole = mistakes.is_empty();
-    tree.lay_variables_over(environment, &mut mistakes);
-    if !is_whole {
-        return Err(ConfigError::of(mistakes).expect("a mistake of syntax"));
+    layers.lay_variables_over(environment)?;
+    layers.drop_earlier()?;
+    layers.refuse_unknown_contact_keys()?;
+    let config = layers.read()?;
+    check::check(&config)?;
+    if scope == Scope::SettingsAndFiles {
+        config.check_parts()?;
     }
-    layers::drop_earlier(&mut tree, &defaults, &mut mistakes);
-    layers::refuse_unknown_contact_keys(&mut tree, &mut mistakes);
-    let settings: Option<Config> = read::read(&mut tree, &defaults, &mut mistakes);
-    let config = settings.map(|settings| Config { places: tree.places(), ..settings });
-    if let Some(config) = &config {
-        check::check(config, &tree, &mut mistakes);
-        if scope == Scope::SettingsAndFiles {
-            // A part may see the same again.
-            let told: Vec<String> = mistakes.iter().map(|mistake| error::key(mistake.path())).collect();
-            let refused = config.mistakes_of_parts().into_iter();
-            mistakes.extend(
-                refused.filter(|refusal| refusal.setting().is_none_or(|key| !told.iter().any(|told| told == key))),
-            );
-        }
-    }
-    match (config, ConfigError::of(mistakes)) {
-        (Some(config), None) => Ok(config),
-        (_, Some(error)) => Err(error),
-        (None, None) => unreachable!("what could not be read is a mistake"),
-    }
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl CliContext {
         Config::load(self.config_file.as_deref(), std::env::vars_os())
     }
 
-    /// As [`Self::config`], with the files that settings name judged too: all mistakes at once.
+    /// As [`Self::config`], and judges the files that settings name.
     pub fn config_with_files(&self) -> Result<Config, ConfigError> {
         Config::load_with_files(self.config_file.as_deref(), std::env::vars_os())
     }

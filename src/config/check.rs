@@ -5,9 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::error::Mistake;
+use super::error::ConfigError;
 use super::settings::Config;
-use super::tree::Node;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
 use crate::subjects::record::parse_timezone;
@@ -52,46 +51,37 @@ struct Violation {
     problem: String,
 }
 
-/// The rules that are broken so far.
+/// The first rule that is broken, if one is.
 #[derive(Default)]
-struct Violations(Vec<Violation>);
+struct Violations(Option<Violation>);
 
-/// Checks every relation. Those of keys that are wrong already are left out: a default stands in their place.
-pub(super) fn check(config: &Config, tree: &Node, mistakes: &mut Vec<Mistake>) {
+/// Checks the relations.
+///
+/// # Errors
+///
+/// The first one that does not hold.
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut violations = Violations::default();
     for part in [redis, stream, subjects, plans, fallback, operator, retry, channel_sections, verification, rest] {
         part(config, &mut violations);
     }
-    let wrong: Vec<Vec<String>> = mistakes.iter().map(|mistake| mistake.path().to_vec()).collect();
-    let is_wrong = |path: &Vec<String>| {
-        wrong.iter().any(|wrong| !wrong.is_empty() && (path.starts_with(wrong) || wrong.starts_with(path)))
-    };
-    let judged = violations.0.into_iter().filter(|found| !is_wrong(&found.path) && !found.other.iter().any(is_wrong));
-    mistakes.extend(judged.map(|violation| violation.into_mistake(tree)));
-}
-
-impl Violation {
-    fn into_mistake(self, tree: &Node) -> Mistake {
-        // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
-        let path = match self.other {
-            Some(other) if tree.place_of(&other).is_own() && !tree.place_of(&self.path).is_own() => other,
-            _ => self.path,
-        };
-        Mistake::Value { place: tree.place_of(&path), path, problem: self.problem }
-    }
+    let Some(Violation { path, other, problem }) = violations.0 else { return Ok(()) };
+    // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
+    let place_of = |path: &[String]| config.places.of(path);
+    let path = other.filter(|other| place_of(other).is_own() && !place_of(&path).is_own()).unwrap_or(path);
+    Err(ConfigError::Value { place: place_of(&path), path, problem })
 }
 
 impl Violations {
-    /// Notes the problem where the rule does not hold, once for each key.
+    /// Notes the problem if the rule does not hold.
     fn require(&mut self, holds: bool, path: &[&str], problem: impl fmt::Display) {
         self.require_beside(holds, path, None, problem);
     }
 
     /// As [`Self::require`], for a rule about two keys.
     fn require_beside(&mut self, holds: bool, path: &[&str], other: Option<&[&str]>, problem: impl fmt::Display) {
-        let path = owned(path);
-        if !holds && self.0.iter().all(|found| found.path != path) {
-            self.0.push(Violation { path, other: other.map(owned), problem: problem.to_string() });
+        if !holds && self.0.is_none() {
+            self.0 = Some(Violation { path: owned(path), other: other.map(owned), problem: problem.to_string() });
         }
     }
 }

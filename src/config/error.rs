@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every mistake with its key, where it was written, and what is allowed there.
+//! What is wrong with a configuration: the first mistake, with its key, its place and what is allowed there.
 
 use std::error::Error;
 use std::fmt;
@@ -10,73 +10,12 @@ use super::allowed;
 use super::place::Place;
 use crate::subjects::rates::ALGORITHM;
 
-/// Why the configuration can't be used: all that is wrong with it, at least one mistake.
-#[derive(Debug)]
-pub struct ConfigError {
-    mistakes: Vec<Mistake>,
-}
-
-impl ConfigError {
-    /// The error of these mistakes, in the order of their places; `None` where there is none.
-    pub(super) fn of(mut mistakes: Vec<Mistake>) -> Option<Self> {
-        // Stable: of one place, what was found first comes first.
-        mistakes.sort_by(|a, b| a.place().cmp(&b.place()));
-        (!mistakes.is_empty()).then_some(Self { mistakes })
-    }
-
-    /// What to do about it, one line.
-    pub fn hint(&self) -> String {
-        match self.mistakes.as_slice() {
-            [mistake] => mistake.hint(),
-            _ => "the line below each mistake says what to write there; `quotabell check-config --offline` judges it again"
-                .to_owned(),
-        }
-    }
-
-    pub(super) fn into_mistakes(self) -> Vec<Mistake> {
-        self.mistakes
-    }
-}
-
-impl From<Mistake> for ConfigError {
-    fn from(mistake: Mistake) -> Self {
-        Self { mistakes: vec![mistake] }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [mistake] = self.mistakes.as_slice() {
-            return mistake.fmt(f);
-        }
-        write!(f, "{} mistakes in the configuration", self.mistakes.len())?;
-        for mistake in &self.mistakes {
-            write!(f, "\n  {mistake}")?;
-            let mut cause = mistake.source();
-            while let Some(error) = cause {
-                write!(f, ": {error}")?;
-                cause = error.source();
-            }
-            write!(f, "\n    {}", mistake.hint())?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for ConfigError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The display of one mistake is its own text, so the chain goes on below it; several tell their causes
-        // themselves.
-        if let [mistake] = self.mistakes.as_slice() { mistake.source() } else { None }
-    }
-}
-
-/// One thing that is wrong. The text names the thing and the place, [`Mistake::hint`] what is allowed.
+/// Why the configuration can't be used. The text names the key and its place, [`ConfigError::hint`] what is allowed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Mistake {
+pub enum ConfigError {
     #[error("cannot read the configuration {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// The text is not TOML, or a variable's is not JSON.
+    /// The text is not TOML.
     #[error("{place}: {why}")]
     Syntax {
         place: Place,
@@ -93,7 +32,7 @@ pub(super) enum Mistake {
         path: Vec<String>,
         place: Place,
         /// The keys that exist beside it.
-        allowed: &'static [&'static str],
+        allowed: Vec<String>,
     },
     /// A value and the key that names a file with it, both set in one layer.
     #[error(
@@ -113,7 +52,7 @@ pub(super) enum Mistake {
 
 /// A setting that a component refused.
 #[derive(Debug)]
-pub(super) struct ComponentError {
+pub struct ComponentError {
     /// The key, as `email.templates`; `None` where the machine is at fault and no key is.
     pub(super) setting: Option<&'static str>,
     /// Where that was written.
@@ -142,16 +81,13 @@ impl Error for ComponentError {
     }
 }
 
-impl Mistake {
+impl ConfigError {
     /// What to do about it, one line.
-    pub(super) fn hint(&self) -> String {
+    pub fn hint(&self) -> String {
         match self {
             Self::Unreadable { .. } => {
                 "name a readable file with --config FILE or QUOTABELL_CONFIG; without either, /etc/quotabell/quotabell.toml is read where it exists"
                     .to_owned()
-            }
-            Self::Syntax { place: Place::Variable(_), .. } => {
-                r#"write a list as ["a","b"] and a table as {"requests":5000}"#.to_owned()
             }
             Self::Syntax { .. } => {
                 r#"the file is TOML: [section] lines, then key = value lines, text in "quotes""#.to_owned()
@@ -184,33 +120,6 @@ impl Mistake {
             }
         }
     }
-
-    /// The key that is wrong; empty where none is.
-    pub(super) fn path(&self) -> &[String] {
-        match self {
-            Self::UnknownKey { path, .. } | Self::Value { path, .. } | Self::UnquotedMetric { path, .. } => path,
-            _ => &[],
-        }
-    }
-
-    /// The setting that a part refused; `None` where no part did, or none is at fault.
-    pub(super) const fn setting(&self) -> Option<&'static str> {
-        if let Self::Component(error) = self { error.setting } else { None }
-    }
-
-    fn place(&self) -> Option<&Place> {
-        match self {
-            Self::Unreadable { .. } => None,
-            Self::Syntax { place, .. }
-            | Self::NotUtf8 { place }
-            | Self::Misspelt { place, .. }
-            | Self::UnknownKey { place, .. }
-            | Self::Value { place, .. }
-            | Self::UnquotedMetric { place, .. }
-            | Self::Both { value_place: place, .. } => Some(place),
-            Self::Component(error) => error.place.as_ref(),
-        }
-    }
 }
 
 /// Where nothing better is known.
@@ -228,7 +137,7 @@ pub(super) fn key(path: &[String]) -> String {
     key
 }
 
-fn unknown_hint(path: &[String], place: &Place, allowed: &[&str]) -> String {
+fn unknown_hint(path: &[String], place: &Place, allowed: &[String]) -> String {
     if let Place::Variable(name) = place
         && let Some(meant) = allowed::variable_meant_by(name)
     {
@@ -240,7 +149,7 @@ fn unknown_hint(path: &[String], place: &Place, allowed: &[&str]) -> String {
     };
     let place = if section.is_empty() { "at the top".to_owned() } else { format!("in [{section}]") };
     let all = format!("{place} there are {}", allowed.join(", "));
-    match nearest(name, allowed) {
+    match nearest(name, &allowed.iter().map(String::as_str).collect::<Vec<_>>()) {
         Some(near) => format!("did you mean {near:?}? {all}"),
         None => all,
     }

@@ -1,189 +1,240 @@
 //! The sources laid over each other: the embedded defaults, the file, the variables.
 //!
-//! Of a setting and the one that names a file with it, the one from the later layer counts. Read next:
-//! [`read`](super::read), which turns the tree into the settings.
+//! Each value keeps its [`Place`]. The `config` crate maps the names of variables to paths. It does not merge the
+//! layers, because it would mix a plan of the file with the embedded one, and its conversions round 2.7 to 3.
+//! Read next: [`read`](super::read), which turns the values into the settings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 
 use config::{Environment, Source as _};
+use serde_json::{Map, Number, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::allowed::{PREFIX, SEPARATOR, variable, variable_meant_by};
-use super::error::Mistake;
-use super::place::Place;
-use super::tree::{Node, NotJson, Value};
+use super::error::ConfigError;
+use super::place::{Place, Places};
 use crate::channels::REGISTRY;
 use crate::contacts::config::{FALLBACK_KEYS, OPERATOR_KEYS};
 
-/// What the environment says: our variables by the path of their setting, `section.key`, and what is wrong with others.
-///
-/// The `config` crate knows how a name becomes a path; its guessing of types stays off, since it would turn a token
-/// `007` into 7.
+/// The values of all layers so far, and where each was written.
+#[derive(Debug)]
+pub(super) struct Layers {
+    pub(super) values: Value,
+    pub(super) places: Places,
+}
+
+impl Layers {
+    /// Parses TOML text; `place` is that of a line, 1 for the first.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Syntax`], without the text, which may be half a password.
+    pub(super) fn from_toml(text: &str, place: impl Fn(usize) -> Place) -> Result<Self, ConfigError> {
+        let place = |offset: usize| {
+            place(text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1)
+        };
+        let syntax = |error: toml::de::Error| ConfigError::Syntax {
+            place: place(error.span().map_or(0, |span| span.start)),
+            why: error.message().replace('\n', "; "),
+        };
+        let mut places = Places::default();
+        let table = DeTable::parse(text).map_err(syntax)?.into_inner();
+        let values = value_of(&DeValue::Table(table), &place, &mut Vec::new(), &mut places);
+        Ok(Self { values, places })
+    }
+
+    /// Lays another source over this one: section by section, and in it key by key. What stands below that, such as the
+    /// limits of a plan, is replaced whole.
+    pub(super) fn lay_over(&mut self, over: Self) {
+        let (Value::Object(sections), Value::Object(over_sections)) = (&mut self.values, over.values) else { return };
+        for (section, over) in over_sections {
+            match (sections.get_mut(&section), over) {
+                (Some(Value::Object(keys)), Value::Object(over)) => {
+                    for (key, value) in over {
+                        self.places.remove(&[section.clone(), key.clone()]);
+                        keys.insert(key, value);
+                    }
+                }
+                (_, over) => {
+                    self.places.remove(std::slice::from_ref(&section));
+                    sections.insert(section, over);
+                }
+            }
+        }
+        self.places.0.extend(over.places.0);
+    }
+
+    /// Lays variables named `QUOTABELL__SECTION__KEY` over this; others are left alone.
+    ///
+    /// # Errors
+    ///
+    /// A variable of ours is misspelt or no text.
+    pub(super) fn lay_variables_over(
+        &mut self,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<(), ConfigError> {
+        // Sorted by path, so that a whole table comes before a key inside it.
+        for (path, text) in variables(environment)? {
+            let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+            let place = Place::Variable(variable(&path).into());
+            // Lists and tables are written as JSON. Other text stays text until the setting's type is known.
+            let json = Some(&text)
+                .filter(|text| text.starts_with(['[', '{']))
+                .and_then(|text| serde_json::from_str(text).ok());
+            self.set_variable(path, json.unwrap_or(Value::String(text)), place);
+        }
+        Ok(())
+    }
+
+    fn set_variable(&mut self, path: Vec<String>, value: Value, place: Place) {
+        if path.len() == 1 && value.is_object() {
+            let places = Places([(path.clone(), place)].into());
+            return self
+                .lay_over(Self { values: Value::Object(Map::from_iter(path.into_iter().zip([value]))), places });
+        }
+        let mut node = &mut self.values;
+        for (depth, segment) in path.iter().enumerate() {
+            if !node.is_object() {
+                // The reader refuses this table, in the place of the variable that took the setting for one.
+                *node = Value::Object(Map::new());
+                self.places.0.insert(path[..depth].to_vec(), place.clone());
+            }
+            let Value::Object(keys) = node else { unreachable!("made an object just above") };
+            node = keys.entry(segment).or_insert(Value::Null);
+            self.places.0.entry(path[..=depth].to_vec()).or_insert_with(|| place.clone());
+        }
+        *node = value;
+        self.places.remove(&path);
+        self.places.0.insert(path, place);
+    }
+
+    pub(super) fn get_mut(&mut self, path: &[String]) -> Option<&mut Value> {
+        path.iter().try_fold(&mut self.values, |value, segment| match value {
+            Value::Object(keys) => keys.get_mut(segment),
+            Value::Array(items) => items.get_mut(segment.strip_prefix('[')?.strip_suffix(']')?.parse::<usize>().ok()?),
+            _ => None,
+        })
+    }
+
+    /// Refuses keys of contacts that do not exist. In contacts of subjects they are the platform's notes; here they are
+    /// mistakes, because nobody else writes into the file.
+    pub(super) fn refuse_unknown_contact_keys(&self) -> Result<(), ConfigError> {
+        for (section, allowed) in [("fallback", FALLBACK_KEYS), ("operator", OPERATOR_KEYS)] {
+            let Some(contacts) = self.values[section]["contacts"].as_array() else { continue };
+            for (index, contact) in contacts.iter().enumerate() {
+                let Some(keys) = contact.as_object().filter(|keys| !names_no_channel(keys)) else { continue };
+                if let Some(key) = keys.keys().find(|key| !allowed.contains(&key.as_str())) {
+                    let path = vec![section.to_owned(), "contacts".to_owned(), format!("[{index}]"), key.clone()];
+                    let allowed = allowed.iter().map(ToString::to_string).collect();
+                    return Err(ConfigError::UnknownKey { place: self.places.of(&path), path, allowed });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a value and the key that names its file, keeps the one from the later layer.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Both`]: one layer sets both.
+    pub(super) fn drop_earlier(&mut self) -> Result<(), ConfigError> {
+        let of_channels = REGISTRY.into_iter().flat_map(|definition| {
+            let section = definition.channel.as_str();
+            definition.file_settings.iter().map(move |pair| (section, pair.value, pair.file))
+        });
+        for (section, value, file) in VALUES_OR_FILES.into_iter().chain(of_channels) {
+            let place = |key: &str| self.places.0.get([section, key].map(str::to_owned).as_slice()).cloned();
+            let (Some(value_place), Some(file_place)) = (place(value), place(file)) else { continue };
+            let dropped = match value_place.layer().cmp(&file_place.layer()) {
+                std::cmp::Ordering::Less => value,
+                std::cmp::Ordering::Greater => file,
+                std::cmp::Ordering::Equal => {
+                    return Err(ConfigError::Both { section, value, value_place, file, file_place });
+                }
+            };
+            if let Some(keys) = self.values[section].as_object_mut() {
+                keys.remove(dropped);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Settings and the ones that name a file with them: section, value, file.
+const VALUES_OR_FILES: [(&str, &str, &str); 2] = [("redis", "url", "url_file"), ("http", "token", "token_file")];
+
+/// A value of TOML and of what stands below it, whose places are noted.
+fn value_of(
+    value: &DeValue<'_>,
+    place: &impl Fn(usize) -> Place,
+    path: &mut Vec<String>,
+    places: &mut Places,
+) -> Value {
+    let mut below = |segment: String, offset: usize, value: &DeValue<'_>| {
+        path.push(segment);
+        places.0.insert(path.clone(), place(offset));
+        let value = value_of(value, place, path, places);
+        path.pop();
+        value
+    };
+    match value {
+        DeValue::Boolean(bool) => Value::Bool(*bool),
+        DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(number) => Value::from(number),
+            Err(_) => Value::String(integer.to_string()),
+        },
+        DeValue::Float(float) => match float.as_str().parse().ok().and_then(Number::from_f64) {
+            Some(number) => Value::Number(number),
+            None => Value::String(float.to_string()),
+        },
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Datetime(date) => Value::String(date.to_string()),
+        DeValue::Array(items) => {
+            let items = items.iter().enumerate();
+            items.map(|(index, item)| below(format!("[{index}]"), item.span().start, item.get_ref())).collect()
+        }
+        DeValue::Table(keys) => {
+            // The key's line: a value may begin lines later.
+            let entry = |(key, value): (&Spanned<_>, &Spanned<_>)| {
+                let name: &std::borrow::Cow<'_, str> = key.get_ref();
+                (name.to_string(), below(name.to_string(), key.span().start, value.get_ref()))
+            };
+            Value::Object(keys.iter().map(entry).collect())
+        }
+    }
+}
+
+/// Our variables by the path of their setting, `section.key`.
 fn variables(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-    mistakes: &mut Vec<Mistake>,
-) -> BTreeMap<String, String> {
+) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut ours = HashMap::new();
     for (name, value) in environment {
         let Ok(name) = name.into_string() else { continue };
-        let place = Place::Variable(name.as_str().into());
-        match (name.starts_with(&format!("{PREFIX}{SEPARATOR}")), value.into_string()) {
-            // Compose files write `${NAME:-}` for a variable that is not set.
-            (true, Ok(value)) if value.is_empty() => {}
-            (true, Ok(value)) => drop(ours.insert(name, value)),
-            (true, Err(_)) => mistakes.push(Mistake::NotUtf8 { place }),
-            (false, _) => mistakes.extend(variable_meant_by(&name).map(|meant| Mistake::Misspelt { place, meant })),
+        let place = || Place::Variable(name.as_str().into());
+        if !name.starts_with(&format!("{PREFIX}{SEPARATOR}")) {
+            if let Some(meant) = variable_meant_by(&name) {
+                return Err(ConfigError::Misspelt { place: place(), meant });
+            }
+            continue;
+        }
+        let value = value.into_string().map_err(|_| ConfigError::NotUtf8 { place: place() })?;
+        // Compose files write `${NAME:-}` for a variable that is not set.
+        if !value.is_empty() {
+            ours.insert(name, value);
         }
     }
     let source = Environment::with_prefix(PREFIX).prefix_separator(SEPARATOR).separator(SEPARATOR).source(Some(ours));
     let collected = source.collect().expect("every variable is text, and nothing else is judged here");
     let text = |value: config::Value| value.into_string().expect("without guessing, a variable stays text");
-    collected.into_iter().map(|(path, value)| (path, text(value))).collect()
+    Ok(collected.into_iter().map(|(path, value)| (path, text(value))).collect())
 }
 
-impl Node {
-    /// Lays another source over this one: section by section, and in it key by key. What stands below that, as the
-    /// limits of a plan, is replaced whole.
-    pub(super) fn lay_over(&mut self, over: Self) {
-        let (Value::Table(sections), Value::Table(over)) = (&mut self.value, over.value) else { return };
-        for (name, section) in over {
-            match sections.get_mut(&name) {
-                Some(base) => base.lay_over_section(section),
-                None => drop(sections.insert(name, section)),
-            }
-        }
-    }
-
-    fn lay_over_section(&mut self, over: Self) {
-        match (&mut self.value, over) {
-            (Value::Table(keys), Self { value: Value::Table(over), .. }) => keys.extend(over),
-            (_, over) => *self = over,
-        }
-    }
-
-    /// Lays variables named `QUOTABELL__SECTION__KEY` over this tree; others are left alone.
-    pub(super) fn lay_variables_over(
-        &mut self,
-        environment: impl IntoIterator<Item = (OsString, OsString)>,
-        mistakes: &mut Vec<Mistake>,
-    ) {
-        // Sorted by path, so that a whole table comes before a key inside it.
-        for (path, text) in variables(environment, mistakes) {
-            let place = Place::Variable(variable(&path.split('.').collect::<Vec<_>>()).into());
-            let set = self.set_variable(&path, text, &place);
-            mistakes.extend(set.err().map(|error| Mistake::Syntax { place, why: error.to_string() }));
-        }
-    }
-
-    fn set_variable(&mut self, path: &str, text: String, place: &Place) -> Result<(), NotJson> {
-        let segments: Vec<&str> = path.split('.').collect();
-        let over = Self { place: place.clone(), value: Value::Untyped(text) };
-        let mut node = self;
-        for segment in &segments {
-            let missing = || Self { place: place.clone(), value: Value::Table(BTreeMap::new()) };
-            node = node.table_mut(place)?.entry((*segment).to_owned()).or_insert_with(missing);
-        }
-        if segments.len() == 1 && matches!(&node.value, Value::Table(keys) if !keys.is_empty()) {
-            node.lay_over_section(over.into_parsed()?);
-        } else {
-            *node = over;
-        }
-        Ok(())
-    }
-
-    /// The entries of this table. A variable's text becomes the table that it writes; anything else becomes an empty
-    /// one, whose place is the variable that took it for a table, so that the reader of the tree refuses it there.
-    fn table_mut(&mut self, place: &Place) -> Result<&mut BTreeMap<String, Self>, NotJson> {
-        if matches!(self.value, Value::Untyped(_)) {
-            *self = self.clone().into_parsed()?;
-        }
-        if !matches!(self.value, Value::Table(_)) {
-            *self = Self { place: place.clone(), value: Value::Table(BTreeMap::new()) };
-        }
-        match &mut self.value {
-            Value::Table(entries) => Ok(entries),
-            _ => unreachable!("made a table just above"),
-        }
-    }
-}
-
-/// Takes keys that are none out of the contacts of the configuration. In those of subjects they are notes of the
-/// platform's; here they are mistakes, because nobody else writes into the file.
-pub(super) fn refuse_unknown_contact_keys(tree: &mut Node, mistakes: &mut Vec<Mistake>) {
-    for (section, allowed) in [("fallback", FALLBACK_KEYS), ("operator", OPERATOR_KEYS)] {
-        let path = [section, "contacts"].map(str::to_owned);
-        // What can't be read is told by whoever reads the settings.
-        let Some(Ok(contacts)) = tree.get(&path).cloned().map(Node::into_parsed) else { continue };
-        let Value::List(items) = &contacts.value else { continue };
-        let mut unknown = Vec::new();
-        for (index, item) in items {
-            let Value::Table(entries) = &item.value else { continue };
-            // Which keys there are is for the channel to say: one that is none is the first thing to mend.
-            if names_no_channel(entries) {
-                continue;
-            }
-            for (key, node) in entries.iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
-                let path = path.iter().cloned().chain([format!("[{index}]"), key.clone()]).collect();
-                unknown.push(Mistake::UnknownKey { path, place: node.place.clone(), allowed });
-            }
-        }
-        tree.replace(&path, Some(contacts));
-        unknown.iter().for_each(|mistake| tree.replace(mistake.path(), None));
-        mistakes.extend(unknown);
-    }
-}
-
-fn names_no_channel(contact: &BTreeMap<String, Node>) -> bool {
-    let Some(Value::Text(channel)) = contact.get("channel").map(|node| &node.value) else { return false };
+/// Which keys there are is for the channel to say: a channel that does not exist is the first thing to mend.
+fn names_no_channel(contact: &Map<String, Value>) -> bool {
+    let Some(Value::String(channel)) = contact.get("channel") else { return false };
     REGISTRY.into_iter().all(|definition| definition.channel.as_str() != channel)
-}
-
-/// A setting and the one that names a file with it.
-struct ValueOrFile {
-    section: &'static str,
-    value: &'static str,
-    file: &'static str,
-}
-
-const VALUES_OR_FILES: [ValueOrFile; 2] = [
-    ValueOrFile { section: "redis", value: "url", file: "url_file" },
-    ValueOrFile { section: "http", value: "token", file: "token_file" },
-];
-
-/// Of a value and the key that names its file, keeps the one set in the later layer: what an operator sets last counts.
-/// Where one layer sets both, nobody can tell which was meant: a mistake, and the default stands in their place.
-pub(super) fn drop_earlier(tree: &mut Node, defaults: &Node, mistakes: &mut Vec<Mistake>) {
-    let of_channels = REGISTRY.into_iter().flat_map(|definition| {
-        let section = definition.channel.as_str();
-        definition.file_settings.iter().map(move |pair| ValueOrFile { section, value: pair.value, file: pair.file })
-    });
-    for either in VALUES_OR_FILES.into_iter().chain(of_channels) {
-        mistakes.extend(either.drop_earlier(tree, defaults));
-    }
-}
-
-impl ValueOrFile {
-    fn drop_earlier(&self, tree: &mut Node, defaults: &Node) -> Option<Mistake> {
-        let path = |key: &str| [self.section.to_owned(), key.to_owned()];
-        let set = |key: &str| tree.get(&path(key)).filter(|node| is_set(node)).map(|node| node.place.clone());
-        let dropped = match (set(self.value), set(self.file)) {
-            (_, None) => self.file,
-            (None, Some(_)) => self.value,
-            (Some(value), Some(file)) if value.layer() > file.layer() => self.file,
-            (Some(value), Some(file)) if value.layer() < file.layer() => self.value,
-            (Some(value_place), Some(file_place)) => {
-                tree.replace(&path(self.value), defaults.get(&path(self.value)).cloned());
-                tree.replace(&path(self.file), None);
-                let Self { section, value, file } = *self;
-                return Some(Mistake::Both { section, value, value_place, file, file_place });
-            }
-        };
-        tree.replace(&path(dropped), None);
-        None
-    }
-}
-
-/// An empty variable sets nothing: compose files write `${NAME:-}` for that.
-fn is_set(node: &Node) -> bool {
-    !matches!(&node.value, Value::Untyped(text) if text.is_empty())
 }

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use super::error::{ComponentError, ConfigError, Mistake};
+use super::error::{ComponentError, ConfigError};
 use super::settings::Config;
 use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
@@ -61,59 +61,56 @@ impl Config {
     /// name.
     pub fn channels(&self) -> Result<Channels, ConfigError> {
         match Channels::new(&self.channel_settings()) {
-            Ok(channels) => {
-                let wrong = self.wrong_contacts(|contact| channels.check(contact));
-                ConfigError::of(wrong).map_or(Ok(channels), Err)
-            }
+            Ok(channels) => self.check_contacts(|contact| channels.check(contact)).map(|()| channels),
             Err(broken) => {
-                let mut mistakes = self.wrong_contacts(|contact| broken.check(contact));
-                mistakes.extend(broken.errors.into_iter().map(|error| self.refused_by_channel(error)));
-                Err(ConfigError::of(mistakes).expect("a channel has refused something"))
+                self.check_contacts(|contact| broken.check(contact))?;
+                Err(self.refused_by_channel(broken.errors.into_iter().next().expect("a channel has refused something")))
             }
         }
     }
 
-    /// Contacts of the configuration that do not pass this check.
-    fn wrong_contacts(&self, check: impl Fn(&Contact) -> Result<(), InvalidContact>) -> Vec<Mistake> {
+    /// Judges the contacts of the configuration by this check.
+    fn check_contacts(&self, check: impl Fn(&Contact) -> Result<(), InvalidContact>) -> Result<(), ConfigError> {
         let fallback = self.fallback.contacts.iter().enumerate().map(|named| ("fallback", named));
         let operator = self.operator.contacts.iter().map(|one| &one.contact).enumerate();
-        let wrong =
-            fallback.chain(operator.map(|named| ("operator", named))).filter_map(|(section, (index, contact))| {
-                let InvalidContact { problem, .. } = check(contact).err()?;
+        for (section, (index, contact)) in fallback.chain(operator.map(|named| ("operator", named))) {
+            if let Err(InvalidContact { problem, .. }) = check(contact) {
                 let path = vec![section.to_owned(), "contacts".to_owned(), format!("[{index}]")];
-                let place = self.places.of(&path).expect("a contact stands somewhere").clone();
-                Some(Mistake::Value { path, place, problem })
-            });
-        wrong.collect()
+                return Err(ConfigError::Value { place: self.places.of(&path), path, problem });
+            }
+        }
+        Ok(())
     }
 
     /// What would be sent. Reads the templates, contacts nobody.
     pub fn preview(&self, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ConfigError> {
-        channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error).into())
+        channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.
     pub fn token(&self) -> Result<Option<Token>, ConfigError> {
-        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None).into())
+        Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The token of `[http]` as callers send it.
     pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
-        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None).into())
+        Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
     /// The server of `[redis]`. Reads the files that the section names.
     pub fn endpoint(&self) -> Result<RedisEndpoint, ConfigError> {
-        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None).into())
+        RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
     }
 
-    /// What the parts say to their settings, each of them, and the files that these name.
-    pub(super) fn mistakes_of_parts(&self) -> Vec<Mistake> {
-        let refused = [self.channels().err(), self.token().err(), self.endpoint().err()];
-        refused.into_iter().flatten().flat_map(ConfigError::into_mistakes).collect()
+    /// Has the parts judge their settings, and the files that these name.
+    pub(super) fn check_parts(&self) -> Result<(), ConfigError> {
+        self.channels()?;
+        self.token()?;
+        self.endpoint()?;
+        Ok(())
     }
 
-    fn refused_by_channel(&self, error: ChannelError) -> Mistake {
+    fn refused_by_channel(&self, error: ChannelError) -> ConfigError {
         let (setting, hint) = (error.setting, error.hint);
         self.refused(setting, error, hint)
     }
@@ -123,10 +120,8 @@ impl Config {
         setting: Option<&'static str>,
         error: impl Error + Send + Sync + 'static,
         hint: Option<&'static str>,
-    ) -> Mistake {
-        let place = setting
-            .and_then(|setting| self.places.of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()))
-            .cloned();
-        Mistake::Component(ComponentError { setting, place, error: Box::new(error), hint })
+    ) -> ConfigError {
+        let place = setting.map(|setting| self.places.of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()));
+        ConfigError::Component(ComponentError { setting, place, error: Box::new(error), hint })
     }
 }

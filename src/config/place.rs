@@ -60,8 +60,15 @@ impl Places {
         self.0.values().any(|place| place.layer() == Layer::File)
     }
 
-    /// Where the key with these segments was written. What stands inside one variable has the place of that.
-    pub(super) fn of(&self, path: &[String]) -> Option<&Place> {
-        (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]))
+    /// Where the key with these segments was written; of a key that was left out, or that stands inside one variable,
+    /// where its nearest table was.
+    pub(super) fn of(&self, path: &[String]) -> Place {
+        let nearest = (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]));
+        nearest.cloned().unwrap_or(Place::Embedded { line: 1 })
+    }
+
+    /// Forgets this key and all below it, which another layer replaces.
+    pub(super) fn remove(&mut self, path: &[String]) {
+        self.0.retain(|key, _| !key.starts_with(path));
     }
 }

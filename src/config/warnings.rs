@@ -14,8 +14,8 @@ impl Config {
         for (plan, settings) in &self.plans {
             for (metric, limits) in &settings.limits {
                 let path = ["plans", plan, "limits", metric.as_str()].map(str::to_owned);
-                let place = self.places.of(&path).map_or_else(String::new, |place| format!(" ({place})"));
-                warnings.extend(limits.contradictions().map(|pair| format!("{}: {pair}{place}", key(&path))));
+                let place = self.places.of(&path);
+                warnings.extend(limits.contradictions().map(|pair| format!("{}: {pair} ({place})", key(&path))));
             }
         }
         warnings.extend(self.unheard_thresholds());
