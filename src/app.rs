@@ -19,6 +19,7 @@ use crate::api::server::ServerLimits;
 use crate::config::Config;
 
 mod embedded_supervisor;
+mod log_cap;
 mod log_queue;
 pub mod logging;
 mod parts;

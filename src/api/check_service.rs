@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::decision::Recorded;
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
 use crate::subjects::SettingsLookup;
-use crate::types::{LogLimiter, PartitionNumber, Window, meters};
+use crate::types::{ONCE_A_MINUTE, PartitionNumber, Window, meters};
 use crate::wire::endpoint::Deployment;
 use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
@@ -27,8 +27,6 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(300);
 /// How long the server may take to tell its time before its connection is given up. Longer than any script holds the
 /// server.
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
-/// Failures are logged this often at most: under load there are thousands a second, all for one reason.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Decides checks. Until [`Self::check_connection`] has reached Redis, `check.on_error` decides them all.
 #[derive(Debug)]
@@ -38,7 +36,6 @@ pub struct CheckService {
     partitions: Vec<PartitionChecks>,
     /// The connections of the first so many partitions are watched; the others share them.
     servers: usize,
-    logs: LogLimiter,
 }
 
 /// Checks of the subjects of one partition.
@@ -86,7 +83,6 @@ impl CheckFailure {
 impl CheckService {
     /// A service whose `partitions` have connections for checks alone. Connects nowhere yet.
     pub fn new(config: CheckConfig, partitions: &Partitions, deployment: Deployment, lookup: SettingsLookup) -> Self {
-        let logs = LogLimiter::new(LOG_INTERVAL);
         let of = |Partition { client, keys }: &Partition| PartitionChecks {
             client: Arc::clone(client),
             script: CheckScript::new(keys.clone()),
@@ -97,7 +93,7 @@ impl CheckService {
             Deployment::Standalone | Deployment::Sentinel => 1,
             Deployment::Cluster => partitions.len(),
         };
-        Self { config, lookup, partitions, servers, logs }
+        Self { config, lookup, partitions, servers }
     }
 
     /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::run`].
@@ -150,10 +146,9 @@ impl CheckService {
             CheckFailure::Script(_) => ErrorKind::Other.as_str(),
             CheckFailure::Unreachable | CheckFailure::Timeout => ErrorKind::Unreachable.as_str(),
         };
-        let Some(suppressed) = self.logs.admit((), Instant::now()) else { return };
         let (on_error, timeout) = (self.config.on_error, self.config.timeout);
         tracing::warn!(
-            error = %failure, error_kind, subject = %request.subject, metric = %request.metric, suppressed, ?on_error, ?timeout,
+            name: ONCE_A_MINUTE, error = %failure, error_kind, subject = %request.subject, metric = %request.metric, ?on_error, ?timeout,
             "a check could not be judged"
         );
     }

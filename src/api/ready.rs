@@ -1,10 +1,10 @@
 //! Readiness: Redis answers and is fit, the scripts are loaded, nothing drains. SMTP and receivers never decide it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::events::CountingStatus;
-use crate::types::{LOG_INTERVAL, LogLimiter};
+use crate::types::ONCE_A_MINUTE;
 use crate::wire::server::{InspectError, ServerReadiness, UnsupportedServer, inspect};
 use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
@@ -21,7 +21,6 @@ pub struct Readiness {
     phase: AtomicU8,
     partitions: Partitions,
     counting: CountingStatus,
-    unsupported_log: LogLimiter,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +49,7 @@ pub enum NotReady {
 impl Readiness {
     /// Of a daemon that starts and works on these partitions.
     pub const fn new(partitions: Partitions, counting: CountingStatus) -> Self {
-        let unsupported_log = LogLimiter::new(LOG_INTERVAL);
-        Self { phase: AtomicU8::new(STARTING), partitions, counting, unsupported_log }
+        Self { phase: AtomicU8::new(STARTING), partitions, counting }
     }
 
     /// Redis was reached and is fit, and the scripts run.
@@ -80,10 +78,8 @@ impl Readiness {
         };
         let checked = tokio::time::timeout(TIMEOUT, all).await.map_err(|_| NotReady::Away)?;
         // Somebody has changed a setting of the server: whoever reads only the log is to find it there.
-        if let Err(NotReady::UnsupportedServer(error)) = &checked
-            && self.unsupported_log.admit((), Instant::now()).is_some()
-        {
-            tracing::error!(%error, "redis is not fit for quotabell any more, so the daemon is not ready");
+        if let Err(NotReady::UnsupportedServer(error)) = &checked {
+            tracing::error!(name: ONCE_A_MINUTE, %error, "redis is not fit for quotabell any more, so the daemon is not ready");
         }
         checked
     }

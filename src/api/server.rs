@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use super::timeouts::{RequestPhase, TimeoutStream, Timeouts};
-use crate::types::{LOG_INTERVAL, LogLimiter};
+use crate::types::ONCE_A_MINUTE;
 
 /// Buffer of one connection for requests and responses. hyper's default of 400 KiB would be 400 MiB for all
 /// connections. hyper treats it as a guide, and answers 431 to a head that is far longer.
@@ -96,21 +96,13 @@ struct Acceptor {
     connections_max: usize,
     everything: ConnectionLimit,
     probes: ConnectionLimit,
-    logs: LogLimiter<Obstacle>,
-}
-
-/// What keeps connections from being accepted.
-#[derive(Debug, PartialEq, Eq)]
-enum Obstacle {
-    ConnectionLimit,
-    AcceptError,
 }
 
 impl Acceptor {
     fn new(listener: TcpListener, limits: ServerLimits) -> Self {
         let ServerLimits { connections_max, probes_max, .. } = limits;
         let (everything, probes) = (ConnectionLimit::new(connections_max), ConnectionLimit::new(probes_max));
-        Self { listener, connections_max, everything, probes, logs: LogLimiter::new(LOG_INTERVAL) }
+        Self { listener, connections_max, everything, probes }
     }
 
     /// The next connection, once there is a permit for it. Whoever calls it no more closes a connection that still
@@ -129,9 +121,7 @@ impl Acceptor {
                 // The caller is gone already.
                 Err(error) if is_of_the_caller(&error) => {}
                 Err(error) => {
-                    if self.is_logged(Obstacle::AcceptError) {
-                        tracing::error!(%error, "http accepts no connection: tried again every second, logged once a minute");
-                    }
+                    tracing::error!(name: ONCE_A_MINUTE, %error, "http accepts no connection: tried again every second");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -139,11 +129,10 @@ impl Acceptor {
     }
 
     async fn permit(&self) -> (ConnectionPermit, Purpose) {
-        if !self.everything.has_free_permit() && self.is_logged(Obstacle::ConnectionLimit) {
+        if !self.everything.has_free_permit() {
             let connections = self.connections_max;
             tracing::warn!(
-                connections,
-                "http has reached its connection limit: idle connections give way, logged once a minute"
+                name: ONCE_A_MINUTE, connections, "http has reached its connection limit: idle connections give way"
             );
         }
         if let Some(permit) = self.everything.take().await {
@@ -156,10 +145,6 @@ impl Acceptor {
             permit = self.everything.next_free() => (permit, Purpose::Everything),
             permit = self.probes.next_free() => (permit, Purpose::OneProbe),
         }
-    }
-
-    fn is_logged(&self, obstacle: Obstacle) -> bool {
-        self.logs.admit(obstacle, Instant::now()).is_some()
     }
 }
 

@@ -3,16 +3,21 @@
 //! The daemon never waits for its log, and never fails by it: see `log_queue`.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Instant;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
+use super::log_cap::LogCap;
 use super::log_queue::LogQueue;
 use crate::config::{LogConfig, LogFormat};
 use crate::types::text::is_inert;
 
 /// The queue of a process with a log.
 static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
+static CAP: LazyLock<LogCap> = LazyLock::new(LogCap::default);
 
 /// Installs the log of this process. Libraries are heard from `warn` on; NO_COLOR is honoured. Panics are logged too.
 ///
@@ -24,16 +29,18 @@ pub fn install(config: &LogConfig) -> io::Result<()> {
     // Set before anything is logged, so that the end of the process waits for it.
     let queue = Arc::clone(QUEUE.get_or_init(|| queue));
     let filter = EnvFilter::new(format!("warn,quotabell={}", config.level.as_str()));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
-    let builder = builder.with_writer(move || OneLine(QueuedLines(Arc::clone(&queue))));
+    let lines = fmt::layer().with_writer(move || OneLine(QueuedLines(Arc::clone(&queue))));
     let refuses_colours = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
     let colours = io::stderr().is_terminal() && !refuses_colours;
-    // Installed once a process; a second call (tests in one process) keeps the first.
-    let _ = match config.format {
-        LogFormat::Text => builder.with_ansi(colours).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match config.format {
+        LogFormat::Text => Box::new(lines.with_ansi(colours)),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true)),
     };
+    // Installed once a process; a second call (tests in one process) keeps the first.
+    if tracing_subscriber::registry().with(lines).with(filter).with(&*CAP).try_init().is_ok() {
+        std::thread::Builder::new().name("log cap".to_owned()).spawn(|| CAP.report_each_second())?;
+    }
     // The hook of the standard library writes to stderr itself, where a full pipe would hold the thread that panics.
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
@@ -47,6 +54,8 @@ pub fn install(config: &LogConfig) -> io::Result<()> {
 /// Writes the last text of the process to stderr, behind what was logged. Where the log has a queue, a reader that
 /// takes nothing does not hold the end up.
 pub fn end(last: &str) {
+    let now = Instant::now();
+    CAP.report(now, now);
     match QUEUE.get() {
         Some(queue) => queue.end(last),
         // Nobody is left to tell when stderr is closed too.

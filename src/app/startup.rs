@@ -1,7 +1,6 @@
 //! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
 
 use std::fmt;
-use std::time::Instant;
 
 use super::parts::Parts;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
@@ -10,8 +9,8 @@ use crate::ledger::stored_partitions::{
     OtherPartitions, StoredCheckpoint, StoredPartitions, WrongKeyType, stored_partitions,
 };
 use crate::migration;
+use crate::types::Instance;
 use crate::types::text::pluralize;
-use crate::types::{Instance, LOG_INTERVAL, LogLimiter};
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 use crate::wire::client::RESPONSE_TIMEOUT;
 use crate::wire::endpoint::Deployment;
@@ -50,7 +49,7 @@ impl Parts<'_> {
         let stream = &self.config.stream;
         let settings = CommitSettings { trim: stream.trim, partitions: stream.partitions, plans: self.plans.clone() };
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
-        let logs = LogLimiter::new(LOG_INTERVAL);
+        let mut logged = String::new();
         loop {
             match self.examine(&settings).await {
                 Ok(servers) => {
@@ -64,8 +63,9 @@ impl Parts<'_> {
                 Err(StartFailure::Permanent(cannot)) => return Err(cannot.into()),
                 Err(StartFailure::Transient(reason)) => {
                     self.endpoint.forget_primaries();
-                    if logs.admit(reason.clone(), Instant::now()).is_some() {
+                    if logged != reason {
                         tracing::warn!(redis = %self.endpoint, reason, "waiting for Redis");
+                        logged = reason;
                     }
                     tokio::time::sleep(retries.next_delay()).await;
                 }

@@ -7,7 +7,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::outbox::OutboxError;
-use crate::types::{LOG_INTERVAL, LogLimiter};
 use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -93,7 +92,7 @@ where
     F: Future<Output = Result<(), OutboxError>>,
 {
     let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
-    let logs = LogLimiter::new(LOG_INTERVAL);
+    let mut logged = String::new();
     while !stop.is_cancelled() {
         let begun = Instant::now();
         match run(stop.clone()).await {
@@ -105,11 +104,13 @@ where
             Err(error) => {
                 if begun.elapsed() > STABLE_AFTER {
                     retries.reset();
-                    logs.clear();
+                    logged.clear();
                 }
                 error.error_kind().count(name);
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                if logs.admit(format!("{error}: {source}"), Instant::now()).is_some() {
+                let failure = format!("{error}: {source}");
+                if logged != failure {
+                    logged = failure;
                     tracing::error!(task = name, %error, source, "stopped until this is mended");
                 }
             }

@@ -4,12 +4,12 @@
 //! begin and end by these rules, are told to read all settings again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use metrics::gauge;
 
 use super::plan_reload::PlanReloader;
-use crate::types::{LOG_INTERVAL, LogLimiter, meters};
+use crate::types::meters;
 use crate::zones::data::ZoneData;
 use crate::zones::{self, Refreshed};
 
@@ -24,22 +24,26 @@ pub(super) async fn run(reloader: Arc<PlanReloader>) {
     if let Some(warning) = data.warning() {
         tracing::warn!("{warning}");
     }
-    let logs = LogLimiter::new(LOG_INTERVAL);
+    let mut failing = Vec::new();
     loop {
         tokio::time::sleep(REFRESH_INTERVAL).await;
         if let Ok(refreshed) = tokio::task::spawn_blocking(zones::refresh).await {
-            apply(&refreshed, &reloader, &logs);
+            apply(&refreshed, &reloader, &mut failing);
         }
     }
 }
 
-fn apply(refreshed: &Refreshed, reloader: &PlanReloader, logs: &LogLimiter<String>) {
+/// Each failure in `failing` has been logged.
+fn apply(refreshed: &Refreshed, reloader: &PlanReloader, failing: &mut Vec<String>) {
     let Refreshed { data, before, changed, failed } = refreshed;
+    let known = std::mem::take(failing);
     for error in failed {
         let reason = error.source.to_string();
-        if logs.admit(format!("{error}: {reason}"), Instant::now()).is_some() {
+        let failure = format!("{error}: {reason}");
+        if !known.contains(&failure) {
             tracing::warn!(%error, reason, "a zone keeps the rules that it had");
         }
+        failing.push(failure);
     }
     if let Some(before) = before {
         set_gauge(before, 0.0);

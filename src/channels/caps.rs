@@ -16,7 +16,7 @@ use super::registry::{definition, destination};
 use super::set::Channels;
 use crate::contacts::Contact;
 use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
-use crate::types::{Channel, Destination, Keys, LOG_INTERVAL, LogLimiter, Rate, Units, duration};
+use crate::types::{Channel, Destination, Keys, ONCE_A_MINUTE, Rate, Units, duration};
 use crate::wire::backoff::BackoffPolicy;
 use crate::wire::{ErrorKind, RedisClient, error_kind};
 
@@ -26,7 +26,6 @@ pub struct Caps {
     client: Arc<RedisClient>,
     keys: Keys,
     pacer: Mutex<CapRetryPacer>,
-    log_limiter: LogLimiter<LogSubject>,
 }
 
 /// Whether a message may leave.
@@ -49,7 +48,7 @@ pub enum CapDecision {
 impl Caps {
     /// Caps for the partition of these keys. Connects nowhere.
     pub fn new(client: Arc<RedisClient>, keys: Keys) -> Self {
-        Self { client, keys, pacer: Mutex::default(), log_limiter: LogLimiter::new(LOG_INTERVAL) }
+        Self { client, keys, pacer: Mutex::default() }
     }
 
     /// Counts one message to this contact, if its cap admits it; always, if it has no cap. A message that was counted
@@ -66,7 +65,7 @@ impl Caps {
         let admission = match asked {
             Ok(decision) => decision.admission,
             Err(error) => {
-                self.log_error(cap, &error, now);
+                self.log_error(cap, &error);
                 return CapDecision::Unknown { retry_after: BackoffPolicy::RECONNECT.max_interval };
             }
         };
@@ -75,25 +74,22 @@ impl Caps {
         let throttled =
             ThrottledDelivery { key: &cap.key, rate: cap.rate, retry_after: retry_after.unwrap_or_default(), now };
         let wait = self.pacer.lock().unwrap_or_else(PoisonError::into_inner).wait(throttled);
-        if self.log_limiter.admit(LogSubject::Exhausted(cap.channel), now.into_std()).is_some() {
-            tracing::info!(channel = cap.channel.as_str(), cap = %cap.rate, "a cap is exhausted: deliveries wait");
-        }
+        tracing::info!(
+            name: ONCE_A_MINUTE, channel = cap.channel.as_str(), cap = %cap.rate, "a cap is exhausted: deliveries wait"
+        );
         let jitter = jitter_max(cap.rate).mul_f64(rand::random());
         CapDecision::Exhausted { retry_after: duration::whole_ms(wait + jitter) }
     }
 
     /// Never the key itself, which may hold the destination: the deliveries that wait lead to their contact.
-    fn log_error(&self, cap: &Cap, error: &RedisError, now: Instant) {
+    fn log_error(&self, cap: &Cap, error: &RedisError) {
         let kind = error_kind(error);
         kind.count("throttle");
-        if self.log_limiter.admit(LogSubject::Error(cap.channel, kind), now.into_std()).is_none() {
-            return;
-        }
         let (channel, error_kind) = (cap.channel.as_str(), kind.as_str());
         if kind == ErrorKind::WrongType {
-            tracing::error!(channel, keys = cap.shown_as(&self.keys), %error, "the key of a cap holds something else: its deliveries wait until it is mended");
+            tracing::error!(name: ONCE_A_MINUTE, channel, keys = cap.shown_as(&self.keys), %error, "the key of a cap holds something else: its deliveries wait until it is mended");
         } else {
-            tracing::error!(channel, error_kind, %error, "redis does not answer whether a cap is exhausted: nothing is sent under it; trying again");
+            tracing::error!(name: ONCE_A_MINUTE, channel, error_kind, %error, "redis does not answer whether a cap is exhausted: nothing is sent under it; trying again");
         }
     }
 }
@@ -167,11 +163,4 @@ impl Cap {
         let any = matches!(self.limiter, CapLimiter::Destination(_)).then_some("*");
         keys.cap(self.channel, any)
     }
-}
-
-/// What is logged, once a minute for each channel and kind of error: it concerns every delivery that is held back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LogSubject {
-    Exhausted(Channel),
-    Error(Channel, ErrorKind),
 }

@@ -17,7 +17,7 @@ pub mod resolver;
 pub mod select;
 pub mod state;
 pub mod store;
-pub mod unreadable_log;
+mod unreadable_log;
 mod unverified;
 
 pub use array::{ContactArray, ContactOrigin};

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::subjects::Plans;
-use crate::types::{LOG_INTERVAL, LogLimiter, PartitionNumber, keys};
+use crate::types::{PartitionNumber, keys};
 use crate::wire::script::ScriptCall;
 use crate::wire::{Partitions, RedisClient, Script, error_kind};
 
@@ -68,12 +68,12 @@ impl Membership {
     /// Sends heartbeats until stopped, and shares the partitions with the others; then leaves, so that they need not
     /// wait.
     pub async fn run(mut self, stop: CancellationToken) {
-        let logs = LogLimiter::new(LOG_INTERVAL);
+        let mut failing = None;
         let mut known = Instant::now();
         loop {
             match self.heartbeat().await {
                 Ok(daemons) => {
-                    known = Instant::now();
+                    (known, failing) = (Instant::now(), None);
                     self.compare_plans(&daemons);
                     let names: BTreeSet<DaemonName> = daemons.into_iter().map(|daemon| daemon.name).collect();
                     self.share(&names.into_iter().collect::<Vec<_>>());
@@ -87,7 +87,7 @@ impl Membership {
                             set(assigned, true);
                         }
                     }
-                    if logs.admit(error_kind(&error), Instant::now()).is_some() {
+                    if failing.replace(error_kind(&error)) != Some(error_kind(&error)) {
                         tracing::warn!(%error, key = keys::DAEMONS, "the list of live daemons can't be kept: leases alone share the partitions");
                     }
                 }

@@ -1,7 +1,7 @@
 //! What the loop tells the operator: one log event per outcome, and the metrics.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
@@ -9,9 +9,7 @@ use tokio::sync::Notify;
 use crate::ledger::tidy::TidyWarning;
 use crate::ledger::{Batch, CommitAnswer};
 use crate::subjects::FieldError;
-use crate::types::{
-    Alert, Instance, LOG_INTERVAL, LOG_LINES, LogLimiter, PartitionNumber, RefusalReason, Subject, keys, meters,
-};
+use crate::types::{Alert, Instance, ONCE_A_MINUTE, PartitionNumber, Subject, keys, meters};
 use crate::wire::{ErrorKind, ReadError};
 
 use super::counting_status::CountingStatus;
@@ -35,11 +33,6 @@ pub struct WorkerReport {
     refused_notes: Vec<String>,
     /// That the server does not bound what it sends has been said.
     said_unbounded: bool,
-    forgot_log: LogLimiter,
-    raised_log: LogLimiter,
-    /// One line for each reason, so that a frequent one does not hide another.
-    refused_log: LogLimiter<RefusalReason>,
-    unreadable_log: LogLimiter,
 }
 
 impl WorkerReport {
@@ -56,10 +49,6 @@ impl WorkerReport {
             held_by: None,
             refused_notes: Vec::new(),
             said_unbounded: false,
-            forgot_log: LogLimiter::new(LOG_INTERVAL),
-            raised_log: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES),
-            refused_log: LogLimiter::new(LOG_INTERVAL),
-            unreadable_log: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES),
         }
     }
 
@@ -74,12 +63,6 @@ impl WorkerReport {
 
     /// After a commit, or where there is nothing to commit: whatever was wrong is over.
     pub fn recovered(&mut self) {
-        let now = Instant::now();
-        log_more_raised(self.raised_log.overdue(&(), now).unwrap_or(0));
-        log_more_unreadable(self.unreadable_log.overdue(&(), now).unwrap_or(0));
-        for reason in RefusalReason::ALL {
-            log_more_refused(reason, self.refused_log.overdue(&reason, now).unwrap_or(0));
-        }
         if self.failing.take().is_some() {
             self.set_stopped(None);
             tracing::info!(partition = %self.partition, "counting goes on");
@@ -204,13 +187,10 @@ impl WorkerReport {
         for refused in &batch.refused {
             counter!(meters::EVENTS_REFUSED, "reason" => refused.reason.as_str()).increment(1);
             tracing::debug!(entry = %refused.entry, reason = %refused.reason, "event refused");
-            if let Some(unsaid) = self.refused_log.admit(refused.reason, Instant::now()) {
-                log_more_refused(refused.reason, unsaid);
-                tracing::warn!(
-                    partition = %self.partition, entry = %refused.entry, reason = %refused.reason,
-                    "an event can't be counted; quotabell refused list shows what is wrong with it"
-                );
-            }
+            tracing::warn!(
+                name: ONCE_A_MINUTE, partition = %self.partition, entry = %refused.entry, reason = %refused.reason,
+                "an event can't be counted; quotabell refused list shows what is wrong with it"
+            );
         }
         let mut raised = 0;
         for (at, new) in batch.alerts.iter().enumerate() {
@@ -222,9 +202,7 @@ impl WorkerReport {
             raised += 1;
             let (threshold, window) = (alert.threshold_percent.to_string(), alert.window.as_str());
             counter!(meters::ALERTS_RAISED, "threshold" => threshold, "window" => window).increment(1);
-            if let Some(unsaid) = self.raised_log.admit((), Instant::now()) {
-                log_raised(alert, unsaid);
-            }
+            log_raised(alert);
         }
         if raised > 0 {
             self.new_alerts.notify_one();
@@ -273,8 +251,6 @@ impl WorkerReport {
     pub fn unreadable(&self, unreadable: &[(Subject, FieldError)]) {
         for (subject, bad) in unreadable {
             counter!(meters::SUBJECTS_UNREADABLE).increment(1);
-            let Some(unsaid) = self.unreadable_log.admit((), Instant::now()) else { continue };
-            log_more_unreadable(unsaid);
             tracing::warn!(
                 %subject, field = bad.field, why = bad.why,
                 "a subject's setting can't be read: the last good value is used; without one the subject is counted, and no alert is raised"
@@ -288,13 +264,11 @@ impl WorkerReport {
             return;
         }
         counter!(meters::IDS_FORGOTTEN).increment(ids);
-        if let Some(suppressed) = self.forgot_log.admit((), Instant::now()) {
-            tracing::warn!(
-                partition = %self.partition, ids, suppressed,
-                "more event ids come than stream.event_ids_max lets the daemon remember: the oldest are forgotten before their time, \
-                 and an event that is sent again under one of them counts again"
-            );
-        }
+        tracing::warn!(
+            name: ONCE_A_MINUTE, partition = %self.partition, ids,
+            "more event ids come than stream.event_ids_max lets the daemon remember: the oldest are forgotten before their time, \
+             and an event that is sent again under one of them counts again"
+        );
     }
 
     /// How many subjects are held in memory.
@@ -330,39 +304,11 @@ impl WorkerReport {
     }
 }
 
-impl Drop for WorkerReport {
-    fn drop(&mut self) {
-        log_more_raised(self.raised_log.rest(&()));
-        log_more_unreadable(self.unreadable_log.rest(&()));
-        RefusalReason::ALL.iter().for_each(|reason| log_more_refused(*reason, self.refused_log.rest(reason)));
-    }
-}
-
-fn log_more_refused(reason: RefusalReason, events: u64) {
-    if events > 0 {
-        tracing::warn!(%reason, events, "more events that can't be counted, not logged one by one");
-    }
-}
-
-/// One line for each alert, and one for those before it that had none.
-fn log_raised(alert: &Alert, unsaid: u64) {
-    log_more_raised(unsaid);
+fn log_raised(alert: &Alert) {
     tracing::info!(
         alert = %alert.id, subject = %alert.subject, metric = %alert.metric, period = %alert.period,
         threshold_percent = alert.threshold_percent.get(), used = alert.used, "alert raised"
     );
-}
-
-fn log_more_raised(alerts: u64) {
-    if alerts > 0 {
-        tracing::info!(alerts, "more alerts raised, not logged one by one");
-    }
-}
-
-fn log_more_unreadable(fields: u64) {
-    if fields > 0 {
-        tracing::warn!(fields, "more settings of subjects that can't be read, not logged one by one");
-    }
 }
 
 /// Every answer as the label of `quotabell_commits_total`.

@@ -17,7 +17,7 @@ use super::context::OutboxContext;
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::FanOutAnswer;
-use super::fan_out_log::FanOutLog;
+use super::fan_out_log;
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::leased_recipients::LeasedRecipients;
@@ -26,7 +26,7 @@ use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
 use super::settle::{SettleAnswer, Settlement};
 use super::settle_queue::SettleQueue;
-use super::settlement_log::{SettlementLog, count_ended};
+use super::settlement_log::{self, count_ended};
 use super::slots::HeldSlot;
 use super::wake::wake_reachable;
 use crate::contacts::Contact;
@@ -52,8 +52,6 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) fan_out_queue: FanOutQueue,
-    pub(super) fan_out_log: FanOutLog,
-    pub(super) settlement_log: SettlementLog,
     pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
 }
@@ -251,7 +249,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
-        self.fan_out_log.done_again(leased, alert, &result);
+        fan_out_log::fanned_out_again(leased, alert, &result);
         // Also where none was made, a place at a destination is free.
         self.outbox.new_deliveries.notify_one();
         if recipients.waits {
@@ -290,7 +288,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             count_ended(leased.channel, settlement.state());
         }
         let Some(notification) = notification else { return };
-        self.settlement_log.settled(leased, notification, &settlement, now);
+        settlement_log::settled(leased, notification, &settlement, now);
         if let Notification::Verification(request) = notification {
             self.consents.settled(request, &settlement);
         }

@@ -16,6 +16,7 @@ use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue};
 use super::error::{Operation, OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out_log;
 use super::lease::LeasedDelivery;
 use super::notifier::Notifier;
 use super::recipients::Recipients;
@@ -88,7 +89,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             let call = || fan_out(&self.outbox.client, &self.outbox.keys, &requests);
             let Some(answers) = self.retry_until_recorded(leased, call).await else { return settlement };
             if let [FanOutAnswer::Done(result)] = answers.as_slice() {
-                self.fan_out_log.done(alert, result);
+                fan_out_log::fanned_out(alert, result);
             }
             self.outbox.new_deliveries.notify_one();
         }

@@ -14,7 +14,6 @@ use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
-use super::fan_out_log::FanOutLog;
 use super::fan_out_queue::FanOutQueue;
 use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 use super::leased_recipients::LeasedRecipients;
@@ -22,7 +21,7 @@ use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
-use super::settlement_log::{SettlementLog, count_ended};
+use super::settlement_log::count_ended;
 use super::slots::{DestinationFollowers, FreeSlots, Slots};
 use super::{IDLE, LEASE_MARGIN};
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs, nonce};
@@ -71,8 +70,6 @@ impl<N: Notifier> Dispatcher<N> {
             pending_outcomes: PendingOutcomes::default(),
             settle_queue,
             fan_out_queue: FanOutQueue::default(),
-            fan_out_log: FanOutLog::default(),
-            settlement_log: SettlementLog::default(),
             disable_after,
             // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
             stop: stop.child_token(),
@@ -216,8 +213,6 @@ impl<N: Notifier> DispatchLoop<N> {
         log_dropped(&lease.dropped);
         log_given_up(&lease.given_up);
         self.note_pause(lease.is_paused);
-        self.worker.fan_out_log.say_rest();
-        self.worker.settlement_log.say_rest();
         let until = |next: Option<UnixMs>| next.map_or(IDLE, |next| next.since(lease.now)).min(IDLE);
         let (healthy, unhealthy) = (until(lease.next_healthy), until(lease.next_unhealthy));
         let is_idle = lease.leased.is_empty();

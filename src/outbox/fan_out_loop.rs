@@ -13,11 +13,10 @@ use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::error::{Operation, OutboxError};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
-use super::fan_out_log::FanOutLog;
+use super::fan_out_log;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
-use crate::contacts::unreadable_log;
 use crate::types::{Alert, Subject};
 
 /// Alerts read in one call.
@@ -42,7 +41,6 @@ pub struct FanOutLoop {
     named: HashSet<String>,
     /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
     unsure: HashSet<Subject>,
-    log: FanOutLog,
     counting: CountingBacklog,
 }
 
@@ -55,8 +53,8 @@ struct OutboxEntry {
 impl FanOutLoop {
     /// A loop that does nothing until it runs. The worker notifies `new_alerts` after a commit that raised alerts.
     pub fn new(outbox: OutboxContext, new_alerts: Arc<Notify>) -> Self {
-        let (log, counting) = (FanOutLog::default(), CountingBacklog::default());
-        Self { outbox, new_alerts, named: HashSet::new(), unsure: HashSet::new(), log, counting }
+        let counting = CountingBacklog::default();
+        Self { outbox, new_alerts, named: HashSet::new(), unsure: HashSet::new(), counting }
     }
 
     /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
@@ -71,8 +69,6 @@ impl FanOutLoop {
             let wait = match self.drain(&stop).await {
                 Ok(()) => {
                     outage.worked();
-                    self.log.say_rest();
-                    unreadable_log::say_rest();
                     IDLE
                 }
                 Err(error) if error.is_fatal() => return Err(error),
@@ -140,7 +136,7 @@ impl FanOutLoop {
             self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
-                    FanOutAnswer::Done(result) => self.log.done(request.alert, &result),
+                    FanOutAnswer::Done(result) => fan_out_log::fanned_out(request.alert, &result),
                     FanOutAnswer::Gone | FanOutAnswer::Stale => {
                         tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
                     }

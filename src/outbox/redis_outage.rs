@@ -1,9 +1,8 @@
-//! A log line when Redis stops answering, and once a minute until it answers again.
+//! A log line when Redis stops answering, and one when it answers again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::error::{OutboxError, chain};
-use crate::types::{LOG_INTERVAL, LogLimiter};
 use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
@@ -13,19 +12,20 @@ pub(super) struct RedisOutage {
     /// Which loop, for the log.
     task: &'static str,
     retries: Backoff,
-    logs: LogLimiter<ErrorKind>,
+    /// The kind of the last failure, which is logged once.
+    failing: Option<ErrorKind>,
 }
 
 impl RedisOutage {
     pub(super) const fn new(task: &'static str) -> Self {
-        Self { task, retries: Backoff::new(BackoffPolicy::RECONNECT), logs: LogLimiter::new(LOG_INTERVAL) }
+        Self { task, retries: Backoff::new(BackoffPolicy::RECONNECT), failing: None }
     }
 
     /// One more failure: the delay before the next try.
     pub(super) fn failed(&mut self, error: &OutboxError) -> Duration {
         let kind = error.error_kind();
         kind.count(error.label());
-        if self.logs.admit(kind, Instant::now()).is_some() {
+        if self.failing.replace(kind) != Some(kind) {
             let task = self.task;
             let error = chain(error);
             if kind == ErrorKind::Full {
@@ -51,7 +51,7 @@ impl RedisOutage {
         if self.retries.failures() > 0 {
             tracing::info!(task = self.task, failures = self.retries.failures(), "redis serves deliveries again");
             self.retries.reset();
-            self.logs.clear();
+            self.failing = None;
         }
     }
 }

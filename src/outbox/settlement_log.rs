@@ -1,101 +1,50 @@
 //! What the log and the metrics say of a delivery whose attempt was recorded.
 
-use std::time::Instant;
-
 use metrics::{counter, histogram};
 use tracing::field::display;
 
 use super::lease::LeasedDelivery;
 use super::settle::Settlement;
-use crate::types::{Channel, DeliveryState, LOG_INTERVAL, LOG_LINES, LogLimiter, Notification, UnixMs, meters};
+use crate::types::{Channel, DeliveryState, Notification, UnixMs, meters};
 
 /// Counts a delivery that ended in this state.
 pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
     counter!(meters::DELIVERIES_ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
 }
 
-/// The log of a dispatcher's outcomes. What had no line is told with its number, at the end at the latest.
-#[derive(Debug)]
-pub(super) struct SettlementLog {
-    /// Of those that need nobody's attention.
-    ended: LogLimiter,
-}
-
-impl Default for SettlementLog {
-    fn default() -> Self {
-        Self { ended: LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES) }
-    }
-}
-
-impl SettlementLog {
-    /// One event per outcome, and the metrics.
-    pub(super) fn settled(
-        &self,
-        leased: &LeasedDelivery,
-        notification: &Notification,
-        settlement: &Settlement,
-        now: UnixMs,
-    ) {
-        let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
-        let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
-        let (state, channel) = (settlement.state(), channel.as_str());
-        let outcome = settlement.outcome();
-        let status = outcome.and_then(|outcome| outcome.status);
-        let error = outcome.and_then(|outcome| outcome.error.as_deref()).unwrap_or_default();
-        match settlement {
-            Settlement::Delivered(outcome) => {
-                let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
-                histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
-                // A u128 would stand in JSON as text.
-                let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-                if self.has_line() {
-                    tracing::info!(subject, alert, request, %delivery, attempt, channel, status, took_ms, "delivered");
-                }
-            }
-            Settlement::Retry(_, wait) => {
-                tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
-            }
-            Settlement::Dead(_) | Settlement::Unsendable(_) => {
-                tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
-            }
-            Settlement::ContactDisabled(_) => {
-                tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
-            }
-            Settlement::ExpiredAfter(_) => {
-                tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
-            }
-            Settlement::Throttled(wait) | Settlement::Released(wait) => {
-                tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
-            }
-            Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {
-                if self.has_line() {
-                    tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
-                }
-            }
+/// One event per outcome, and the metrics.
+pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
+    let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
+    let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
+    let (state, channel) = (settlement.state(), channel.as_str());
+    let outcome = settlement.outcome();
+    let status = outcome.and_then(|outcome| outcome.status);
+    let error = outcome.and_then(|outcome| outcome.error.as_deref()).unwrap_or_default();
+    match settlement {
+        Settlement::Delivered(outcome) => {
+            let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
+            histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
+            // A u128 would stand in JSON as text.
+            let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, status, took_ms, "delivered");
         }
-    }
-
-    /// Says how many had no line, once their minute is over.
-    pub(super) fn say_rest(&self) {
-        log_more_ended(self.ended.overdue(&(), Instant::now()).unwrap_or(0));
-    }
-
-    /// Whether this one has a line.
-    fn has_line(&self) -> bool {
-        let unsaid = self.ended.admit((), Instant::now());
-        log_more_ended(unsaid.unwrap_or(0));
-        unsaid.is_some()
-    }
-}
-
-impl Drop for SettlementLog {
-    fn drop(&mut self) {
-        log_more_ended(self.ended.rest(&()));
-    }
-}
-
-fn log_more_ended(deliveries: u64) {
-    if deliveries > 0 {
-        tracing::info!(deliveries, "more deliveries ended, not logged one by one");
+        Settlement::Retry(_, wait) => {
+            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, retry_in = ?wait, "attempt failed");
+        }
+        Settlement::Dead(_) | Settlement::Unsendable(_) => {
+            tracing::error!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery is dead; it can be replayed");
+        }
+        Settlement::ContactDisabled(_) => {
+            tracing::warn!(subject, alert, request, %delivery, attempt, channel, status, error, "delivery cancelled: its contact is disabled");
+        }
+        Settlement::ExpiredAfter(_) => {
+            tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
+        }
+        Settlement::Throttled(wait) | Settlement::Released(wait) => {
+            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+        }
+        Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {
+            tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");
+        }
     }
 }

@@ -4,8 +4,6 @@
 //! address, so a link says nothing of another address that later has the same id. Mail software opens links and
 //! providers press buttons (RFC 8058), so a link is good for ever and as often as it is used.
 
-use std::time::Instant;
-
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
@@ -13,15 +11,11 @@ use ring::hmac;
 use super::{VerificationError, VerificationService, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::{Contact, ContactArray};
-use crate::types::{ContactId, LOG_INTERVAL, LOG_LINES, LogLimiter, Mute, Secret, Subject};
+use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Secret, Subject};
 use crate::wire::Partition;
 
 /// Why such a contact is muted, as an operator reads it.
 const REASON: &str = "unsubscribed by the link of a mail";
-
-/// Everybody may post to these paths, so what is logged of it is bounded.
-static UNSUBSCRIBED_LOG: LogLimiter = LogLimiter::of_lines(LOG_INTERVAL, LOG_LINES);
-static BROKEN_LOG: LogLimiter = LogLimiter::new(LOG_INTERVAL);
 
 /// Which contact a link mutes.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,12 +64,11 @@ impl VerificationService {
         };
         let is_muted = self.edit(&token.subject, edit).await?;
         if is_muted {
-            if let Some(more) = UNSUBSCRIBED_LOG.admit((), Instant::now()) {
-                let UnsubscribeToken { subject, contact, .. } = &token;
-                tracing::info!(%subject, %contact, more, "contact has unsubscribed and is muted");
-            }
-        } else if let Some(more) = BROKEN_LOG.admit((), Instant::now()) {
-            tracing::info!(more, "an unsubscribe link is broken, or its contact is not there any more");
+            let UnsubscribeToken { subject, contact, .. } = &token;
+            tracing::info!(%subject, %contact, "contact has unsubscribed and is muted");
+        } else {
+            // Everybody may post to this path.
+            tracing::info!(name: ONCE_A_MINUTE, "an unsubscribe link is broken, or its contact is not there any more");
         }
         Ok(is_muted)
     }

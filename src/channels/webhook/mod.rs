@@ -3,7 +3,7 @@
 //! Owns the rules for URLs, secrets and headers, the networks that may not be called, the formats, the request, and the
 //! class of its outcome. Read next: [`payload`] and [`formats`], then [`client`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use metrics::counter;
 
@@ -18,7 +18,7 @@ use super::invalid_contact::InvalidContact;
 use super::tls;
 use crate::contacts::{Contact, ContactOptions, SecretUse, masked_contact};
 use crate::throttle::MEMBERS_MAX;
-use crate::types::{Alert, Channel, LOG_INTERVAL, LogLimiter, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
+use crate::types::{Alert, Channel, ONCE_A_MINUTE, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
 
 pub mod blocked_networks;
 pub mod client;
@@ -117,7 +117,6 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
             templates,
             timeout: config.timeout,
             per_destination: config.per_destination,
-            log_limiter: LogLimiter::new(LOG_INTERVAL),
             warnings: [tls::warning("webhook.ca_file", config.ca_file.as_deref()), environment_warning(config)]
                 .into_iter()
                 .flatten()
@@ -136,7 +135,6 @@ struct WebhookChannel {
     templates: WebhookTemplates,
     timeout: Duration,
     per_destination: Option<Rate>,
-    log_limiter: LogLimiter<()>,
     warnings: Vec<String>,
 }
 
@@ -154,10 +152,9 @@ impl WebhookChannel {
     /// Says when this machine's clock and that of Redis are so far apart that somebody has to set one. Alerts and
     /// signatures bear different times then.
     fn compare_clocks(&self, redis: UnixMs, own: UnixMs) {
-        if let Some(apart_s) = seconds_too_far_apart(redis, own)
-            && self.log_limiter.admit((), Instant::now()).is_some()
-        {
+        if let Some(apart_s) = seconds_too_far_apart(redis, own) {
             tracing::warn!(
+                name: ONCE_A_MINUTE,
                 apart_s,
                 "the clocks of this machine and of redis differ: webhooks are signed by this machine's, set both by NTP"
             );
