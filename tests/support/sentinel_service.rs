@@ -24,6 +24,9 @@ const SENTINELS: usize = 3;
 /// How often a Sentinel does what it does, in milliseconds. They find each other sooner; and none of them stops working
 /// for 30 s because this machine was too busy for it to run for 2 s.
 const PERIODS: [&str; 6] = ["PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TILT-TRIGGER", "60000"];
+/// The period once they have found each other. A Sentinel that has not heard of a failover makes the new primary a
+/// replica again after four of these; the one that leads the failover looks once a second whether there is a new one.
+const PERIODS_AFTERWARDS: [&str; 2] = ["PUBLISH-PERIOD", "750"];
 
 /// The servers and their Sentinels.
 #[derive(Debug)]
@@ -103,17 +106,21 @@ impl SentinelService {
     async fn watched(mut self, lines: &str) -> Self {
         self.replicates(0).await;
         let watched = self.known_port(0);
-        let service = &mut self;
-        service.sentinels.extend((0..SENTINELS).map(|_| Sentinel::start(watched, lines)));
-        for sentinel in &service.sentinels {
-            let mut debug = redis::cmd("SENTINEL");
-            debug.arg("DEBUG").arg(&PERIODS);
-            let () = service.client_of(sentinel).query(&debug).await.expect("a Sentinel of 7.0 or later");
+        self.sentinels.extend((0..SENTINELS).map(|_| Sentinel::start(watched, lines)));
+        self.set_periods(&PERIODS).await;
+        for sentinel in &self.sentinels {
+            sentinel.knows_all(&self.client_of(sentinel)).await;
         }
-        for sentinel in &service.sentinels {
-            sentinel.knows_all(&service.client_of(sentinel)).await;
-        }
+        self.set_periods(&PERIODS_AFTERWARDS).await;
         self
+    }
+
+    async fn set_periods(&self, periods: &[&str]) {
+        for sentinel in &self.sentinels {
+            let mut debug = redis::cmd("SENTINEL");
+            debug.arg("DEBUG").arg(periods);
+            let () = self.client_of(sentinel).query(&debug).await.expect("a Sentinel of 7.0 or later");
+        }
     }
 
     /// The port under which Sentinels know a server.
