@@ -45,6 +45,8 @@ pub struct QueryState {
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
+    /// How old an event may be when it is counted.
+    pub event_age_max: Duration,
     /// How many days of history are kept.
     pub history_days: u32,
     pub top: TopCache,

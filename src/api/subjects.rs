@@ -107,7 +107,9 @@ pub(super) async fn erase(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, Problem> {
-    let erased = within(ERASE_TIMEOUT, erasure::erase(&api.partitions, &api.reads.plans, &subject)).await?;
+    let QueryState { plans, event_age_max, .. } = &api.reads;
+    let erased = erasure::erase(&api.partitions, plans, *event_age_max, &subject);
+    let erased = within(ERASE_TIMEOUT, erased).await?;
     tracing::info!(%subject, "everything that was stored of the subject is removed");
     Ok(answer(&erased))
 }

@@ -74,6 +74,7 @@ impl<'a> Parts<'a> {
             partitions: connect()?,
             plans: plans.clone(),
             late_max: config.stream.late_max,
+            event_age_max: config.stream.event_age_max(),
             history_days: config.history.days,
             top: TopCache::default(),
         };

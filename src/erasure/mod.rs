@@ -4,6 +4,8 @@
 //! they have gone, new deliveries could be made by them. The subject is metered on: usage that is counted later begins
 //! at zero, under the default plan. Counts of its events in the stream, and digests of their ids, are left to expire.
 
+use std::time::Duration;
+
 use redis::RedisResult;
 use serde::Serialize;
 
@@ -50,16 +52,22 @@ pub struct ErasedCounts {
     pub limiters: u64,
 }
 
-/// Removes everything that is stored of a subject. Repeatable; says what this call removed.
+/// Removes everything that is stored of a subject, where an event of this age may have been counted. Repeatable; says
+/// what this call removed.
 ///
 /// # Errors
 ///
 /// What Redis or the connection said; a part may be removed.
-pub async fn erase(partitions: &Partitions, plans: &Plans, subject: &Subject) -> RedisResult<ErasedSubject> {
+pub async fn erase(
+    partitions: &Partitions,
+    plans: &Plans,
+    event_age_max: Duration,
+    subject: &Subject,
+) -> RedisResult<ErasedSubject> {
     let partition = partitions.of(subject);
     let Partition { client, keys } = partition;
     let begun = client.server_time().await?;
-    let periods = alerts::kept_periods(begun);
+    let periods = alerts::stored_periods(begun, event_age_max);
     let fields = subjects::read_fields(partition, subject).await?;
     let mut metrics = forget::metrics(partition, &periods).await?;
     metrics.extend(plans.limited_by_rates());

@@ -30,3 +30,10 @@ pub struct StreamConfig {
     /// The most metrics of a partition on one day.
     pub metrics_max: usize,
 }
+
+impl StreamConfig {
+    /// How old an event may be when it is counted.
+    pub const fn event_age_max(&self) -> Duration {
+        self.age_max.saturating_add(self.late_max)
+    }
+}

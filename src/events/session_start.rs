@@ -29,8 +29,9 @@ impl EventWorker {
         }
         let mut stored = redis::cmd("HMGET");
         stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation").arg("format");
-        let (id, instance, generation, format): (Option<String>, Option<String>, Option<u64>, Option<String>) =
-            self.client.query(&stored).await.map_err(redis)?;
+        type Stored = (Option<String>, Option<String>, Option<u64>, Option<String>, Option<String>);
+        let (id, instance, generation, format, counted_before): Stored =
+            self.client.query(stored.arg("counted_before")).await.map_err(redis)?;
         if id.is_none() && format.is_none() {
             self.refuse_to_begin_again().await?;
         }
@@ -51,8 +52,10 @@ impl EventWorker {
         };
         let checkpoint = StreamId::from_stored(id.as_deref());
         let now = self.client.server_time().await.map_err(redis)?;
+        // After a stream was made again the newest ids lie ahead: its entries may have been counted under another name.
+        let newest_ids = checkpoint.max(StreamId::from_stored(counted_before.as_deref()));
         let complete =
-            self.held.event_ids.read(&self.client, &self.keys, arrival_of(checkpoint, now), checkpoint).await;
+            self.held.event_ids.read(&self.client, &self.keys, arrival_of(newest_ids, now), checkpoint).await;
         if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
             return Err(SessionError::Again("another worker committed while the ids of events were read"));
         }

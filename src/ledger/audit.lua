@@ -15,7 +15,8 @@
 --         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover):
 --                               set to its count
 --         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the
---                               checkpoint has gone without a trace: starts over from its beginning
+--                               checkpoint has gone without a trace: starts over from its beginning, and remembers up
+--                               to where ids of events are stored
 --
 --         an error              a key of another type, a command that the user may not run, or a partition that was
 --                               moved away: nothing written
@@ -72,6 +73,8 @@ end
 
 if made_again(KEYS[1], stored[1]) then
   local gone = of['entries-added'] - of['length']
+  local counted = redis.call('HGET', KEYS[2], 'counted_before')
+  if not counted or is_before(counted, stored[1]) then redis.call('HSET', KEYS[2], 'counted_before', stored[1]) end
   read_is('0-0', gone, gone)
   return {'recreated', of['last-generated-id']}
 end

@@ -216,6 +216,8 @@ fn last_day_end(period: Period) -> UnixMs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::totals::ttl_s;
+    use crate::types::DaySpan;
 
     /// What has expired must not read as nothing used, and what is kept not as unknown.
     #[test]
@@ -245,6 +247,29 @@ mod tests {
             closable(open.iter().copied(), ms("2026-11-21T17:00:00Z"), late),
             [day("2026-11-19"), day("2026-11-20")]
         );
+    }
+
+    /// docs/guarantees.md tells operators how long an outage may last: a shorter time to live breaks that.
+    #[test]
+    fn counters_survive_an_outage_of_as_long_as_is_promised() {
+        let hours = |from: UnixMs, to: UnixMs| to.since(from).as_secs() / 3600;
+        let (late, of_default) = (Duration::from_secs(5 * 3600), |hours: u64| hours - 5);
+        let day = Day::parse("2026-11-21").expect("a date");
+        // Nobody of its bucket used anything since the day began in the easternmost zone.
+        let first = DaySpan::of("Pacific/Kiritimati".parse().expect("a zone"), day).expect("a day").start;
+        let archived_from = day.ends_everywhere().after(late);
+        assert!(is_over(day.into(), archived_from, late) && !is_over(day.into(), archived_from.plus(-1), late));
+        let expires = |period: Period, written: UnixMs| written.after(Duration::from_secs(ttl_s(period, written)));
+        assert_eq!(hours(archived_from, expires(day.into(), first)), of_default(12 * 24 - 2), "a day's history");
+        // The newest event of a period that began in the westernmost zone, as late as it may be, and what it counts in.
+        for (period, longest_h, promised_h) in
+            [("2026-11-21", 26, 13 * 24 - 2), ("2026-W47", 7 * 24 + 2, 7 * 24 - 2), ("2026-11", 31 * 24 + 2, 48)]
+        {
+            let period = Period::parse(period).expect("legal");
+            let begins = period.ends_everywhere().plus(-longest_h * 3_600_000);
+            let newest = period.ends_everywhere().after(late);
+            assert!(hours(newest, expires(period, begins)) >= of_default(promised_h), "{period}");
+        }
     }
 
     /// A thousand days of an old stream looked at in one go would let a batch that waits meanwhile grow too old.

@@ -50,7 +50,7 @@ fn placement_of(family: &str) -> Option<KeyPlacement> {
         // The digest of an event's id does not tell whose it is.
         "metrics" | "seen" | "history_metrics" => KeyPlacement::Shared,
         "paused" => KeyPlacement::SharedByFirst,
-        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" => KeyPlacement::First,
+        "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "verify_sent" => KeyPlacement::First,
         "unverified" | "unsubscribe_key" | "digest" => KeyPlacement::First,
         "checkpoint" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => KeyPlacement::LeftOut,

@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::enqueue::{NewDelivery, enqueue};
 use super::error::{Operation, OutboxError};
+use super::forget_in_digests::forget_erased;
 use super::new_deliveries::NewDeliveries;
+use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::types::alert::digest_of;
 use crate::types::daily::DailyTime;
@@ -72,9 +74,14 @@ impl DigestLoop {
             return Ok(());
         }
         let digest = self.read((from, until)).await.map_err(|error| self.failed(error))?;
-        if digest.dead > 0 || digest.waiting > 0 {
-            self.enqueue(digest).await?;
+        let is_told = digest.dead > 0 || digest.waiting > 0;
+        let notification = Notification::Digest(digest);
+        if is_told {
+            self.enqueue(&notification).await?;
         }
+        // Also where nothing is told any more: a daemon that died here may have made it.
+        let ids: Vec<DeliveryId> = self.recipients().map(|contact| notification.delivery_to(&contact.id)).collect();
+        forget_erased(&self.partitions, &ids).await.map_err(|error| self.failed(error))?;
         // Last: where the daemon dies before, the same digest is made again under the same id.
         let Partition { client, keys } = self.first();
         let mut command = redis::cmd("SET");
@@ -89,16 +96,20 @@ impl DigestLoop {
     }
 
     /// Makes a delivery for each contact that gets notices.
-    async fn enqueue(&self, digest: DailyDigest) -> Result<(), OutboxError> {
-        let (dead, waiting) = (digest.dead, digest.waiting);
-        let notification = Notification::Digest(digest);
+    async fn enqueue(&self, notification: &Notification) -> Result<(), OutboxError> {
         let Partition { client, keys } = self.first();
-        for one in self.contacts.operator().iter().filter(|one| one.notices) {
-            enqueue(client, keys, NewDelivery { notification: &notification, contact: &one.contact }).await?;
+        for contact in self.recipients() {
+            enqueue(client, keys, NewDelivery { notification, contact }).await?;
         }
-        tracing::info!(dead, waiting, "the digest is on its way to the operator");
+        if let Notification::Digest(DailyDigest { dead, waiting, .. }) = notification {
+            tracing::info!(dead, waiting, "the digest is on its way to the operator");
+        }
         self.new_deliveries.of(self.first().number()).notify_one();
         Ok(())
+    }
+
+    fn recipients(&self) -> impl Iterator<Item = &Contact> {
+        self.contacts.operator().iter().filter(|one| one.notices).map(|one| &one.contact)
     }
 
     async fn read(&self, (from_ms, until_ms): (UnixMs, UnixMs)) -> RedisResult<DailyDigest> {

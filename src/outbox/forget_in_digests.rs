@@ -2,12 +2,14 @@
 //!
 //! A digest is about nobody, so it is not removed with its subjects. It keeps its numbers and loses the names.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use redis::RedisResult;
 
+use super::subject_deliveries::deliveries_of;
 use crate::types::{DailyDigest, DeliveryId, Notification, NotificationKind, Subject};
-use crate::wire::{Partition, Script};
+use crate::wire::{Partition, Partitions, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget_in_digests.lua")));
 
@@ -30,6 +32,26 @@ pub async fn forget_in_digests(
             let answer: String = SCRIPT.call().key(&key).arg(stored).arg(without).run(client).await?;
             if answer == "replaced" {
                 break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes the subjects out of these digests that were erased after a digest was read and before it was stored. Such a
+/// subject has no deliveries, and one that a digest names would have some. Repeatable.
+pub(super) async fn forget_erased(partitions: &Partitions, ids: &[DeliveryId]) -> RedisResult<()> {
+    let Partition { client, keys } = partitions.first();
+    for id in ids {
+        let mut read = redis::cmd("HGET");
+        read.arg(keys.delivery(id)).arg(NotificationKind::Digest.as_str());
+        let stored: Option<String> = client.query(&read).await?;
+        let Some(digest) = stored.and_then(|json| serde_json::from_str::<DailyDigest>(&json).ok()) else { continue };
+        let dead = digest.dead_first.iter().filter_map(|dead| dead.subject.parse().ok());
+        let named: BTreeSet<Subject> = digest.waiting_first.iter().cloned().chain(dead).collect();
+        for subject in named {
+            if deliveries_of(partitions.of(&subject), Some(&subject)).await?.is_empty() {
+                forget_in_digests(partitions.first(), &subject, ids).await?;
             }
         }
     }

@@ -43,7 +43,7 @@ impl AlertId {
 }
 
 /// 32 hex digits of SHA-256 over the parts, each preceded by its length in bytes as eight big-endian bytes.
-pub(crate) fn digest_of(parts: &[&str]) -> String {
+pub fn digest_of(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());

@@ -206,9 +206,9 @@ impl Keys {
         format!("quota_verify_link:{}:{token}", self.tag)
     }
 
-    /// A pattern of SCAN that the key of every confirm link matches.
-    pub fn verify_link_pattern(&self) -> String {
-        format!("{}*", glob_literal(&self.verify_link("")))
+    /// `quota_verify_sent:{tag}:<subject>`; `subject` is a digest of it, so the key names nobody.
+    pub fn verify_sent(&self, subject: &str) -> String {
+        format!("quota_verify_sent:{}:{subject}", self.tag)
     }
 
     /// A pattern of SCAN that the key of every subject matches.

@@ -5,7 +5,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::types::Keys;
 use crate::types::text::hex;
 
 /// 256 bits: nobody guesses one.
@@ -21,9 +20,9 @@ pub(super) fn url_of(public_url: &Url, page: &str, token: &str) -> String {
     format!("{}/{page}/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
-/// Where the request stands that a token answers.
-pub(super) fn key(keys: &Keys, token: &str) -> String {
-    keys.verify_link(&hex(&Sha256::digest(token.as_bytes())))
+/// A token as Redis knows it.
+pub(super) fn stored_form(token: &str) -> String {
+    hex(&Sha256::digest(token.as_bytes()))
 }
 
 #[cfg(test)]

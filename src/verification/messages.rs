@@ -3,6 +3,7 @@
 
 use std::error::Error;
 
+use super::issue::{Issued, IssuedToken, issue};
 use super::{VerificationError, VerificationEvent, VerificationService, code, confirm_link};
 use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
@@ -37,20 +38,25 @@ impl ConsentRequests for VerificationService {
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>> {
         Box::pin(async move {
-            let code = code::generate();
-            let holder = code::holder(&request.subject, &request.consent);
-            let stored = self
-                .store(&self.partitions.first().keys.verify_code(&holder), &code::stored_form(&nonce(), &holder, &code))
-                .await;
-            stored.map_err(|error| failed("store the code", error))?;
-            let mut link = None;
+            let VerificationRequest { subject, consent, .. } = request;
+            let first = self.partitions.first();
+            let (code, holder) = (code::generate(), code::holder(subject, consent));
+            let (mut link, mut token) = (None, None);
             if let Some(public_url) = &self.public_url {
-                let token = confirm_link::generate();
+                let generated = confirm_link::generate();
                 let request = serde_json::to_string(request).expect("strings and numbers are JSON");
-                let stored = self.store(&confirm_link::key(&self.partitions.first().keys, &token), &request).await;
-                stored.map_err(|error| failed("store the confirm link", error))?;
-                link = Some(Secret::new(confirm_link::url_of(public_url, "confirm", &token)));
+                token = Some(IssuedToken { digest: confirm_link::stored_form(&generated), request });
+                link = Some(Secret::new(confirm_link::url_of(public_url, "confirm", &generated)));
             }
+            let issued = Issued {
+                subject,
+                consent,
+                lifetime: self.config.lifetime,
+                code_key: first.keys.verify_code(&holder),
+                code: code::stored_form(&nonce(), &holder, &code),
+                token,
+            };
+            issue(first, issued).await.map_err(|error| failed("store the code and the confirm link", error))?;
             Ok(CodeAndLink { code: Secret::new(code), link, lifetime: self.config.lifetime })
         })
     }

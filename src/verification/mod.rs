@@ -11,6 +11,7 @@ mod code;
 pub mod config;
 mod confirm_link;
 mod forget;
+mod issue;
 mod messages;
 mod open_requests;
 mod request;

@@ -112,7 +112,7 @@ impl VerificationService {
     ///
     /// [`VerificationError`]. The link stays valid.
     pub async fn confirm(&self, token: &str) -> Result<Option<(VerifyOutcome, Subject)>, VerificationError> {
-        let key = confirm_link::key(&self.partitions.first().keys, token);
+        let key = self.partitions.first().keys.verify_link(&confirm_link::stored_form(token));
         let request = self.read(&key).await?.and_then(|stored| serde_json::from_str(&stored).ok());
         let Some(VerificationRequest { subject, contact, consent, .. }) = request else {
             VerificationEvent::Rejected.count();
@@ -165,13 +165,6 @@ impl VerificationService {
     pub(super) async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
         let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
         set.add(&self.partitions.first().client, key, &nonce(), window).await
-    }
-
-    /// Stores what a message shows, or a digest of it, as long as the message is good. Replaces what is there.
-    pub(super) async fn store(&self, key: &str, value: &str) -> RedisResult<()> {
-        // PX takes at least 1.
-        let lifetime_ms = u64::try_from(self.config.lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.partitions.first().client.query(redis::cmd("SET").arg(key).arg(value).arg("PX").arg(lifetime_ms)).await
     }
 
     async fn read(&self, key: &str) -> RedisResult<Option<String>> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use redis::RedisResult;
 use tokio_util::sync::CancellationToken;
 
+use super::issue::{self, Sent};
 use super::{VerificationError, VerificationService};
 use crate::contacts::ContactArray;
 use crate::types::{ConsentId, Subject, UnixMs};
@@ -97,7 +98,9 @@ impl VerificationService {
 
     /// Notes that an unverified contact is to be looked at then. Comes before the write of the contact.
     pub(super) async fn note_unverified(&self, subject: &Subject, consent: &ConsentId, at: UnixMs) -> RedisResult<()> {
-        let Partition { client, keys } = self.partitions.first();
+        let first = self.partitions.first();
+        issue::note_request(first, subject, consent, at).await?;
+        let Partition { client, keys } = first;
         client.query(redis::cmd("ZADD").arg(keys.unverified()).arg(at.0).arg(member(subject, consent))).await
     }
 
@@ -109,7 +112,11 @@ impl VerificationService {
     }
 
     async fn forget_member(&self, member: &[u8]) -> RedisResult<()> {
-        let Partition { client, keys } = self.partitions.first();
+        let first = self.partitions.first();
+        if let Some((subject, consent)) = parse(member) {
+            issue::forget(first, &subject, &Sent::Request(consent)).await?;
+        }
+        let Partition { client, keys } = first;
         client.query(redis::cmd("ZREM").arg(keys.unverified()).arg(member)).await
     }
 }
@@ -119,7 +126,7 @@ pub(super) fn member(subject: &Subject, consent: &ConsentId) -> Vec<u8> {
     [subject.as_str().as_bytes(), b"\0", consent.as_str().as_bytes()].concat()
 }
 
-pub(super) fn parse(member: &[u8]) -> Option<(Subject, ConsentId)> {
+fn parse(member: &[u8]) -> Option<(Subject, ConsentId)> {
     let at = member.iter().position(|byte| *byte == 0)?;
     let consent = std::str::from_utf8(&member[at + 1..]).ok()?;
     Some((Subject::parse(&member[..at]).ok()?, ConsentId::from_stored(consent)))

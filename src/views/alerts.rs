@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use redis::RedisResult;
 use serde::Serialize;
@@ -64,10 +65,19 @@ pub struct AlertFilter {
     pub since: Option<UnixMs>,
 }
 
+/// Ten years: a setting that is longer has no end.
+const STORED_DAYS_MAX: u64 = 3_653;
+
 /// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may
 /// come late, or be read late. Empty where `now` is in no day.
 pub fn kept_periods(now: UnixMs) -> Vec<Period> {
     periods(now, KEPT_DAYS_MAX)
+}
+
+/// Every period of which anything may be stored, where an event of this age may be counted. Counters live on for a
+/// fortnight from then.
+pub fn stored_periods(now: UnixMs, event_age_max: Duration) -> Vec<Period> {
+    periods(now, (event_age_max.as_secs() / 86_400).min(STORED_DAYS_MAX) + KEPT_DAYS_MAX)
 }
 
 /// Every period that touches today or yesterday, in any zone. Empty where `now` is in no day.

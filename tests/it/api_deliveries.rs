@@ -57,6 +57,8 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     assert_eq!(ids(&listed), newest_first, "the same objects, each once");
     assert_eq!(all("&channel=webhook").await.len(), 25);
     assert_eq!(all("&subject=s3&channel=email").await.len(), 5);
+    let of_subject: Vec<Value> = listed.iter().filter(|view| view["subject"] == "s3").cloned().collect();
+    assert_eq!(all("&subject=s3").await, of_subject);
     assert_eq!(all("&destination=https%3A%2F%2Fb.test&state=pending").await.len(), 25);
     assert_eq!((all("&state=dead").await.len(), all("&since=2100-01-01T00:00:00Z").await.len()), (0, 0));
     assert_eq!(

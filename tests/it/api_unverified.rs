@@ -6,7 +6,9 @@ use std::time::Duration;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ConsentRequests, NewDeliveries};
 use quotabell::types::{DeliveryId, UnixMs, VerificationRequest};
-use quotabell::verification::{VerificationConfig, VerificationError, VerificationService};
+use quotabell::verification::{
+    ForgottenRequests, VerificationConfig, VerificationError, VerificationService, forget_requests,
+};
 use quotabell::wire::Partitions;
 use serde_json::{Value, json};
 
@@ -67,8 +69,43 @@ async fn a_contact_that_nobody_confirms_leaves_nothing() {
 
     assert_eq!(service.remove_unverified(UnixMs(second)).await.expect("redis answers"), 1);
     assert!(!exists(&outbox, outbox.keys.subject(&alice)).await && !exists(&outbox, outbox.keys.unverified()).await);
+    let sent: Vec<String> = outbox.run("KEYS", "quota_verify_sent:*").await;
+    assert!(sent.is_empty(), "{sent:?}");
     let gone = service.request(alice, &id).await.expect_err("it is gone");
     assert!(matches!(gone, VerificationError::NotFound), "{gone:?}");
+}
+
+/// A message that was under way while its subject was erased must leave neither a code nor a link, which would name the
+/// subject until it expires.
+#[tokio::test]
+async fn a_message_that_is_under_way_during_an_erasure_leaves_nothing() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let public_url = Some("https://quota.example.com".parse().expect("a URL"));
+    let with_links =
+        VerificationService { public_url, ..Arc::into_inner(service(&outbox)).expect("nobody else has it") };
+    let id = with_links.add(alice.clone(), &Contact::email("a@b.test")).await.expect("added");
+    let json = {
+        let pending: Vec<String> = outbox.run("ZRANGE", &[outbox.keys.pending().as_str(), "0", "-1"]).await;
+        outbox.field(&DeliveryId::from_stored(&pending[0]), "verification").await.expect("a request")
+    };
+    let request: VerificationRequest = serde_json::from_str(&json).expect("a request");
+    assert_eq!(request.contact, id);
+    with_links.generate(&request).await.expect("it is stored");
+    with_links.generate(&request).await.expect("it is stored");
+    let stored = async || -> Vec<String> {
+        let mut keys: Vec<String> = outbox.run("KEYS", "quota_*").await;
+        let names = ["quota_verify_code", "quota_verify_link", "quota_verify_sent", "quota_unverified"];
+        keys.retain(|key| names.iter().any(|name| key.starts_with(name)));
+        keys
+    };
+    assert_eq!(stored().await.len(), 5);
+    let forgotten = forget_requests(&with_links.partitions, &alice).await.expect("redis answers");
+    assert_eq!(forgotten, ForgottenRequests { codes: 1, links: 2 });
+    assert_eq!(stored().await, [] as [String; 0]);
+    let error = with_links.generate(&request).await.expect_err("the subject is erased");
+    assert_eq!(error.source.to_string(), "the subject was erased");
+    assert_eq!(stored().await, [] as [String; 0]);
 }
 
 /// The time is over before somebody looks: it is gone for whoever reads or writes, and gives its place to another.

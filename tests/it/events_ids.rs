@@ -142,3 +142,37 @@ async fn of_more_ids_than_may_be_remembered_the_newest_are() {
     add((0..10).collect(), 30_000).await;
     assert_eq!(count().await, Some(IDS as u64 + 10));
 }
+
+/// A stream that is renamed back, or restored by itself, is read from its beginning once more: what was counted a
+/// moment before must not count again.
+#[tokio::test]
+async fn ids_are_known_when_the_stream_of_before_comes_back() {
+    let partition = Partition::without_worker();
+    let worker = partition.start_worker().await;
+    let today = partition.today().await;
+    for id in ["a", "b"] {
+        add_id(&partition, id).await;
+    }
+    partition.caught_up().await;
+    partition.run::<u64>(&["COPY", "usage", "backup"]).await;
+    partition.run::<()>(&["RENAME", "usage", "renamed"]).await;
+    add_id(&partition, "c").await;
+    partition.caught_up().await;
+    partition.run::<()>(&["RENAME", "renamed", "usage"]).await;
+    partition.caught_up().await;
+    for id in ["c", "d"] {
+        add_id(&partition, id).await;
+    }
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", today).await, Some(4), "after it was renamed back");
+    // Two of its entries are missing in the backup.
+    partition.run::<()>(&["RENAME", "backup", "usage"]).await;
+    partition.caught_up().await;
+    worker.end().await;
+    partition.start_worker().await;
+    for id in ["d", "c", "a", "e"] {
+        add_id(&partition, id).await;
+    }
+    partition.caught_up().await;
+    assert_eq!(partition.count("alice", "requests", today).await, Some(5), "after it was restored");
+}

@@ -252,6 +252,21 @@ async fn what_had_gone_from_a_stream_that_was_made_again_is_no_loss() {
     assert_eq!(read().await, 2);
 }
 
+/// A limit that docs/guarantees.md names: an operator who relies on a report of the loss must know that there is none.
+#[tokio::test]
+async fn a_stream_that_was_away_between_two_looks_leaves_no_trace() {
+    let ledger = Ledger::open();
+    let batch = ledger.batch(StreamId::ZERO, ALICE).await;
+    ledger.committed(&batch).await;
+    assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Even);
+    for _ in 0..2 {
+        ledger.run::<()>(&["RENAME", "usage", "away"]).await;
+        ledger.add("alice").await;
+        ledger.run::<()>(&["RENAME", "away", "usage"]).await;
+        assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Even);
+    }
+}
+
 /// Producers that trim (MAXLEN) or somebody who deletes rarely stop with the newest entry: what is read behind the gap
 /// must not hide it.
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::outbox::forget::forget_deliveries;
+use quotabell::outbox::subject_deliveries::deliveries_of;
 use quotabell::outbox::{DigestLoop, NewDeliveries, Settlement};
 use quotabell::types::daily::{DailyTime, DigestTime};
 use quotabell::types::{DeliveryId, OutcomeClass, UnixMs};
@@ -129,6 +131,33 @@ async fn after_days_without_a_daemon_one_digest_tells_of_all_of_them() {
     outbox.fan_out_new(&alert(&subject("x"), 80), &[]).await;
     digests.make(now.plus(4 * DAY_MS)).await.expect("redis answers");
     assert_eq!(spans().await, [(days(0), days(3), 1), (days(3), days(4), 0)]);
+}
+
+/// An erasure that looked for digests before this one was stored must not leave a name in it, also where the daemon
+/// that made it died meanwhile.
+#[tokio::test]
+async fn a_subject_that_is_erased_while_a_digest_is_made_is_not_named() {
+    let outbox = Outbox::start();
+    let (digests, now) = (digests(&outbox), outbox.client.server_time().await.expect("redis answers").plus(DAY_MS));
+    given_up(&outbox, "gone").await;
+    given_up(&outbox, "stays").await;
+    for name in ["gone too", "stays too"] {
+        outbox.fan_out_new(&alert(&subject(name), 80), &[]).await;
+    }
+    digests.make(now).await.expect("redis answers");
+    let partition = outbox.partition();
+    for name in ["gone", "gone too"].map(subject) {
+        let ids = deliveries_of(&partition, Some(&name)).await.expect("redis answers");
+        assert_eq!(forget_deliveries(&partition, &name, &ids).await.expect("redis answers").removed, 1);
+    }
+    let _: u64 = outbox.run("DEL", outbox.keys.digest()).await;
+    digests.make(now).await.expect("redis answers");
+    for (_, digest) in made(&outbox).await {
+        let dead = digest["dead_first"].as_array().expect("a list").iter().map(|one| &one["subject"]);
+        assert_eq!(dead.collect::<Vec<_>>(), ["stays"]);
+        assert_eq!(digest["waiting_first"], serde_json::json!(["stays too"]));
+        assert_eq!((&digest["dead"], &digest["waiting"]), (&2.into(), &2.into()));
+    }
 }
 
 /// Thousands of dead deliveries make a mail, and not a book.

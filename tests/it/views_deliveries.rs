@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::outbox::{EXPIRES_AT, LONG, Outbox, alert, delivery, email, outcome, settle, subject};
+use quotabell::contacts::Contact;
 use quotabell::outbox::Settlement;
 use quotabell::types::{Channel, DeliveryId, DeliveryState, OutcomeClass};
 use quotabell::views::deliveries::{list, show};
@@ -52,6 +53,16 @@ async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
         assert!(all[..30].is_sorted_by(|newer, older| newer.created_at >= older.created_at), "the newest first");
     }
     assert!(listed(&outbox, &in_state(DeliveryState::Dead)).await.is_empty());
+    // One script makes them at one moment.
+    let contacts: Vec<Contact> = (0..640).map(|n| email(&n.to_string())).collect();
+    outbox.fan_out_new(&alert(&subject("many"), 80), &contacts).await;
+    for state in [None, Some(DeliveryState::Pending)] {
+        let all =
+            listed(&outbox, &DeliveryFilter { state, subject: Some(subject("many")), ..DeliveryFilter::default() })
+                .await;
+        assert_eq!(all.iter().map(|view| &view.id).collect::<BTreeSet<_>>().len(), 640);
+        assert_eq!(all.len(), 640);
+    }
 }
 
 /// Filters and fields are what `deliveries list` prints.

@@ -7,6 +7,7 @@ use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::free_port;
+use quotabell::types::alert::digest_of;
 use quotabell::types::{Day, Keys, Metric, UnixMs, keys};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -100,6 +101,8 @@ async fn add_request(outbox: &Outbox, of: &str, round: u64) {
     let link = outbox.keys.verify_link(&round.to_string());
     let _: () = outbox.run("SET", &[link.as_str(), request.to_string().as_str()]).await;
     let _: u64 = outbox.run("ZADD", &[outbox.keys.unverified().as_str(), "1e15", &format!("{of}\0n")]).await;
+    let sent = outbox.keys.verify_sent(&digest_of(&[of]));
+    let _: u64 = outbox.run("ZADD", &[sent.as_str(), "1e15", "request:n", "1e15", &format!("token:{round}")]).await;
 }
 
 /// So many entries are read, and what was raised is fanned out.

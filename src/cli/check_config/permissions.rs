@@ -65,7 +65,7 @@ const WINDOW: &str = "GET KEY, SET KEY x, INCRBY KEY 1, PTTL KEY, PEXPIRE KEY 1,
 const VERIFY_SET: &str = "ZADD KEY 0 x, ZCARD KEY, ZSCORE KEY x, ZRANGE KEY 0 0, ZREM KEY x, \
     ZREMRANGEBYSCORE KEY 0 0, PEXPIREAT KEY 1";
 /// The contacts that nobody has confirmed yet.
-const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0, ZSCAN KEY 0";
+const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0";
 /// The codes and confirm links of a verification.
 const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
 /// The key that signs unsubscribe links, and when the newest digest was due.
@@ -200,6 +200,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.verify_guesses("check-config"), VERIFY_SET),
         (keys.unverified(), UNVERIFIED),
         (keys.verify_open("check-config"), VERIFY_SET),
+        (keys.verify_sent("check-config"), VERIFY_SET),
         (keys.unsubscribe_key(), TEXT),
         (keys.digest(), TEXT),
         (keys.paused(), PAUSED),

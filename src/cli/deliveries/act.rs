@@ -108,8 +108,8 @@ impl Run<'_> {
             if of_subject.is_some_and(|number| number != partition.number()) {
                 continue;
             }
-            let mut scan = DeliveryScan::new(partition, filter);
             let what = format!("list deliveries of {}", partition.keys.stream());
+            let mut scan = self.redis.explained(&what, DeliveryScan::begin(partition, filter).await)?;
             while let Some(ids) = self.redis.explained(&what, scan.next().await)? {
                 self.take(partition, &ids).await?;
             }

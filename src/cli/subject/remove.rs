@@ -1,5 +1,7 @@
 //! `subject remove`: forgets what is set for subjects, or everything that is stored of them.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use crate::cli::connect::{self, CliConnection};
@@ -36,7 +38,7 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
     let redis = connect::redis(&config).await?;
     if args.everything {
         let plans = config.plans()?;
-        return erase(&args.subjects, &redis, &plans).await;
+        return erase(&args.subjects, &redis, &plans, config.stream.event_age_max()).await;
     }
     let mut pipeline = redis::pipe();
     for subject in &args.subjects {
@@ -56,9 +58,14 @@ pub async fn run(args: SubjectRemoveArgs, context: &CliContext) -> anyhow::Resul
     ))
 }
 
-async fn erase(subjects: &[Subject], redis: &CliConnection, plans: &Plans) -> anyhow::Result<()> {
+async fn erase(
+    subjects: &[Subject],
+    redis: &CliConnection,
+    plans: &Plans,
+    event_age_max: Duration,
+) -> anyhow::Result<()> {
     for subject in subjects {
-        let erased = erasure::erase(&redis.partitions, plans, subject).await;
+        let erased = erasure::erase(&redis.partitions, plans, event_age_max, subject).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
         say(format_args!("removed {subject}: {}", summary(&erased.removed)));
     }

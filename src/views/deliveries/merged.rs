@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use redis::RedisResult;
 
-use super::read::{DeliveryCursor, DeliverySlice, find_ids, list, list_all};
+use super::ids::{DeliveryCursor, find_ids};
+use super::read::{DeliverySlice, list, list_all};
 use super::{DeliveryFilter, DeliveryView};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};

@@ -3,6 +3,7 @@
 mod action;
 mod contact;
 mod destinations;
+mod ids;
 mod merged;
 mod read;
 

@@ -1,26 +1,24 @@
-//! Reads deliveries from Redis: the lists by creation and by death in slices, one delivery with its log, ids by their
-//! beginning.
+//! Reads deliveries from Redis: the lists by creation and by death in slices, and one delivery with its log. Read next:
+//! `ids`, what a slice is made of.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use redis::{Pipeline, RedisResult};
 
+use super::ids::{DeliveryCursor, IdSlice, cursor_after, index_of, read_ids, read_ids_of_subject, scored_of_subject};
 use super::{
     AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact,
 };
 use crate::contacts::Contact;
-use crate::outbox::subject_deliveries::deliveries_of;
 use crate::types::{
     Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, Keys,
-    NotificationKind, Subject, UnixMs, VerificationRequest,
+    NotificationKind, UnixMs, VerificationRequest,
 };
-use crate::views::{AlertView, DeliveryIdMatches, DeliveryIdPrefix, Rfc3339};
+use crate::views::{AlertView, Rfc3339};
 use crate::wire::{Partition, RedisClient, Scan};
 
 /// Deliveries read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
-/// Ids read in one call where nothing else is.
-const IDS_READ_MAX: usize = 5000;
 
 /// The fields of a delivery that a list shows.
 const FIELDS: [&str; 14] = [
@@ -40,15 +38,6 @@ const FIELDS: [&str; 14] = [
     "destination",
 ];
 
-/// Where a list goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeliveryCursor {
-    /// The time of the last id that was looked at.
-    pub(super) at: i64,
-    /// Ids of that very time that were looked at.
-    pub(super) seen: usize,
-}
-
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliverySlice {
@@ -61,16 +50,20 @@ pub struct DeliverySlice {
 /// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin
 /// with no cursor, go on with the slice's own.
 pub async fn list(
-    Partition { client, keys }: &Partition,
+    partition: &Partition,
     filter: &DeliveryFilter,
     from: Option<DeliveryCursor>,
     limit: usize,
 ) -> RedisResult<DeliverySlice> {
+    let Partition { client, keys } = partition;
     let index = index_of(keys, filter);
     // Nothing dies before it was made, so this bounds the list of dead ones too; but it may die long after.
     let before = filter.before.filter(|_| filter.state != Some(DeliveryState::Dead));
-    let slice = read_ids(client, &index, (filter.since, before), from, DELIVERIES_READ_MAX).await?;
-    let IdSlice { ids, scores, mut next } = slice;
+    let between = (filter.since, before);
+    let IdSlice { ids, scores, mut next } = match &filter.subject {
+        Some(subject) => read_ids_of_subject(partition, subject, &index, between, from, DELIVERIES_READ_MAX).await?,
+        None => read_ids(client, &index, between, from, DELIVERIES_READ_MAX).await?,
+    };
     if ids.is_empty() {
         return Ok(DeliverySlice { deliveries: Vec::new(), next: None });
     }
@@ -94,13 +87,34 @@ pub async fn list(
 pub struct DeliveryScan<'a> {
     partition: &'a Partition,
     filter: &'a DeliveryFilter,
-    scan: Scan,
+    ids: ScannedIds,
+}
+
+/// Where the ids come from.
+#[derive(Debug)]
+enum ScannedIds {
+    /// A list.
+    Of(Scan),
+    /// What is left of a subject's own, which were read at the beginning.
+    Left(Vec<DeliveryId>),
 }
 
 impl<'a> DeliveryScan<'a> {
     /// At the beginning.
-    pub fn new(partition: &'a Partition, filter: &'a DeliveryFilter) -> Self {
-        Self { partition, filter, scan: Scan::sorted_set(&index_of(&partition.keys, filter)) }
+    ///
+    /// # Errors
+    ///
+    /// What Redis or the connection said.
+    pub async fn begin(partition: &'a Partition, filter: &'a DeliveryFilter) -> RedisResult<Self> {
+        let index = index_of(&partition.keys, filter);
+        let ids = match &filter.subject {
+            Some(subject) => {
+                let scored = scored_of_subject(partition, subject, &index).await?;
+                ScannedIds::Left(scored.into_iter().map(|(id, _)| id).collect())
+            }
+            None => ScannedIds::Of(Scan::sorted_set(&index)),
+        };
+        Ok(Self { partition, filter, ids })
     }
 
     /// The ids of the next slice that pass the filter; `None` at the end. A slice may be empty although more follow,
@@ -111,23 +125,20 @@ impl<'a> DeliveryScan<'a> {
     /// What Redis or the connection said; the walk is over.
     pub async fn next(&mut self) -> RedisResult<Option<Vec<DeliveryId>>> {
         let Partition { client, keys } = self.partition;
-        let Some(scored) = self.scan.next::<(String, String)>(client).await? else { return Ok(None) };
-        let ids: Vec<DeliveryId> = scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect();
+        let ids: Vec<DeliveryId> = match &mut self.ids {
+            ScannedIds::Left(ids) if ids.is_empty() => return Ok(None),
+            ScannedIds::Left(ids) => ids.split_off(ids.len().saturating_sub(DELIVERIES_READ_MAX)),
+            ScannedIds::Of(scan) => {
+                let Some(scored) = scan.next::<(String, String)>(client).await? else { return Ok(None) };
+                scored.iter().map(|(id, _)| DeliveryId::from_stored(id)).collect()
+            }
+        };
         let hashes = read_fields(client, keys, &ids).await?;
         let passes = |(id, fields): (DeliveryId, _)| {
             let stored = StoredDelivery::of(keys, &id, fields, DeliveryTimes::default())?;
             self.filter.takes(&stored.view).then_some(id)
         };
         Ok(Some(ids.into_iter().zip(hashes).filter_map(passes).collect()))
-    }
-}
-
-/// The list that holds what a filter asks for.
-fn index_of(keys: &Keys, filter: &DeliveryFilter) -> String {
-    match filter.state {
-        Some(DeliveryState::Pending) => keys.pending(),
-        Some(DeliveryState::Dead) => keys.dead(),
-        _ => keys.deliveries(),
     }
 }
 
@@ -181,9 +192,6 @@ async fn read_times(
 /// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
 /// are found.
 pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usize) -> RedisResult<Vec<DeliveryView>> {
-    if let Some(subject) = &filter.subject {
-        return list_of_subject(partition, subject, filter, limit).await;
-    }
     let mut deliveries: Vec<DeliveryView> = Vec::new();
     // What is replayed while this reads stands in the list of dead ones at another place than before.
     let mut seen = BTreeSet::new();
@@ -198,31 +206,6 @@ pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usi
     }
     deliveries.truncate(limit);
     deliveries.reverse();
-    Ok(deliveries)
-}
-
-/// The same of one subject: reads no deliveries but its own.
-async fn list_of_subject(
-    partition: &Partition,
-    subject: &Subject,
-    filter: &DeliveryFilter,
-    limit: usize,
-) -> RedisResult<Vec<DeliveryView>> {
-    let Partition { client, keys } = partition;
-    let mut deliveries: Vec<DeliveryView> = Vec::new();
-    for ids in deliveries_of(partition, Some(subject)).await?.chunks(DELIVERIES_READ_MAX) {
-        let hashes = read_fields(client, keys, ids).await?;
-        let times = read_times(client, keys, ids, &hashes).await?;
-        for ((id, fields), times) in ids.iter().zip(hashes).zip(times) {
-            let view = StoredDelivery::of(keys, id, fields, times).map(|stored| stored.view);
-            deliveries.extend(view.filter(|view| filter.takes(view)));
-        }
-    }
-    let is_dead = filter.state == Some(DeliveryState::Dead);
-    // The list of dead ones has none that was discarded.
-    deliveries.retain(|view| !is_dead || view.discarded_at.is_none());
-    deliveries.sort_by_key(|view| (if is_dead { view.ended_at_ms } else { Some(view.created_at_ms) }, view.id.clone()));
-    deliveries.drain(..deliveries.len().saturating_sub(limit));
     Ok(deliveries)
 }
 
@@ -258,63 +241,6 @@ pub async fn show(
     let (alert, verification) = (alert.map(AlertView::from), verification.map(VerificationView::from));
     let disabled_contact = notice.map(DisabledContactView::from);
     Ok(Some(DeliveryDetailView { delivery: view, alert, verification, disabled_contact, contact, attempt_log }))
-}
-
-/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read
-/// once, slice by slice: the lists are in the order of time.
-pub async fn find_ids(
-    Partition { client, keys }: &Partition,
-    prefixes: &[DeliveryIdPrefix],
-) -> RedisResult<Vec<DeliveryIdMatches>> {
-    let mut found: Vec<BTreeSet<DeliveryId>> =
-        prefixes.iter().map(|prefix| prefix.whole().into_iter().collect()).collect();
-    let mut from = None;
-    while prefixes.iter().any(|prefix| prefix.whole().is_none()) {
-        let IdSlice { ids, next, .. } = read_ids(client, &keys.deliveries(), (None, None), from, IDS_READ_MAX).await?;
-        for (prefix, found) in prefixes.iter().zip(&mut found).filter(|(prefix, _)| prefix.whole().is_none()) {
-            found.extend(ids.iter().filter(|id| prefix.is_of(id.as_str())).cloned());
-        }
-        from = next;
-        if from.is_none() {
-            break;
-        }
-    }
-    Ok(found.into_iter().map(DeliveryIdMatches::from_iter).collect())
-}
-
-/// Ids of one slice, the newest first.
-struct IdSlice {
-    ids: Vec<DeliveryId>,
-    /// The time of each.
-    scores: Vec<i64>,
-    next: Option<DeliveryCursor>,
-}
-
-async fn read_ids(
-    client: &RedisClient,
-    index: &str,
-    (since, before): (Option<UnixMs>, Option<UnixMs>),
-    from: Option<DeliveryCursor>,
-    count: usize,
-) -> RedisResult<IdSlice> {
-    let mut command = redis::cmd("ZREVRANGEBYSCORE");
-    let newest = || before.map_or_else(|| "+inf".to_owned(), |before| format!("({}", before.0));
-    command.arg(index).arg(from.map_or_else(newest, |cursor| cursor.at.to_string()));
-    command.arg(since.map_or_else(|| "-inf".to_owned(), |since| since.0.to_string()));
-    command.arg("WITHSCORES").arg("LIMIT").arg(from.map_or(0, |cursor| cursor.seen)).arg(count);
-    let scored: Vec<(String, i64)> = client.query(&command).await?;
-    let (ids, scores): (Vec<DeliveryId>, Vec<i64>) =
-        scored.into_iter().map(|(id, score)| (DeliveryId::from_stored(&id), score)).unzip();
-    let next = (scores.len() == count).then(|| cursor_after(&scores, from));
-    Ok(IdSlice { ids, scores, next })
-}
-
-/// Many deliveries may be made in one millisecond, so the cursor also counts how many of its millisecond were seen.
-fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> DeliveryCursor {
-    let at = scores.last().copied().unwrap_or_default();
-    let seen = scores.iter().filter(|score| **score == at).count();
-    let before = from.filter(|cursor| cursor.at == at).map_or(0, |cursor| cursor.seen);
-    DeliveryCursor { at, seen: seen + before }
 }
 
 /// What the queue of a destination says of a delivery, milliseconds.

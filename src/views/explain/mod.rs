@@ -107,10 +107,20 @@ const NAMED_MAX: usize = 10;
 const DIGITS_MIN: usize = 8;
 
 impl Explainer {
-    /// What is meant: an id of a delivery or an alert with its word or by at least eight of its digits, else a subject.
+    /// What is meant: an id of a delivery or an alert with its word, a subject of which something is stored, an id by at
+    /// least eight of its digits, or any other subject.
     pub async fn target(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
         let names = |word: &str| text.starts_with(word);
-        let may_be_id = names("delivery_") || names("alert_") || text.len() >= DIGITS_MIN;
+        let has_word = names("delivery_") || names("alert_");
+        let may_be_id = has_word || text.len() >= DIGITS_MIN;
+        // Looked for first: for the first digits of an id all ids are read.
+        if may_be_id
+            && !has_word
+            && let Ok(subject) = text.parse()
+            && self.is_known(&subject).await?
+        {
+            return Ok(ExplainTarget::Subject(subject));
+        }
         if may_be_id
             && !names("alert_")
             && let Ok(prefix) = text.parse::<DeliveryIdPrefix>()
@@ -138,7 +148,7 @@ impl Explainer {
         }
         let subject = text.parse().map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
         let is_prefix = text.parse::<DeliveryIdPrefix>().is_ok() || text.parse::<AlertIdPrefix>().is_ok();
-        Ok(match names("delivery_") || names("alert_") || (may_be_id && is_prefix) {
+        Ok(match has_word || (may_be_id && is_prefix) {
             true => ExplainTarget::SubjectLikeId(subject),
             false => ExplainTarget::Subject(subject),
         })
