@@ -10,6 +10,7 @@ use redis::RedisResult;
 use serde::Serialize;
 
 use crate::ledger::forget::{self, ForgottenCounts};
+use crate::ledger::query;
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::outbox::forget_in_digests::forget_in_digests;
 use crate::outbox::subject_deliveries::deliveries_of;
@@ -69,11 +70,12 @@ pub async fn erase(
     let begun = client.server_time().await?;
     let periods = alerts::stored_periods(begun, event_age_max);
     let fields = subjects::read_fields(partition, subject).await?;
-    let mut metrics = forget::metrics(partition, &periods).await?;
-    metrics.extend(plans.limited_by_rates());
     let mut removed = ErasedCounts { settings: fields.len() as u64, ..ErasedCounts::default() };
     let () = client.query(redis::cmd("DEL").arg(keys.subject(subject))).await?;
-    let counts: ForgottenCounts = forget::counts(partition, subject, &periods).await?;
+    let used = query::metrics_of(client, keys, &periods).await?;
+    let mut metrics = forget::metrics(partition, &used).await?;
+    metrics.extend(plans.limited_by_rates());
+    let counts: ForgottenCounts = forget::counts(partition, subject, used).await?;
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
     removed.limiters = forget::limiters(partition, subject, &metrics).await?;
     removed.undelivered_alerts = forget_alerts(partition, subject).await?;

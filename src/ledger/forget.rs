@@ -10,10 +10,10 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::daily_usage::archived_metrics;
-use super::query::{metrics_of, run};
+use super::query::run;
 use crate::throttle::{Algorithm, bounded};
 use crate::types::text::glob_literal;
-use crate::types::{Metric, Period, Subject, keys};
+use crate::types::{Metric, Subject, keys};
 use crate::wire::{Partition, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
@@ -34,8 +34,8 @@ pub struct ForgottenCounts {
     pub flags: u64,
 }
 
-/// Removes the subject's counters of these periods with its records and flags. Of each counter all at one moment: what
-/// is counted later raises alerts as if nothing had been used. Repeatable.
+/// Removes the subject's counters among these with its records and flags. Of each counter all at one moment: what is
+/// counted later raises alerts as if nothing had been used. Repeatable.
 ///
 /// # Errors
 ///
@@ -43,10 +43,9 @@ pub struct ForgottenCounts {
 pub async fn counts(
     Partition { client, keys }: &Partition,
     subject: &Subject,
-    periods: &[Period],
+    counters: Vec<MetricPeriod>,
 ) -> RedisResult<ForgottenCounts> {
     let bucket = keys::bucket(subject.as_str());
-    let counters = metrics_of(client, keys, periods).await?;
     let mut pipeline = redis::pipe();
     for of in &counters {
         pipeline.cmd("HEXISTS").arg(keys.usage(&of.metric, of.period, bucket)).arg(subject.as_str());
@@ -81,9 +80,12 @@ pub async fn history(Partition { client, keys }: &Partition, subject: &Subject) 
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }
 
-/// Every metric that the subject may have used lately: those of these periods, and those that have a history.
-pub async fn metrics(Partition { client, keys }: &Partition, periods: &[Period]) -> RedisResult<BTreeSet<Metric>> {
-    let counted = metrics_of(client, keys, periods).await?.into_iter().map(|of| of.metric);
+/// Every metric that the subject may have used lately: those of these counters, and those that have a history.
+pub async fn metrics(
+    Partition { client, keys }: &Partition,
+    counters: &[MetricPeriod],
+) -> RedisResult<BTreeSet<Metric>> {
+    let counted = counters.iter().map(|of| of.metric.clone());
     Ok(counted.chain(archived_metrics(client, keys).await?).collect())
 }
 

@@ -85,11 +85,7 @@ pub async fn alerts(Partition { client, keys }: &Partition, periods: &[Period]) 
 }
 
 /// The metrics that anybody used in each of these periods.
-pub(super) async fn metrics_of(
-    client: &RedisClient,
-    keys: &Keys,
-    periods: &[Period],
-) -> RedisResult<Vec<MetricPeriod>> {
+pub async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<MetricPeriod>> {
     let mut sets = redis::pipe();
     for period in periods {
         sets.cmd("SMEMBERS").arg(keys.metrics(*period));

@@ -1,7 +1,7 @@
 //! Counters that are removed while the worker holds them.
 
 use crate::support::partition::Partition;
-use quotabell::ledger::forget;
+use quotabell::ledger::{forget, query};
 use quotabell::types::{Period, Subject, keys};
 use quotabell::views::kept_periods;
 
@@ -26,7 +26,8 @@ async fn a_counter_that_was_removed_begins_at_zero() {
     assert_eq!(partition.count("alice", "requests", today).await, Some(4000));
     let periods = kept_periods(partition.now().await);
     let reached = quotabell::wire::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
-    let forgotten = forget::counts(&reached, &alice, &periods).await.expect("redis answers");
+    let counters = query::metrics_of(&reached.client, &reached.keys, &periods).await.expect("redis answers");
+    let forgotten = forget::counts(&reached, &alice, counters).await.expect("redis answers");
     assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 1, 1));
     add("5").await;
     assert_eq!(partition.count("alice", "requests", today).await, Some(5));
