@@ -2,7 +2,7 @@
 //!
 //! Each step can be repeated, so an erasure that dies half way is begun again. The settings go before the rest: until
 //! they have gone, new deliveries could be made by them. The subject is metered on: usage that is counted later begins
-//! at zero, under the default plan. Counts of its events in the stream, and digests of their ids, are left to expire.
+//! at zero, under the default plan. Its events in the stream, and digests of their ids, are left to expire.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ pub struct ErasedCounts {
     pub limiters: u64,
 }
 
-/// Removes everything that is stored of a subject, where an event of this age may have been counted. Repeatable; says
-/// what this call removed.
+/// Removes everything that is stored of a subject, if events of this age are counted. Repeatable; says what this call
+/// removed.
 ///
 /// # Errors
 ///

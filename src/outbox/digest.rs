@@ -79,7 +79,7 @@ impl DigestLoop {
         if is_told {
             self.enqueue(&notification).await?;
         }
-        // Also where nothing is told any more: a daemon that died here may have made it.
+        // Also if nothing is told any more: a daemon that died here may have made the digest.
         let ids: Vec<DeliveryId> = self.recipients().map(|contact| notification.delivery_to(&contact.id)).collect();
         forget_erased(&self.partitions, &ids).await.map_err(|error| self.failed(error))?;
         // Last: where the daemon dies before, the same digest is made again under the same id.

@@ -74,8 +74,8 @@ pub fn kept_periods(now: UnixMs) -> Vec<Period> {
     periods(now, KEPT_DAYS_MAX)
 }
 
-/// Every period of which anything may be stored, where an event of this age may be counted. Counters live on for a
-/// fortnight from then.
+/// Every period of which anything may be stored, if events of this age are counted. Counters live for a fortnight after
+/// that.
 pub fn stored_periods(now: UnixMs, event_age_max: Duration) -> Vec<Period> {
     periods(now, (event_age_max.as_secs() / 86_400).min(STORED_DAYS_MAX) + KEPT_DAYS_MAX)
 }
