@@ -66,7 +66,7 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let (listener, address) = listen(&config.http.listen).await?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
-    let routes = api::routes::routes(parts.api.clone());
+    let routes = api::router::routes(parts.api.clone());
     tasks.spawn(HTTP, api::server::serve(routes, listener, ServerLimits::DAEMON, serving.clone()));
     tasks.spawn("upkeep", upkeep(recorder));
     tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));

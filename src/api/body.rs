@@ -15,11 +15,13 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use schemars::JsonSchema;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{DeserializeOwned, Error as DeError, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
 use crate::contacts::ExtraHeaders;
 use crate::types::units::{UNITS_MAX, whole_number};
@@ -48,6 +50,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail));
         };
         parse(&bytes.map_err(|rejection| not_received(&rejection))?).map(Self)
+    }
+}
+
+impl<T: JsonSchema> Describe for Json<T> {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.body::<T>();
     }
 }
 

@@ -9,35 +9,49 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ledger::decision::CheckResponse;
 use crate::ledger::{CheckDecision, CheckRequest};
-use crate::types::{EventId, Metric, Subject, Units};
+use crate::types::{EventId, Metric, Subject, Units, Window};
 
 use super::body::{self, Json};
 use super::check_service::CheckOutcome;
+use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
-use super::rate_limit_headers::{self, RateLimitFields};
+use super::rate_limit_headers::{self, RATE, RateLimitFields};
 use super::state::ApiState;
+use super::status_doc::{self, HeaderDoc, StatusDoc, ok, problem};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// The body of the request, with the rules of the usage event.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[schemars(rename = "CheckRequest", example = example(r#"{"subject": "alice"}"#))]
+#[schemars(example = example(
+    r#"{"subject": "alice", "metric": "tokens.in", "units": 350, "record": true, "id": "7f3c"}"#
+))]
 pub(super) struct CheckBody {
+    /// Who: 1 to 256 bytes of UTF-8 without control characters.
     #[serde(deserialize_with = "body::text")]
     subject: Subject,
+    /// Of what.
     #[serde(default, deserialize_with = "body::text")]
     metric: Metric,
+    /// A whole number, also written as `1.0` or `1e3`.
     #[serde(default = "one_unit", deserialize_with = "body::units")]
     units: Units,
+    /// Whether to append the usage event where it may proceed. Needs `http.token`.
     #[serde(default)]
     record: bool,
+    /// Of the usage event, 1 to 128 bytes of UTF-8; the same one counts once. Without it one is made. Not used without
+    /// `record`.
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(required)]
     id: Option<EventId>,
 }
 
@@ -45,8 +59,85 @@ const fn one_unit() -> Units {
     Units::ONE
 }
 
+fn example(body: &str) -> Value {
+    serde_json::from_str(body).expect("JSON")
+}
+
+/// That the request may proceed.
+pub(super) struct Allowed(HeaderMap, CheckResponse);
+
+impl IntoResponse for Allowed {
+    fn into_response(self) -> Response {
+        let Self(mut headers, response) = self;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        (headers, serde_json::to_vec(&response).expect("strings and numbers are JSON")).into_response()
+    }
+}
+
+impl Describe for Allowed {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.answer::<CheckResponse>(200);
+    }
+}
+
+/// What a refusal says beside the standard members of a problem.
+#[derive(Debug, Serialize, JsonSchema)]
+struct QuotaExceeded {
+    /// The rate, and each limit by its window, that is exceeded.
+    #[serde(rename = "violated-policies")]
+    #[schemars(schema_with = "policies")]
+    violated_policies: Vec<&'static str>,
+    #[serde(flatten)]
+    check: CheckResponse,
+}
+
+fn policies(_: &mut SchemaGenerator) -> Schema {
+    let words: Vec<&str> = [RATE].into_iter().chain(Window::ALL.map(Window::as_str)).collect();
+    json_schema!({"type": "array", "items": {"type": "string", "enum": words}})
+}
+
+const LIMIT_DOC: HeaderDoc = HeaderDoc {
+    name: "RateLimit",
+    required: false,
+    description: "draft-ietf-httpapi-ratelimit-headers-11, as `\"rate\";r=59;t=60, \"hour\";r=590;t=1380, \
+                  \"day\";r=4990;t=3600`: the rate, and each limit by its window. Not there where nothing is \
+         limited.",
+    kind: "string",
+};
+const POLICY_DOC: HeaderDoc = HeaderDoc {
+    name: "RateLimit-Policy",
+    required: false,
+    description: "As `\"rate\";q=60;w=60, \"hour\";q=600;w=3600, \"day\";q=5000;w=86400`.",
+    kind: "string",
+};
+
+pub(super) const ALLOWED: StatusDoc =
+    ok("It may. Also if nothing could be judged and `check.on_error` is `allow`: then `judged` is false.")
+        .headers(&[LIMIT_DOC, POLICY_DOC]);
+
+pub(super) const REFUSED: StatusDoc =
+    problem(429, "It may not, now.").members(SchemaGenerator::subschema_for::<QuotaExceeded>).headers(&[
+        HeaderDoc { required: true, ..LIMIT_DOC },
+        HeaderDoc { required: true, ..POLICY_DOC },
+        HeaderDoc {
+            name: "Retry-After",
+            required: true,
+            description: "Whole seconds, 1 or more; the longest wait where several refuse. With `fits` false no wait \
+                          helps: the length of the rate's interval, or until the period ends.",
+            kind: "integer",
+        },
+    ]);
+
+pub(super) const NOT_JUDGED: StatusDoc = problem(
+    503,
+    "Redis is away or can't do it (its memory is full), or the subject's settings can't be read and never could, and \
+     `check.on_error` is `deny`.",
+)
+.members(SchemaGenerator::subschema_for::<CheckResponse>)
+.headers(status_doc::RETRY_AFTER);
+
 /// `POST /v1/check`
-pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<CheckBody>) -> Result<Response, Problem> {
+pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<CheckBody>) -> Result<Allowed, Problem> {
     let CheckBody { subject, metric, units, record, id } = body;
     if record && !api.token.is_set() {
         return Err(Problem::needs_token("record"));
@@ -56,20 +147,15 @@ pub(super) async fn check(State(api): State<Arc<ApiState>>, Json(body): Json<Che
     match api.checks.decide(&request).await {
         CheckOutcome::Decided(decision) if decision.is_allowed() => {
             let response = CheckResponse::new(&request, &decision);
-            Ok((StatusCode::OK, headers(&decision), json(&response)).into_response())
+            Ok(Allowed(headers(&decision), response))
         }
         CheckOutcome::Decided(decision) => Err(quota_exceeded(&request, &decision)),
         CheckOutcome::FailOpen(recorded) => {
             let response = CheckResponse::new(&request, &CheckDecision { recorded, ..CheckDecision::not_judged() });
-            Ok((StatusCode::OK, json(&response)).into_response())
+            Ok(Allowed(HeaderMap::new(), response))
         }
         CheckOutcome::FailClosed => Err(fail_closed(&request)),
     }
-}
-
-fn json(response: &CheckResponse) -> ([(HeaderName, HeaderValue); 1], Vec<u8>) {
-    let text = serde_json::to_vec(response).expect("strings and numbers are JSON");
-    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text)
 }
 
 fn headers(decision: &CheckDecision) -> HeaderMap {
@@ -91,8 +177,7 @@ fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
         format!("{subject} may not use {units} of {metric} now ({})", violated.join(", "))
     };
     let mut problem = Problem::quota_exceeded(detail)
-        .member("violated-policies", violated)
-        .members(members(&CheckResponse::new(request, decision)))
+        .members(&QuotaExceeded { violated_policies: violated, check: CheckResponse::new(request, decision) })
         .header(RETRY_AFTER, rate_limit_headers::retry_after(decision));
     for (name, value) in headers(decision) {
         problem = problem.header(name.expect("each name once"), value);
@@ -103,13 +188,6 @@ fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
 fn fail_closed(request: &CheckRequest) -> Problem {
     let response = CheckResponse { allowed: false, ..CheckResponse::new(request, &CheckDecision::not_judged()) };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nobody can judge now, and check.on_error is \"deny\"")
-        .members(members(&response))
+        .members(&response)
         .header(RETRY_AFTER, HeaderValue::from_static("1"))
-}
-
-fn members(response: &CheckResponse) -> serde_json::Map<String, Value> {
-    match serde_json::to_value(response) {
-        Ok(Value::Object(members)) => members,
-        _ => unreachable!("a struct of strings and numbers is a JSON object"),
-    }
 }

@@ -12,16 +12,25 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use serde_json::json;
 
 use super::consent_html::{HtmlState, html};
+use super::operation::{Describe, OperationDoc};
 use super::problem::{CALL_TIMEOUT, within};
 use super::state::ApiState;
 use crate::contacts::edit::VerifyOutcome;
 
 type TokenPath = Result<Path<String>, PathRejection>;
 
+impl Describe for TokenPath {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        let schema = json!({"type": "string", "minLength": 1});
+        operation.parameters.push(json!({"name": "token", "in": "path", "required": true, "schema": schema}));
+    }
+}
+
 /// `GET /confirm/{token}`
-pub(super) async fn show_confirm(headers: HeaderMap) -> Response {
+pub(super) async fn show_confirm(_: TokenPath, headers: HeaderMap) -> Response {
     html(HtmlState::Confirm, None, &headers)
 }
 
@@ -37,7 +46,7 @@ pub(super) async fn confirm(State(api): State<Arc<ApiState>>, path: TokenPath, h
 }
 
 /// `GET /unsubscribe/{token}`
-pub(super) async fn show_unsubscribe(headers: HeaderMap) -> Response {
+pub(super) async fn show_unsubscribe(_: TokenPath, headers: HeaderMap) -> Response {
     html(HtmlState::Unsubscribe, None, &headers)
 }
 

@@ -3,86 +3,196 @@
 //! The callers have the platform's token, so they may know which contacts there are: 404 and 409 are answered plainly.
 //! Read next: [`crate::verification::service`], how a contact is asked and verified.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
-use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::json;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::body::{self, Json};
+use super::operation::{JsonAnswer, NoBody};
 use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
-use super::subjects::answer;
-use crate::channels::{InvalidContact, ProbeResult, REGISTRY, check_contact};
+use super::status_doc::{StatusDoc, problem};
+use crate::channels::{ChannelDefinition, InvalidContact, ProbeResult, REGISTRY, check_contact};
 use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
 use crate::contacts::store::edit_contacts;
 use crate::contacts::{Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat};
-use crate::types::{ContactFilter, ContactId, Metric, Outcome, Percent, Secret, Subject};
+use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Percent, Secret, Subject};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
 use crate::wire::Partition;
 
 /// The body of a contact that is added.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub(super) struct NewContactBody {
     channel: String,
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(required)]
     address: Option<String>,
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(required)]
     url: Option<String>,
+    /// `whsec_` and base64 of 24 to 64 bytes; up to 8 of them, separated by spaces, while it is rotated. One is made
+    /// where none is named.
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(required)]
     secret: Option<String>,
+    /// How messages are written. Receivers of other formats can't send a challenge back: the operator adds them.
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(schema_with = "confirmable_formats")]
     format: Option<MessageFormat>,
+    /// Headers that requests bear, by name. Those of the connection and of the message are refused (400), and so is
+    /// what begins with `webhook-`, and a name that is set twice in different case.
     #[serde(default, deserialize_with = "body::headers")]
+    #[schemars(required)]
     headers: Option<ExtraHeaders>,
+    /// The percentages whose alerts it gets; left out or null for all.
     #[serde(default, deserialize_with = "body::thresholds")]
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
     thresholds: Option<Vec<Percent>>,
+    /// The metrics whose alerts it gets; left out or null for all.
     #[serde(default, deserialize_with = "body::metrics")]
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
 }
 
-/// The body of what a contact is to hear: what is left out or `null` means all.
+/// A contact that is added: [`NewContactBody`], of which each channel has its fields.
 #[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct NewContact(NewContactBody);
+
+/// One schema for each channel: generators of clients make a type of each.
+impl JsonSchema for NewContact {
+    fn schema_name() -> Cow<'static, str> {
+        "NewContact".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let fields = NewContactBody::json_schema(generator);
+        let (mut choices, mut mapping) = (Vec::new(), Map::new());
+        for definition in REGISTRY {
+            let (channel, address) = (definition.channel.as_str(), definition.address_field());
+            let mut schema = Value::from(fields.clone());
+            if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+                properties.retain(|field, _| belongs_to(definition, field));
+                properties.insert("channel".to_owned(), json!({"type": "string", "const": channel}));
+                properties.insert(address.to_owned(), (definition.address_schema)());
+            }
+            schema["required"] = json!(["channel", address]);
+            if let Some(secret) = &definition.secret {
+                schema["properties"]["secret"]["pattern"] = secret.pattern.into();
+            }
+            let name = format!("New{}{}Contact", channel[..1].to_uppercase(), &channel[1..]);
+            let reference = format!("#/components/schemas/{name}");
+            choices.push(json!({"$ref": reference}));
+            mapping.insert(channel.to_owned(), reference.into());
+            generator.definitions_mut().insert(name, schema);
+        }
+        json_schema!({"oneOf": choices, "discriminator": {"propertyName": "channel", "mapping": mapping}})
+    }
+}
+
+fn confirmable_formats(_: &mut SchemaGenerator) -> Schema {
+    let formats = MessageFormat::BUILT_IN.into_iter().filter(MessageFormat::has_challenge);
+    json_schema!({"type": "string", "enum": formats.map(|format| format.to_string()).collect::<Vec<_>>()})
+}
+
+/// The body of what a contact is to hear: what is left out or `null` means all.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[schemars(rename = "ContactFilter")]
 pub(super) struct ContactFilterBody {
+    /// The percentages whose alerts it gets; left out or null for all.
     #[serde(default, deserialize_with = "body::thresholds")]
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
     thresholds: Option<Vec<Percent>>,
+    /// The metrics whose alerts it gets; left out or null for all.
     #[serde(default, deserialize_with = "body::metrics")]
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
 }
 
 /// The body of a verification by code.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[schemars(rename = "VerificationCode")]
 pub(super) struct CodeBody {
+    /// Six digits; white space round them is ignored. Anything else is answered 400 and costs no guess.
     #[serde(deserialize_with = "body::text")]
+    #[schemars(regex(pattern = r"^\s*[0-9]{6}\s*$"))]
     code: String,
 }
+
+/// The contacts of a subject.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ContactList {
+    contacts: Vec<ContactView>,
+}
+
+/// A contact that was added.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AddedContact {
+    /// What the other routes of contacts take.
+    id: ContactId,
+    #[schemars(with = "ContactChannel")]
+    channel: Channel,
+    #[schemars(extend("enum" = [false]))]
+    verified: bool,
+    /// The one that was made, shown this once. A webhook that is verified already keeps its own until its receiver has
+    /// echoed a challenge signed with this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+}
+
+/// A contact that is verified.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct VerifiedContact {
+    id: ContactId,
+    #[schemars(extend("enum" = [true]))]
+    verified: bool,
+}
+
+/// What a problem says if the address is there already.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ExistingContact {
+    /// The id of the contact that has this address; not there if the problem is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contact: Option<ContactId>,
+}
+
+/// Why a contact is not added.
+pub(super) const NOT_ADDED: StatusDoc = problem(
+    409,
+    "The subject has this contact already, or as many contacts as `subjects.contacts_max` allows (16), or what is stored \
+     for it can't be read. If the address is there already, `contact` is the id of its contact.",
+)
+.members(SchemaGenerator::subschema_for::<ExistingContact>);
 
 /// `GET /v1/subjects/{id}/contacts`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ContactList>, Problem> {
     let (stored, now) = within(CALL_TIMEOUT, api.verification.list(&subject)).await?;
     let contacts: Vec<ContactView> = stored.iter().map(|stored| ContactView::of(stored, now)).collect();
-    Ok(answer(&json!({"contacts": contacts})))
+    Ok(JsonAnswer(ContactList { contacts }))
 }
 
 /// `POST /v1/subjects/{id}/contacts`
 pub(super) async fn add(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-    Json(body): Json<NewContactBody>,
-) -> Result<Response, Problem> {
+    Json(NewContact(body)): Json<NewContact>,
+) -> Result<JsonAnswer<AddedContact, 202>, Problem> {
     let (contact, generated) = body.into_contact()?;
     // Whoever names such a receiver can mend it now, and would not hear of an attempt that fails.
     if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(&contact) {
@@ -90,11 +200,8 @@ pub(super) async fn add(
         return Err(Problem::bad_request(format!("{field}: {refused}")));
     }
     let id = within(CALL_TIMEOUT, api.verification.add(subject, &contact)).await?;
-    let mut added = json!({"id": id, "channel": contact.channel(), "verified": false});
-    if let Some(secret) = generated {
-        added["secret"] = secret.reveal().into();
-    }
-    Ok((StatusCode::ACCEPTED, answer(&added)).into_response())
+    let secret = generated.map(|secret| secret.reveal().to_owned());
+    Ok(JsonAnswer(AddedContact { id, channel: contact.channel(), verified: false, secret }))
 }
 
 /// `PUT /v1/subjects/{id}/contacts/{contact}`
@@ -102,7 +209,7 @@ pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
     Json(ContactFilterBody { thresholds, metrics }): Json<ContactFilterBody>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ContactView>, Problem> {
     let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
     let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
     let set = |array: &mut ContactArray| {
@@ -115,7 +222,7 @@ pub(super) async fn replace(
 pub(super) async fn enable(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ContactView>, Problem> {
     let enabled = change_one(&api, &subject, &contact, |array| drop(array.enable(&contact))).await?;
     tracing::info!(%subject, %contact, "contact is enabled");
     Ok(enabled)
@@ -127,7 +234,7 @@ async fn change_one(
     subject: &Subject,
     contact: &ContactId,
     change: impl Fn(&mut ContactArray),
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ContactView>, Problem> {
     let change = |array: &mut ContactArray| {
         change(array);
         array.find(contact).ok_or(VerificationError::NotFound)
@@ -138,7 +245,7 @@ async fn change_one(
         Ok::<_, VerificationError>((changed, client.server_time().await?))
     };
     let (changed, now) = within(CALL_TIMEOUT, changed).await?;
-    Ok(answer(&ContactView::of(&changed, now)))
+    Ok(JsonAnswer(ContactView::of(&changed, now)))
 }
 
 /// Edits the contacts of a subject, whoever added them. After an error the edit may be written.
@@ -161,7 +268,7 @@ fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Res
 pub(super) async fn remove(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-) -> Result<StatusCode, Problem> {
+) -> Result<NoBody<204>, Problem> {
     let remove = |array: &mut ContactArray| match array.remove(&contact, ContactOrigin::Subject) {
         RemoveOutcome::Removed(_) => Ok(()),
         RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
@@ -169,16 +276,16 @@ pub(super) async fn remove(
     };
     edit(&api, &subject, remove).await?;
     tracing::info!(%subject, %contact, "contact is removed");
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoBody)
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/verification`
 pub(super) async fn request_verification(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-) -> Result<StatusCode, Problem> {
+) -> Result<NoBody<202>, Problem> {
     within(CALL_TIMEOUT, api.verification.request(subject, &contact)).await?;
-    Ok(StatusCode::ACCEPTED)
+    Ok(NoBody)
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/verify`
@@ -186,14 +293,14 @@ pub(super) async fn verify(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
     Json(CodeBody { code }): Json<CodeBody>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<VerifiedContact>, Problem> {
     // White space comes along when a code is copied.
     let code = code.trim();
     if code.len() != CODE_DIGITS || !code.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Problem::bad_request(format!("code: must be {CODE_DIGITS} digits")));
     }
     within(CALL_TIMEOUT, api.verification.verify(&subject, &contact, code)).await?;
-    Ok(answer(&json!({"id": contact, "verified": true})))
+    Ok(JsonAnswer(VerifiedContact { id: contact, verified: true }))
 }
 
 impl NewContactBody {
@@ -205,17 +312,19 @@ impl NewContactBody {
             let known = REGISTRY.map(|definition| format!("{:?}", definition.channel.as_str())).join(" or ");
             return Err(Problem::bad_request(format!("channel: is {channel:?}, it must be {known}")));
         };
-        let mut fields = vec![("address", address), ("url", url)];
-        fields.retain(|(field, value)| *field == definition.address_field() || value.is_some());
+        let given = [
+            ("address", address.is_some()),
+            ("url", url.is_some()),
+            ("secret", secret.is_some()),
+            ("format", format.is_some()),
+            ("headers", headers.is_some()),
+        ];
         // Which of two channels was meant is unknown.
-        let foreign = fields.iter().map(|(field, _)| *field).find(|field| *field != definition.address_field());
-        let foreign = foreign.or((secret.is_some() && definition.secret.is_none()).then_some("secret"));
-        let foreign = foreign.or((format.is_some() && definition.formats.is_none()).then_some("format"));
-        let foreign = foreign.or((headers.is_some() && definition.formats.is_none()).then_some("headers"));
-        if let Some(field) = foreign {
+        let foreign = given.into_iter().find(|(field, is_given)| *is_given && !belongs_to(definition, field));
+        if let Some((field, _)) = foreign {
             return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
         }
-        let address = fields.into_iter().find_map(|(_, value)| value).ok_or_else(|| {
+        let address = address.or(url).ok_or_else(|| {
             Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field()))
         })?;
         let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
@@ -236,6 +345,16 @@ impl NewContactBody {
         let contact = of_address(&address).and_then(|contact| of_address(&contact.normalized_address()));
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
         Ok((Contact { filter, ..contact.map_err(in_field)? }, generated))
+    }
+}
+
+/// Whether contacts of a channel have this field.
+fn belongs_to(definition: &ChannelDefinition, field: &str) -> bool {
+    match field {
+        "address" | "url" => field == definition.address_field(),
+        "secret" => definition.secret.is_some(),
+        "format" | "headers" => definition.formats.is_some(),
+        _ => true,
     }
 }
 
@@ -263,7 +382,7 @@ impl From<VerificationError> for Problem {
                     false => "it waits for its verification: POST its `verification` to ask again",
                 };
                 let detail = format!("the subject has this contact already, and {state}");
-                Self::new(StatusCode::CONFLICT, detail).member("contact", contact.id.as_str())
+                Self::new(StatusCode::CONFLICT, detail).members(&ExistingContact { contact: Some(contact.id.clone()) })
             }
             VerificationError::NotAdded(AddContactError::TooMany(_))
             | VerificationError::AlreadyVerified

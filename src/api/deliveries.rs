@@ -4,41 +4,65 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::list_query::ListLimit;
+use super::operation::JsonAnswer;
 use super::path::{self, DeliveryPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
-use super::subjects::answer;
 use crate::outbox::{self, ActionAnswer, DeliveryAction};
-use crate::types::{DeliveryId, Destination, Subject};
+use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
 use crate::views::deliveries::{self, ActionResultView, DeliveriesCursor, behind_open_circuits};
 use crate::views::explain::Audience;
-use crate::views::{DeliveryDetailView, DeliveryFilter};
+use crate::views::{DeliveryDetailView, DeliveryFilter, DeliveryView};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeliveriesQuery {
+    /// Only those in this state. Dead ones that were discarded are listed only without this.
+    #[schemars(with = "Option<DeliveryState>")]
     state: Option<String>,
+    /// Only those about this subject.
+    #[schemars(with = "Option<Subject>")]
     subject: Option<String>,
+    /// Only those of this channel.
+    #[schemars(with = "Option<Channel>")]
     channel: Option<String>,
+    /// Only those to this destination.
     destination: Option<String>,
+    /// Only those whose last error holds this text.
     error: Option<String>,
+    /// Only those of this alert: its id, or the first digits of it.
+    #[schemars(regex(pattern = "^(alert_)?[0-9a-f]{1,32}$"))]
     alert: Option<String>,
+    /// Only those made at this time or later.
+    #[schemars(extend("format" = "date-time"))]
     since: Option<String>,
+    /// Only those made earlier than this.
+    #[schemars(extend("format" = "date-time"))]
     before: Option<String>,
+    /// The `next` of the page before; the first page without it.
     after: Option<String>,
+    /// How many things the page may have.
+    #[schemars(with = "Option<ListLimit>")]
     limit: Option<String>,
+}
+
+/// A page of deliveries.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DeliveryList {
+    deliveries: Vec<DeliveryView>,
+    /// What `after` takes to get the next page; null at the end.
+    next: Option<String>,
 }
 
 /// `GET /v1/deliveries`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     Query(query): Query<DeliveriesQuery>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<DeliveryList>, Problem> {
     let subject = path::parameter("subject", query.subject.as_deref())?;
     listed(&api, query, subject).await
 }
@@ -48,14 +72,18 @@ pub(super) async fn of_subject(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(query): Query<DeliveriesQuery>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<DeliveryList>, Problem> {
     if query.subject.is_some() {
         return Err(Problem::bad_request("subject: stands in the path"));
     }
     listed(&api, query, Some(subject)).await
 }
 
-async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>) -> Result<Response, Problem> {
+async fn listed(
+    api: &ApiState,
+    query: DeliveriesQuery,
+    subject: Option<Subject>,
+) -> Result<JsonAnswer<DeliveryList>, Problem> {
     let filter = DeliveryFilter {
         state: path::parameter("state", query.state.as_deref())?,
         subject,
@@ -71,14 +99,16 @@ async fn listed(api: &ApiState, query: DeliveriesQuery, subject: Option<Subject>
     let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();
     let list = deliveries::list_from(&api.partitions, &filter, after, limit);
     let (deliveries, next) = within(CALL_TIMEOUT, list).await?;
-    Ok(answer(&json!({"deliveries": deliveries, "next": next.map(|next| next.to_string())})))
+    Ok(JsonAnswer(DeliveryList { deliveries, next: next.map(|next| next.to_string()) }))
 }
 
-/// A delivery with what is said of it.
-#[derive(Debug, Serialize)]
-struct ExplainedDelivery {
+/// A delivery with its alert, its contact, its attempts, and what is said of it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryDetail")]
+pub(super) struct ExplainedDelivery {
     #[serde(flatten)]
     detail: DeliveryDetailView,
+    /// Why it stands as it does, in sentences in the order of time; what happens next comes last.
     explanation: Vec<String>,
 }
 
@@ -86,10 +116,10 @@ struct ExplainedDelivery {
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ExplainedDelivery>, Problem> {
     let explained = within(CALL_TIMEOUT, api.explainer.delivery(&id, Audience::Platform)).await?;
     let (explanation, detail) = explained.ok_or_else(|| unknown(&id))?;
-    Ok(answer(&ExplainedDelivery { detail, explanation }))
+    Ok(JsonAnswer(ExplainedDelivery { detail, explanation }))
 }
 
 /// `POST /v1/deliveries/{id}/replay`, and likewise each other action. After an error it may be done.
@@ -97,7 +127,7 @@ pub(super) async fn act(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
     action: DeliveryAction,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ActionResultView>, Problem> {
     let done = async {
         let partition = deliveries::partition_of(&api.partitions, &id).await?;
         // As it is before: an attempt may close it at once.
@@ -111,7 +141,7 @@ pub(super) async fn act(
     tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an action was asked for over HTTP");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
-        ActionAnswer::Done => Ok(answer(&ActionResultView::of(action, &result, circuit))),
+        ActionAnswer::Done => Ok(JsonAnswer(ActionResultView::of(action, &result, circuit))),
         ActionAnswer::Missing => Err(unknown(&id)),
         ActionAnswer::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
         ActionAnswer::InState(state) => {

@@ -5,18 +5,24 @@ use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::operation::{Describe, OperationDoc};
 use super::path::{self, Query};
 use super::problem::Problem;
+use crate::types::text_form::inline_schema;
 
 const LIMIT_DEFAULT: usize = 100;
-const LIMIT_MAX: usize = 1000;
+pub(super) const LIMIT_MAX: usize = 1000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
+    /// The `next` of the page before; the first page without it.
     after: Option<String>,
+    /// How many things the page may have.
+    #[schemars(with = "Option<ListLimit>")]
     limit: Option<String>,
 }
 
@@ -36,6 +42,8 @@ impl Default for ListLimit {
         Self(LIMIT_DEFAULT)
     }
 }
+
+inline_schema!(ListLimit, { "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
 
 #[derive(Debug, thiserror::Error)]
 #[error("must be a whole number, 1 to {LIMIT_MAX}")]
@@ -58,5 +66,11 @@ impl<C: FromStr<Err: Display>, S: Send + Sync> FromRequestParts<S> for ListReque
         let after = path::parameter("after", after.as_deref())?;
         let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
         Ok(Self { after, limit })
+    }
+}
+
+impl<C> Describe for ListRequest<C> {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.query::<ListQuery>();
     }
 }

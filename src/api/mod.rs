@@ -3,7 +3,8 @@
 //!
 //! Owns the routes and how they are served. What is asked about subjects is answered by `ledger`, `subjects`,
 //! `verification` and `views`. Every error is a problem of RFC 9457. Read next: [`routes`], the table of all of them;
-//! [`server`], the limits on connections; [`ready`], what readiness means.
+//! [`openapi`], the document that is made from it; [`server`], the limits on connections; [`ready`], what readiness
+//! means.
 
 pub(crate) mod body;
 mod check;
@@ -18,7 +19,7 @@ mod gauges;
 mod list_query;
 mod mutes;
 pub mod openapi;
-
+mod operation;
 mod path;
 mod probes;
 pub(crate) mod problem;
@@ -26,9 +27,12 @@ pub(crate) mod rate_limit_headers;
 pub(crate) mod ready;
 pub(crate) mod recorder;
 mod reload;
+pub(crate) mod router;
 pub mod routes;
+mod schemas;
 pub mod server;
 pub(crate) mod state;
+mod status_doc;
 mod subject_body;
 mod subjects;
 pub mod timeouts;

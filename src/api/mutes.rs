@@ -3,39 +3,47 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
-use serde::Deserialize;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::body::{self, Json};
 use super::contacts;
+use super::operation::{JsonAnswer, NoBody};
 use super::path::{self, ContactPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
-use super::subjects::answer;
 use crate::contacts::ContactArray;
 use crate::subjects::mutes::set_mute;
+use crate::types::mute::REASON_BYTES_MAX;
 use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, duration};
 use crate::verification::VerificationError;
 use crate::views::MuteView;
 use crate::wire::Partition;
 
-/// The body of a mute. Without an end it lasts until somebody ends it.
-#[derive(Debug, Deserialize)]
+/// Without an end it lasts until somebody ends it. At most one of `until` and `for`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[schemars(rename = "MuteRequest")]
 pub(super) struct MuteBody {
+    /// A time in RFC 3339 with offset, in the future by the server's clock.
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(required)]
     until: Option<MuteEnd>,
+    /// A number and a unit, as `30m`, `2h` or `3d`.
     #[serde(default, rename = "for", deserialize_with = "body::optional_text")]
+    #[schemars(required)]
     duration: Option<String>,
+    /// Why, in somebody's own words.
     #[serde(default, deserialize_with = "body::optional_text")]
+    #[schemars(required, length(min = 1, max = REASON_BYTES_MAX))]
     reason: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MuteQuery {
+    /// Only the alerts of this metric.
+    #[schemars(with = "Option<Metric>")]
     metric: Option<String>,
 }
 
@@ -45,17 +53,33 @@ impl MuteQuery {
     }
 }
 
+/// The mute of a subject, or of one metric of it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MutedSubject {
+    subject: Subject,
+    metric: Option<Metric>,
+    mute: MuteView,
+}
+
+/// The mute of a contact.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MutedContact {
+    subject: Subject,
+    contact: ContactId,
+    mute: MuteView,
+}
+
 /// `PUT /v1/subjects/{id}/mute`
 pub(super) async fn mute_subject(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(query): Query<MuteQuery>,
     Json(body): Json<MuteBody>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<MutedSubject>, Problem> {
     let metric = query.metric()?;
     let mute = body.into_mute(&api).await?;
     set(&api, &subject, metric.as_ref(), Some(&mute)).await?;
-    Ok(answer(&json!({"subject": subject, "metric": metric, "mute": MuteView::from(mute)})))
+    Ok(JsonAnswer(MutedSubject { subject, metric, mute: mute.into() }))
 }
 
 /// `DELETE /v1/subjects/{id}/mute`
@@ -63,10 +87,10 @@ pub(super) async fn unmute_subject(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(query): Query<MuteQuery>,
-) -> Result<StatusCode, Problem> {
+) -> Result<NoBody<204>, Problem> {
     let metric = query.metric()?;
     set(&api, &subject, metric.as_ref(), None).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoBody)
 }
 
 /// Mutes a subject or one metric of it, or ends that mute. After an error it may be written.
@@ -80,19 +104,19 @@ pub(super) async fn mute_contact(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
     Json(body): Json<MuteBody>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<MutedContact>, Problem> {
     let mute = body.into_mute(&api).await?;
     set_of_contact(&api, &subject, &contact, Some(&mute)).await?;
-    Ok(answer(&json!({"subject": subject, "contact": contact, "mute": MuteView::from(mute)})))
+    Ok(JsonAnswer(MutedContact { subject, contact, mute: mute.into() }))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}/mute`
 pub(super) async fn unmute_contact(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
-) -> Result<StatusCode, Problem> {
+) -> Result<NoBody<204>, Problem> {
     set_of_contact(&api, &subject, &contact, None).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(NoBody)
 }
 
 async fn set_of_contact(

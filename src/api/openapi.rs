@@ -1,15 +1,145 @@
-//! The OpenAPI document of the routes; `tests/it/api_openapi.rs` compares it with the routes.
-//!
-//! Written by hand: most of it is what no type of a handler tells (which problem a status bears, headers, bounds of
-//! text, examples), and would stand beside each handler at the same length.
+//! The OpenAPI document, made from the table of routes, the signatures of their handlers, and the types of bodies and
+//! answers. Read next: [`super::operation`].
 
-use axum::http::header;
-use axum::response::IntoResponse;
+use std::sync::LazyLock;
 
-/// `openapi.json`.
-pub const DOCUMENT: &str = include_str!("openapi.json");
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
 
-/// `GET /openapi.json`
-pub(super) async fn document() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
+use super::operation::OperationDoc;
+use super::problem::{PROBLEM_TYPE, ProblemBody};
+use super::routes::{Access, ROUTES, Route, TAGS};
+use super::schemas::Schemas;
+use super::status_doc::{AnswerContent, FORBIDDEN, StatusDoc, UNAUTHORIZED};
+
+/// The document. The same each time that it is made.
+pub static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
+
+fn document() -> Value {
+    let mut schemas = Schemas::new();
+    let mut shared = Map::new();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let operation = operation(route, &mut schemas, &mut shared);
+        paths.entry(route.path).or_insert_with(|| json!({}))[route.method.to_lowercase()] = operation;
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "quotabell",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Quotas for API nodes and platforms: may this request proceed, and what was used?",
+            "description": "Served on `http.listen`, at `/openapi.json`. Every error of a route below `/v1` is a \
+                problem of RFC 9457, but for requests that are no HTTP or whose head is too long (400, 431): those \
+                have no body. See docs/http-api.md.",
+            "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
+        },
+        "servers": [{"url": "/"}],
+        "tags": TAGS.map(|(name, description)| json!({"name": name, "description": description})),
+        "paths": paths,
+        "components": {
+            "schemas": schemas.into_named(),
+            "responses": shared,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token of `http.token` or `http.token_file`.",
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, schemas: &mut Schemas, shared: &mut Map<String, Value>) -> Value {
+    let mut operation =
+        OperationDoc { schemas, parameters: Vec::new(), body: None, answer: None, problems: Vec::new() };
+    ((route.endpoint)().describe)(&mut operation);
+    let OperationDoc { schemas, mut parameters, body, answer, problems } = operation;
+    parameters.retain(|parameter| parameter["name"] != route.hidden);
+    let needed = route.access.problems();
+    let docs = problems.into_iter().chain(needed.iter().copied()).chain(route.answers.iter().copied());
+    let docs = StatusDoc::by_status(docs);
+    let documented = answer.as_ref().is_none_or(|(status, _)| docs.contains_key(status));
+    assert!(documented, "{} {} does not say what its answer means", route.method, route.path);
+    let mut responses = Map::new();
+    for (status, doc) in docs {
+        let response = match doc.name {
+            None => response(&doc, answer.as_ref(), schemas),
+            Some(name) => {
+                shared.entry(name).or_insert_with(|| response(&doc, None, schemas));
+                json!({"$ref": format!("#/components/responses/{name}")})
+            }
+        };
+        responses.insert(status.to_string(), response);
+    }
+    let mut json = json!({
+        "operationId": route.operation_id,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "security": route.access.security(),
+        "responses": responses,
+    });
+    if !route.description.is_empty() {
+        json["description"] = route.description.into();
+    }
+    if !parameters.is_empty() {
+        json["parameters"] = parameters.into();
+    }
+    if let Some(schema) = body {
+        json["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+    }
+    json
+}
+
+fn response(doc: &StatusDoc, answer: Option<&(u16, Option<Schema>)>, schemas: &mut Schemas) -> Value {
+    let mut json = json!({"description": doc.description});
+    let text = || Some(json!({"type": "string"}));
+    let (media_type, schema) = match doc.content {
+        AnswerContent::Text => ("text/plain", text()),
+        AnswerContent::Html => ("text/html", text()),
+        AnswerContent::Problem(members) => {
+            let problem = Value::from(schemas.sent.subschema_for::<ProblemBody>());
+            let all =
+                |members: fn(&mut SchemaGenerator) -> Schema| json!({"allOf": [problem, members(&mut schemas.sent)]});
+            (PROBLEM_TYPE, Some(members.map_or_else(|| problem.clone(), all)))
+        }
+        AnswerContent::OfHandler => {
+            let schema = answer.filter(|(status, _)| *status == doc.status).and_then(|(_, schema)| schema.clone());
+            ("application/json", schema.map(Value::from))
+        }
+    };
+    if let Some(schema) = schema {
+        json["content"] = json!({media_type: {"schema": schema}});
+    }
+    for header in doc.headers {
+        let schema = match header.kind {
+            "integer" => json!({"type": "integer", "minimum": 1}),
+            kind => json!({"type": kind}),
+        };
+        json["headers"][header.name] = json!({"required": header.required, "schema": schema});
+        if !header.description.is_empty() {
+            json["headers"][header.name]["description"] = header.description.into();
+        }
+    }
+    json
+}
+
+impl Access {
+    /// How callers are refused.
+    const fn problems(self) -> &'static [StatusDoc] {
+        match self {
+            Self::Open => &[],
+            Self::TokenIfSet | Self::RequiredToken => &[UNAUTHORIZED, FORBIDDEN],
+        }
+    }
+
+    /// The requirements of which one must be met.
+    fn security(self) -> Value {
+        match self {
+            Self::Open => json!([]),
+            Self::TokenIfSet => json!([{"token": []}, {}]),
+            Self::RequiredToken => json!([{"token": []}]),
+        }
+    }
 }

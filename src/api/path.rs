@@ -8,10 +8,13 @@ use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
+use crate::types::text_form::inline_schema;
 use crate::types::{ContactId, DeliveryId, Subject};
 use crate::views::DeliveryIdPrefix;
 
@@ -78,6 +81,38 @@ impl<S: Send + Sync> FromRequestParts<S> for DeliveryPath {
         let id: String = parts_of(parts, state).await?;
         let whole = id.parse::<DeliveryIdPrefix>().ok().and_then(|prefix| prefix.whole());
         whole.map(Self).ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))
+    }
+}
+
+impl Describe for SubjectPath {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.path_parameter::<Subject>("id", "The subject: 1 to 256 bytes of UTF-8, no control characters.");
+    }
+}
+
+impl Describe for ContactPath {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        SubjectPath::describe(operation);
+        let description = "The contact's id, as the list and the answer to adding it say.";
+        operation.path_parameter::<ContactInPath>("contact", description);
+    }
+}
+
+impl Describe for DeliveryPath {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.path_parameter::<DeliveryInPath>("id", "The whole id of a delivery.");
+    }
+}
+
+struct ContactInPath;
+inline_schema!(ContactInPath, { "type": "string", "minLength": 1, "maxLength": CONTACT_BYTES_MAX });
+
+struct DeliveryInPath;
+inline_schema!(DeliveryInPath, { "type": "string", "pattern": "^delivery_[0-9a-f]{32}$" });
+
+impl<T: JsonSchema> Describe for Query<T> {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.query::<T>();
     }
 }
 

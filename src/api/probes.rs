@@ -1,12 +1,15 @@
-//! Routes for probes and scrapers: health, readiness, metrics. Open to everybody who reaches the port.
+//! Routes for probes, scrapers and generators of clients: health, readiness, metrics, the OpenAPI document. Open to
+//! everybody who reaches the port.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value};
 
 use super::gauges;
+use super::operation::{Describe, OperationDoc};
 use super::state::ApiState;
 use crate::types::meters::{self, Meter};
 
@@ -31,6 +34,26 @@ pub(super) async fn metrics(State(api): State<Arc<ApiState>>) -> Response {
     gauges::refresh(&api.partitions, &api.readiness).await;
     let page = api.recorder.render() + &plans_info(&api.reads.plans.fingerprint());
     ([(header::CONTENT_TYPE, METRICS_TYPE)], page).into_response()
+}
+
+/// `GET /openapi.json`
+pub(super) async fn openapi(State(api): State<Arc<ApiState>>) -> OpenApi {
+    OpenApi(api.openapi)
+}
+
+/// The answer with the document.
+pub(super) struct OpenApi(&'static str);
+
+impl IntoResponse for OpenApi {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
+    }
+}
+
+impl Describe for OpenApi {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.answer::<Map<String, Value>>(200);
+    }
 }
 
 /// The one series of the plans in effect. The recorder would keep one for each fingerprint that there ever was.

@@ -10,6 +10,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use redis::RedisError;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -34,17 +35,23 @@ pub struct Problem(Box<ProblemParts>);
 struct ProblemParts {
     status: StatusCode,
     headers: HeaderMap,
-    body: Body,
+    body: ProblemBody,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct Body {
+/// A problem (RFC 9457).
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(super) struct ProblemBody {
     #[serde(rename = "type")]
+    #[schemars(extend("format" = "uri-reference"))]
     kind: &'static str,
     title: &'static str,
+    #[schemars(range(min = 400, max = 599))]
     status: u16,
+    /// What is wrong, where, and what is allowed.
     detail: String,
     #[serde(flatten)]
+    #[schemars(skip)]
     members: Map<String, Value>,
 }
 
@@ -53,7 +60,8 @@ impl Problem {
     /// allowed.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        let body = Body { kind: BLANK, title, status: status.as_u16(), detail: detail.into(), members: Map::new() };
+        let body =
+            ProblemBody { kind: BLANK, title, status: status.as_u16(), detail: detail.into(), members: Map::new() };
         Self(Box::new(ProblemParts { status, headers: HeaderMap::new(), body }))
     }
 
@@ -98,15 +106,13 @@ impl Problem {
         self
     }
 
-    /// Adds a member. Its name must not be one of the standard ones (`type`, `title`, `status`, `detail`).
+    /// Adds the fields of a struct as members. None may have the name of a standard one (`type`, `title`, `status`,
+    /// `detail`).
     #[must_use]
-    pub fn member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.0.body.members.insert(name.to_owned(), value.into());
-        self
-    }
-
-    #[must_use]
-    pub fn members(mut self, members: Map<String, Value>) -> Self {
+    pub fn members(mut self, members: &impl Serialize) -> Self {
+        let Ok(Value::Object(members)) = serde_json::to_value(members) else {
+            unreachable!("a struct of strings and numbers is a JSON object")
+        };
         self.0.body.members.extend(members);
         self
     }
@@ -169,7 +175,7 @@ mod tests {
     fn a_problem_is_written_as_rfc_9457_says() {
         let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "used up")
             .of_kind("https://example.com/used-up", "Used up")
-            .member("subject", "alice");
+            .members(&serde_json::json!({"subject": "alice"}));
         let text = serde_json::to_string(&problem.0.body).expect("JSON");
         assert_eq!(
             text,

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check_service::CheckService;
@@ -19,6 +20,8 @@ use crate::wire::Partitions;
 
 pub struct ApiState {
     pub readiness: Arc<Readiness>,
+    /// The OpenAPI document.
+    pub openapi: &'static str,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
     /// The token that callers need, where the operator has set one.
@@ -67,9 +70,10 @@ pub enum ReloadMode {
 }
 
 /// Plans that are in effect from now on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReloadedPlans {
     /// Tells limits and thresholds from others, as `/metrics` and the checkpoint show it.
+    #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
     pub fingerprint: String,
     /// Whether limits or thresholds are others than before.
     pub changed: bool,

@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::body;
 use super::problem::Problem;
 use crate::subjects::record::parse_timezone;
 use crate::subjects::{Plans, SubjectRecord};
+use crate::types::percent::THRESHOLDS_MAX;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
 use crate::views::SubjectView;
 
@@ -19,22 +21,40 @@ use crate::views::SubjectView;
 const UNREADABLE: &str = "unreadable";
 
 /// The settings. What is left out or `null` comes from the plan.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
+#[schemars(rename = "SubjectSettings")]
 pub(super) struct SubjectBody {
+    /// One of the configured plans.
     plan: Option<String>,
+    /// An IANA time zone.
     timezone: Option<String>,
+    /// The day of the month on which its months begin.
     billing_day: Option<BillingDay>,
+    /// Those of a metric replace all that the plan has for it. A number is a limit a day.
     #[serde(default, deserialize_with = "body::limits")]
+    #[schemars(with = "Option<BTreeMap<Metric, Limits>>")]
     limits: BTreeMap<Metric, Limits>,
+    /// Percentages that replace the plan's.
     #[serde(default, deserialize_with = "body::thresholds")]
+    #[schemars(length(min = 1, max = THRESHOLDS_MAX), extend("uniqueItems" = true))]
     thresholds: Option<Vec<Percent>>,
+    /// A language tag (BCP 47): the language of its mails.
     locale: Option<Locale>,
-    // Shown beside the settings: as `GET` shows them, or left out.
+    /// As `GET` shows it, or left out.
+    #[schemars(with = "Option<String>")]
     subject: Option<Value>,
+    /// As `GET` shows them, or left out: they have routes of their own.
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     contacts: Option<Value>,
+    /// As `GET` shows it, or left out: it has a route of its own.
+    #[schemars(with = "Option<Map<String, Value>>")]
     mute: Option<Value>,
+    /// As `GET` shows them, or left out.
+    #[schemars(with = "Option<Map<String, Value>>")]
     metric_mutes: Option<Value>,
+    /// Left out, or empty: what can't be read would be removed.
+    #[schemars(with = "Option<Vec<Map<String, Value>>>", length(max = 0))]
     unreadable: Option<Value>,
 }
 

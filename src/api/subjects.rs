@@ -6,48 +6,57 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::body::Json;
-use super::list_query::ListRequest;
+use super::list_query::{LIMIT_MAX, ListRequest};
+use super::operation::JsonAnswer;
 use super::path::{self, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
 use crate::contacts::store::{EditContactsError, replace_settings};
-use crate::erasure;
+use crate::erasure::{self, ErasedSubject};
 use crate::subjects::record::limit_warnings;
-use crate::types::UnixMs;
-use crate::views::history::{self, DayRange, HistoryRequest};
+use crate::types::{Day, Metric, UnixMs};
+use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 use crate::views::usage::{self, UsageRequest};
 use crate::views::{
-    AlertCursor, AlertFilter, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, alerts, subject, subject_list,
+    AlertCursor, AlertFilter, AlertView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts,
+    subject, subject_list,
 };
 use crate::wire::Partition;
 
 /// An erasure looks through every delivery and every refused event that is kept.
 const ERASE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A page of subjects.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct SubjectList {
+    #[schemars(length(max = LIMIT_MAX))]
+    subjects: Vec<SubjectView>,
+    /// What `after` takes to get the next page; null at the end.
+    next: Option<String>,
+}
+
 /// `GET /v1/subjects`
 pub(super) async fn list(
     State(api): State<Arc<ApiState>>,
     ListRequest { after, limit }: ListRequest<SubjectCursor>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<SubjectList>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
     let read = subject_list::read(partitions.first(), plans, after.unwrap_or_default(), limit);
     let SubjectSlice { subjects, next } = within(CALL_TIMEOUT, read).await?;
-    Ok(answer(&json!({"subjects": subjects, "next": next.map(|next| next.to_string())})))
+    Ok(JsonAnswer(SubjectList { subjects, next: next.map(|next| next.to_string()) }))
 }
 
 /// `GET /v1/subjects/{id}`
 pub(super) async fn show(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<SubjectView>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
     let partition = partitions.of(&subject);
     let read = async {
@@ -58,7 +67,7 @@ pub(super) async fn show(
         let nothing = format!("nothing is set for subject {subject}: it has the default plan");
         return Err(Problem::new(StatusCode::NOT_FOUND, nothing));
     }
-    Ok(answer(&SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
+    Ok(JsonAnswer(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, now)))
 }
 
 /// `PUT /v1/subjects/{id}`: replaces the settings beside the contacts, and shows the subject as it is then. After an
@@ -67,7 +76,7 @@ pub(super) async fn replace(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Json(body): Json<SubjectBody>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<SubjectView>, Problem> {
     let plans = &api.reads.plans;
     let partition = api.partitions.of(&subject);
     let Partition { client, keys } = partition;
@@ -88,7 +97,7 @@ pub(super) async fn replace(
     for warning in limit_warnings(&record.limits) {
         tracing::warn!(%subject, "{warning}");
     }
-    Ok(answer(&shown))
+    Ok(JsonAnswer(shown))
 }
 
 fn not_replaced(error: EditContactsError) -> Problem {
@@ -106,17 +115,19 @@ fn not_replaced(error: EditContactsError) -> Problem {
 pub(super) async fn erase(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<ErasedSubject>, Problem> {
     let QueryState { plans, event_age_max, .. } = &api.reads;
     let erased = erasure::erase(&api.partitions, plans, *event_age_max, &subject);
     let erased = within(ERASE_TIMEOUT, erased).await?;
     tracing::info!(%subject, "everything that was stored of the subject is removed");
-    Ok(answer(&erased))
+    Ok(JsonAnswer(erased))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UsageQuery {
+    /// A day, in the subject's time zone.
+    #[schemars(with = "Option<Day>")]
     day: Option<String>,
 }
 
@@ -125,7 +136,7 @@ pub(super) async fn usage(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(UsageQuery { day }): Query<UsageQuery>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<UsageView>, Problem> {
     let day = path::parameter("day", day.as_deref())?;
     let QueryState { partitions, plans, late_max, .. } = &api.reads;
     let partition = partitions.of(&subject);
@@ -135,14 +146,20 @@ pub(super) async fn usage(
         let request = UsageRequest { subject, settings, day, now, late_max: *late_max };
         usage::read(partition, request).await?.ok_or_else(|| no_period(now))
     };
-    Ok(answer(&within(CALL_TIMEOUT, read).await?))
+    Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
+    /// Only this metric.
+    #[schemars(with = "Option<Metric>")]
     metric: Option<String>,
+    /// The first day, in the subject's time zone.
+    #[schemars(with = "Option<Day>")]
     from: Option<String>,
+    /// The last day.
+    #[schemars(with = "Option<Day>")]
     to: Option<String>,
 }
 
@@ -151,7 +168,7 @@ pub(super) async fn history(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     Query(HistoryQuery { metric, from, to }): Query<HistoryQuery>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<HistoryView>, Problem> {
     let metric = path::parameter("metric", metric.as_deref())?;
     let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
@@ -164,7 +181,7 @@ pub(super) async fn history(
         let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
         history::read(partition, request).await?.ok_or_else(|| no_period(now))
     };
-    Ok(answer(&within(CALL_TIMEOUT, read).await?))
+    Ok(JsonAnswer(within(CALL_TIMEOUT, read).await?))
 }
 
 /// No period holds the day that was asked for, or what the server's clock shows.
@@ -172,12 +189,21 @@ fn no_period(now: UnixMs) -> Problem {
     Problem::bad_request(format!("day: no period holds that day, or the {now} that Redis' clock shows"))
 }
 
+/// A page of alerts.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AlertList {
+    #[schemars(length(max = LIMIT_MAX))]
+    alerts: Vec<AlertView>,
+    /// What `after` takes to get the next page; null at the end.
+    next: Option<String>,
+}
+
 /// `GET /v1/subjects/{id}/alerts`
 pub(super) async fn alerts(
     State(api): State<Arc<ApiState>>,
     SubjectPath(subject): SubjectPath,
     ListRequest { after, limit }: ListRequest<AlertCursor>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<AlertList>, Problem> {
     let partition = api.reads.partitions.of(&subject);
     let filter = AlertFilter { subject: Some(subject), since: None };
     let read = async {
@@ -186,11 +212,5 @@ pub(super) async fn alerts(
     };
     let kept = within(CALL_TIMEOUT, read).await?;
     let (alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);
-    Ok(answer(&json!({"alerts": alerts, "next": next.map(|next| next.to_string())})))
-}
-
-/// No cache on the way may keep addresses, a generated secret, or counts that change with each event.
-pub(super) fn answer(view: &impl Serialize) -> Response {
-    let text = serde_json::to_vec(view).expect("a view is strings, numbers and lists");
-    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
+    Ok(JsonAnswer(AlertList { alerts, next: next.map(|next| next.to_string()) }))
 }

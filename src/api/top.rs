@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::list_query::ListLimit;
+use super::operation::JsonAnswer;
 use super::path::{self, Query};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
-use super::subjects::answer;
 use crate::ledger::batch::MetricPeriod;
 use crate::types::{Metric, Period, Window};
 use crate::views::TopView;
@@ -20,13 +20,24 @@ use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 /// A ranking of a million subjects by percent takes some seconds, and callers wait for one another.
 const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TopQuery {
+    /// Of what; `requests` by default.
+    #[schemars(with = "Option<Metric>")]
     metric: Option<String>,
+    /// Of the period that goes on in UTC; `day` by default.
+    #[schemars(with = "Option<Window>")]
     window: Option<String>,
+    /// Of this period.
+    #[schemars(with = "Option<Period>")]
     period: Option<String>,
+    /// What the order goes by: units used, or the part of the limit that is used. By `percent`, subjects without a
+    /// limit are left out.
+    #[schemars(with = "Option<RankingOrder>", extend("default" = "used"))]
     by: Option<String>,
+    /// How many things the page may have.
+    #[schemars(with = "Option<ListLimit>")]
     limit: Option<String>,
 }
 
@@ -34,7 +45,7 @@ pub(super) struct TopQuery {
 pub(super) async fn top(
     State(api): State<Arc<ApiState>>,
     Query(TopQuery { metric, window, period, by, limit }): Query<TopQuery>,
-) -> Result<Response, Problem> {
+) -> Result<JsonAnswer<TopView>, Problem> {
     let metric: Metric = path::parameter("metric", metric.as_deref())?.unwrap_or_default();
     let window: Option<Window> = path::parameter("window", window.as_deref())?;
     let period: Option<Period> = path::parameter("period", period.as_deref())?;
@@ -49,5 +60,5 @@ pub(super) async fn top(
     let ranked = within(TOP_TIMEOUT, top.get_or_read(&request, read)).await?;
     let mut view = TopView::clone(&ranked);
     view.subjects.truncate(limit);
-    Ok(answer(&view))
+    Ok(JsonAnswer(view))
 }

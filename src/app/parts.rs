@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::plan_reload::{PlanReloader, ReadConfig};
+use crate::api::openapi;
 use crate::api::state::QueryState;
 use crate::api::top_cache::TopCache;
 use crate::api::{ApiState, CheckService, CurrentToken, Readiness, Token};
@@ -80,6 +81,7 @@ impl<'a> Parts<'a> {
         };
         let counting = CountingStatus::default();
         let api = Arc::new(ApiState {
+            openapi: &openapi::DOCUMENT,
             readiness: Arc::new(Readiness::new(partitions.clone(), counting.clone())),
             recorder,
             token,

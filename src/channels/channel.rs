@@ -5,6 +5,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::FilterFlags;
 use super::invalid_contact::InvalidContact;
@@ -98,6 +100,8 @@ pub struct ChannelDefinition {
     pub placeholder: &'static str,
     /// What the help says of the flag that names an address.
     pub flag_help: &'static str,
+    /// What JSON Schema can say of an address, for the OpenAPI document.
+    pub address_schema: fn() -> Value,
     /// A contact of it as it stands in the configuration.
     pub example: &'static str,
     /// The secrets of its contacts; `None` where they have none.
@@ -159,6 +163,8 @@ pub struct SecretDefinition {
     pub flag_help: &'static str,
     /// What one looks like.
     pub text: &'static str,
+    /// What a regular expression can say of those that sign, for the OpenAPI document.
+    pub pattern: &'static str,
     /// What those that sign begin with: text that holds it is not shown, wherever it stands.
     pub prefix: &'static str,
     /// Makes one for a contact of this format that was named without; `None` where a format needs none, or one that the

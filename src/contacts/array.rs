@@ -61,7 +61,7 @@ pub struct StoredContact {
 }
 
 text_enum! {
-    /// Who added a contact, or edits one.
+    /// `subject` for a contact that was added through the HTTP API, `operator` for every other.
     pub enum ContactOrigin {
         /// The operator: by command line, or directly in Redis. Its contacts need no consent.
         Operator = "operator",

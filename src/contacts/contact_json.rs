@@ -1,7 +1,9 @@
 //! The stored form of one contact: JSON in Redis, TOML in the configuration. Pure.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,13 +13,39 @@ use serde_json::{Value, json};
 use super::contact::{Contact, Endpoint};
 use super::message_format::{InvalidFormat, MessageFormat, SecretUse};
 use super::options::{ContactOptions, ExtraHeaders};
+use crate::types::text::MASK;
 use crate::types::timestamp::TimestampError;
 use crate::types::{
-    Channel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent, Secret, UnixMs,
+    Channel, ContactChannel, ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Mute, Percent,
+    Secret, UnixMs,
 };
 
 /// The field that holds an address which is a URL; every other lies in `address`.
 const URL: &str = "url";
+
+/// The form without secrets, as [`masked_contact`](super::masked_contact) leaves it.
+impl JsonSchema for Contact {
+    fn schema_name() -> Cow<'static, str> {
+        "SubjectContact".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        schema_with(generator, &["id"])
+    }
+}
+
+/// The schema of a contact in which these fields, beside those that the stored form always has, are never left out.
+pub(crate) fn schema_with(generator: &mut SchemaGenerator, always: &[&str]) -> Schema {
+    let mut schema = ContactJson::json_schema(generator);
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.extend(always.iter().map(|name| Value::from(*name)));
+    }
+    schema
+}
+
+fn masked_headers(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "additionalProperties": {"type": "string", "const": MASK}})
+}
 
 impl Serialize for Contact {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -28,33 +56,53 @@ impl Serialize for Contact {
 /// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
 ///
 /// Unknown fields are left alone: the platform may keep its own notes beside ours.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(description = "A contact; only the fields of its channel are there.")]
 struct ContactJson {
+    /// What the routes of contacts take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ContactId")]
     id: Option<String>,
+    #[schemars(with = "ContactChannel")]
     channel: String,
+    /// Of an e-mail contact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address: Option<String>,
+    /// Of a webhook. Of one whose URL is as good as a secret, only the origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    /// Of a webhook: the secret itself is never shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("const" = MASK))]
     secret: Option<String>,
+    /// Of a webhook: how messages are written, where it is not `standard`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     format: Option<Value>,
+    /// Of a webhook: headers that requests bear, by name, without their values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "masked_headers")]
     headers: Option<Value>,
+    /// Whether it gets no alerts because it is muted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     muted: bool,
+    /// When the mute ends by itself, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
     muted_until: Option<String>,
+    /// Why it is muted, if somebody said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     muted_reason: Option<String>,
+    /// Whether it may get alerts: the operator wrote it, or somebody at the address has agreed.
     #[serde(default = "verified", skip_serializing_if = "Clone::clone")]
     verified: bool,
+    /// The percentages whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thresholds: Option<Vec<Percent>>,
+    /// The metrics whose alerts it gets; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metrics: Option<Vec<Metric>>,
+    /// Only where it gets nothing because its receiver or mailbox has gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::message_format::MessageFormat;
 use crate::types::Secret;
+use crate::types::text_form::inline_schema;
 
 /// What a contact has beside its address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +23,13 @@ pub struct ContactOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct ExtraHeaders(BTreeMap<String, Secret>);
+
+inline_schema!(ExtraHeaders, {
+    "type": "object",
+    "maxProperties": 16,
+    "propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"},
+    "additionalProperties": {"type": "string", "pattern": "^[ -~]*$", "maxLength": 2048},
+});
 
 impl ExtraHeaders {
     /// Whether there are none.

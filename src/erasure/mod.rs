@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ledger::forget::{self, ForgottenCounts};
@@ -25,31 +26,38 @@ const PASSES_MAX: usize = 10;
 
 /// What was removed of a subject.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ErasedSubject {
     pub subject: Subject,
     pub removed: ErasedCounts,
 }
 
 /// How much was removed.
-#[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ErasedCounts {
     /// Fields of the settings, the contacts among them.
     pub settings: u64,
+    /// Counters, one for each metric and period.
     pub counters: u64,
+    /// Records of raised alerts.
     pub alerts: u64,
+    /// Flags of alerts.
     pub flags: u64,
     /// Metrics with a history.
     pub history: u64,
+    /// Refused events.
     pub refused: u64,
+    /// Alerts that had no delivery yet.
     pub undelivered_alerts: u64,
+    /// Deliveries, whatever their state.
     pub deliveries: u64,
     /// Those of them that were pending.
     pub pending_deliveries: u64,
+    /// Codes that were sent to contacts.
     pub verification_codes: u64,
+    /// Confirm links that were sent to contacts.
     pub verification_links: u64,
-    /// Windows of the limiters of the check API.
+    /// Windows of the limiters of `/v1/check`.
     pub limiters: u64,
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::subjects::Profile;
@@ -166,7 +167,7 @@ pub fn whole_seconds(duration: Duration) -> u64 {
 }
 
 /// An answer as it is written in JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CheckResponse {
     /// Whether the request may proceed.
     pub allowed: bool,
@@ -174,37 +175,44 @@ pub struct CheckResponse {
     pub subject: String,
     /// Of what.
     pub metric: String,
-    /// The rate.
+    /// The rate of the plan; null where it has none for the metric.
     pub rate: Option<RateResponse>,
-    /// Each limit, ascending by window.
+    /// Each limit that the subject has for the metric, the shortest window first.
+    #[schemars(length(max = 4))]
     pub limits: Vec<LimitResponse>,
-    /// `false` where more is asked for than a whole limit, so that no wait helps; not there otherwise.
+    /// Only where more units are asked for than a whole limit: no wait helps, so don't ask again for as many.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = [false]))]
     pub fits: Option<bool>,
-    /// `false` where nothing could be judged; not there otherwise.
+    /// Only where nothing could be judged: Redis is away or can't do it (its memory is full), or the subject's settings
+    /// can't be read and never could. `check.on_error` decides then.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = [false]))]
     pub judged: Option<bool>,
-    /// Whether the usage event was appended, where that was asked for.
+    /// Only with `record`: whether the usage event was appended. With `judged` false it may have been all the same:
+    /// append it under `event_id`, and it counts once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<bool>,
-    /// Its id, where that was asked for.
+    /// Only with `record`: the id of the usage event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<EventId>,
 }
 
 /// How a subject stands with its rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "RateStatus")]
 pub struct RateResponse {
     /// Units an interval.
     pub limit: Units,
     /// What is left.
     pub remaining: u64,
-    /// Until all of it is free again, whole seconds.
+    /// Seconds until the whole rate is free again, rounded up.
     pub reset_s: u64,
 }
 
 /// How a subject stands with one of its limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LimitStatus")]
 pub struct LimitResponse {
     /// Over what it counts.
     pub window: Window,
@@ -212,11 +220,11 @@ pub struct LimitResponse {
     pub period: Period,
     /// Units a period.
     pub limit: Units,
-    /// Units that were committed.
+    /// Units that have been committed in the period.
     pub used: u64,
-    /// What is left.
+    /// The limit less what has been committed.
     pub remaining: u64,
-    /// Until the period ends, whole seconds.
+    /// Seconds until the period ends, rounded up.
     pub reset_s: u64,
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::types::billing_day::BillingDayError;
@@ -47,8 +48,9 @@ pub struct SubjectRecord {
 }
 
 /// A field that can't be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, JsonSchema)]
 #[error("field {field:?}: {why}")]
+#[schemars(rename = "UnreadableField")]
 pub struct FieldError {
     /// The field's name.
     pub field: String,

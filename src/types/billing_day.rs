@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use super::text_form::inline_schema;
 use super::units::visited_number;
 
 /// The last day of the longest month.
@@ -12,6 +13,8 @@ const BILLING_DAY_MAX: u8 = 31;
 /// A day of the month, 1 to 31. A month that has no such day begins on its last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct BillingDay(u8);
+
+inline_schema!(BillingDay, { "type": "integer", "minimum": 1, "maximum": 31 });
 
 /// The number is not a day that every calendar knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,13 @@
 //! The channels by name.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
 use super::text_form::{parsed_text_enum, text_enum};
 
 text_enum! {
-    /// How a delivery travels.
+    /// How a delivery travels; `none` while it waits for a contact.
     pub enum Channel {
         /// An e-mail through the configured SMTP server.
         Email = "email",
@@ -27,6 +31,20 @@ impl Channel {
             Self::Webhook => Some("url"),
             Self::None => None,
         }
+    }
+}
+
+/// The schema of a channel among [`Channel::SENDING`].
+#[derive(Debug)]
+pub struct ContactChannel;
+
+impl JsonSchema for ContactChannel {
+    fn schema_name() -> Cow<'static, str> {
+        "ContactChannel".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "enum": Channel::SENDING, "description": "How a contact is reached."})
     }
 }
 

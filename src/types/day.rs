@@ -10,7 +10,7 @@ use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveTime, Offset, TimeZone, U
 
 use crate::zones::Zone;
 
-use super::text_form::parsed_text;
+use super::text_form::{inline_schema, parsed_text};
 use super::timestamp::UnixMs;
 
 /// A calendar date, written `YYYY-MM-DD`.
@@ -18,6 +18,7 @@ use super::timestamp::UnixMs;
 pub struct Day(NaiveDate);
 
 parsed_text!(Day, DayError);
+inline_schema!(Day, { "type": "string", "format": "date" });
 
 /// The text is not a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

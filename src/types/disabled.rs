@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::UnixMs;
@@ -9,7 +10,7 @@ use super::text_form::text_enum;
 use super::timestamp::rfc3339;
 
 text_enum! {
-    /// Why a contact is to get nothing more. Its stored form is the same as [`Self::as_str`].
+    /// Why a contact gets nothing more.
     pub enum DisableReason {
         /// HTTP 410: there is no such receiver any more.
         Gone = "gone",
@@ -35,7 +36,7 @@ impl DisableReason {
 }
 
 /// That a contact is disabled: it gets nothing until somebody enables it again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DisabledState {
     /// Why.
     pub reason: DisableReason,
@@ -43,6 +44,7 @@ pub struct DisabledState {
     pub detail: String,
     /// Since when, server time.
     #[serde(with = "rfc3339")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub at: UnixMs,
 }
 

@@ -1,6 +1,6 @@
 //! The id of a usage event, by which it is counted once however often it is sent.
 
-use super::text_form::{serde_as_text, shown_as_text};
+use super::text_form::{inline_schema, serde_as_text, shown_as_text};
 
 /// The longest event id, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
@@ -10,6 +10,7 @@ pub const EVENT_ID_BYTES_MAX: usize = 128;
 pub struct EventId(String);
 
 serde_as_text!(EventId);
+inline_schema!(EventId, { "type": "string", "minLength": 1, "maxLength": EVENT_ID_BYTES_MAX });
 shown_as_text!(EventId);
 
 /// The text is no event id.

@@ -1,7 +1,9 @@
 //! How much of a metric a subject may use: `5000` a day, or several windows, `600/hour 5000/day`. Pure.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -134,6 +136,30 @@ impl Serialize for Limits {
             [WindowLimit { window: Window::Day, units }] => units.serialize(serializer),
             limits => serializer.collect_seq(limits.iter().map(ToString::to_string)),
         }
+    }
+}
+
+impl JsonSchema for Limits {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Limits".into()
+    }
+
+    /// More is accepted than is shown.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let units = generator.subschema_for::<Units>();
+        let list = |items: Schema| json_schema!({"type": "array", "minItems": 1, "maxItems": Window::ALL.len(), "items": items});
+        if generator.contract().is_serialize() {
+            let limits = list(json_schema!({"type": "string", "pattern": "^[0-9]+/(hour|day|week|month)$"}));
+            return json_schema!({"oneOf": [units, limits]});
+        }
+        let limit = json_schema!({"type": "string", "pattern": "^[0-9]+(/(hour|day|week|month))?$"});
+        let limits = list(json_schema!({"oneOf": [units, limit]}));
+        let text = "One limit or several, separated by spaces: `600/hour 5000/day`.";
+        json_schema!({"oneOf": [units, {"type": "string", "description": text}, limits]})
     }
 }
 

@@ -1,6 +1,6 @@
 //! Locales: the language in which people are told, as a tag of BCP 47.
 
-use super::text_form::{parsed_text, shown_as_text};
+use super::text_form::{inline_schema, parsed_text, shown_as_text};
 
 /// The longest tag: RFC 5646, 4.4.1, asks for room for 35 characters and names no tag that needs more.
 const BYTES_MAX: usize = 35;
@@ -11,6 +11,7 @@ const BYTES_MAX: usize = 35;
 pub struct Locale(String);
 
 parsed_text!(Locale, LocaleError);
+inline_schema!(Locale, { "type": "string", "maxLength": BYTES_MAX });
 shown_as_text!(Locale);
 
 /// The text is not a language tag.

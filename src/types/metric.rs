@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::text_form::{parsed_text, shown_as_text};
+use super::text_form::{inline_schema, parsed_text, shown_as_text};
 
 /// The longest metric, in bytes.
 pub const METRIC_BYTES_MAX: usize = 64;
@@ -14,6 +14,7 @@ pub const METRIC_DEFAULT: &str = "requests";
 pub struct Metric(Arc<str>);
 
 parsed_text!(Metric, MetricError);
+inline_schema!(Metric, { "type": "string", "pattern": "^[a-z0-9_.-]{1,64}$" });
 shown_as_text!(Metric);
 
 /// The bytes are not a metric.

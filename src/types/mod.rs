@@ -46,7 +46,7 @@ pub mod window;
 
 pub use alert::{Alert, AlertId, AlertKey, RaisedRecord};
 pub use billing_day::BillingDay;
-pub use channel::Channel;
+pub use channel::{Channel, ContactChannel};
 pub use contact_filter::{ContactFilter, ContactFilterError};
 pub use contact_id::{ConsentId, ContactId};
 pub use day::{Day, DaySpan};

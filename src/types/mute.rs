@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::UnixMs;
 use super::text::is_control;
+use super::text_form::inline_schema;
 use super::timestamp::TimestampError;
 
 /// The longest reason, bytes.
@@ -33,6 +34,8 @@ pub enum MuteEnd {
     /// At this time.
     At(UnixMs),
 }
+
+inline_schema!(MuteEnd, { "type": "string", "format": "date-time" });
 
 /// Why something is not muted.
 #[expect(missing_docs, reason = "the messages say it")]

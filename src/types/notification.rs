@@ -22,7 +22,7 @@ pub enum Notification {
 }
 
 text_enum! {
-    /// The type of a notification.
+    /// What a delivery carries.
     pub enum NotificationKind {
         /// [`Notification::Alert`].
         Alert = "alert",

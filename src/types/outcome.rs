@@ -7,7 +7,7 @@ use super::text::is_control;
 use super::text_form::text_enum;
 
 text_enum! {
-    /// What an outcome means for the delivery. Decided where the attempt is made, never guessed from text afterwards.
+    /// What the outcome of an attempt means for the delivery.
     pub enum OutcomeClass {
         /// The other side took it.
         Delivered = "delivered",

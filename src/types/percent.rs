@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use super::text_form::inline_schema;
 use super::units::{Units, visited_number};
 
 /// The largest threshold: ten times the limit.
@@ -17,6 +18,8 @@ pub const THRESHOLDS_MAX: usize = 100;
 /// A threshold as a percentage of a limit: 1 to 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Percent(u16);
+
+inline_schema!(Percent, { "type": "integer", "minimum": 1, "maximum": PERCENT_MAX });
 
 /// The number is not a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

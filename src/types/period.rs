@@ -3,9 +3,11 @@
 //! Hours are of UTC. Days, weeks and months are of the subject's zone, and each begins at the first instant of its
 //! first date (see [`super::day`]), so the periods of a window tile time.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use chrono::{Datelike, Days, Months, NaiveDate, NaiveTime, Timelike, Weekday};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::zones::Zone;
 
@@ -33,6 +35,21 @@ pub struct Period {
 }
 
 parsed_text!(Period, PeriodError);
+
+impl JsonSchema for Period {
+    fn schema_name() -> Cow<'static, str> {
+        "Period".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^[0-9]{4}-([0-9]{2}-[0-9]{2}(T[0-9]{2}Z|M)?|W[0-9]{2}|[0-9]{2})$",
+            "description": "One window in time: `2026-11-21T14Z`, `2026-11-21`, `2026-W47`, `2026-11`; a month that begins on \
+                another billing day than the first is `2026-11-15M`.",
+        })
+    }
+}
 
 /// The text is not a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::text_form::serde_as_text;
+use super::text_form::{inline_schema, serde_as_text};
 
 /// The id of a stream entry: milliseconds and a sequence number. Ordered as Redis orders them, which text is not
 /// (`1-10` sorts before `1-9` as a string).
@@ -16,6 +16,7 @@ pub struct StreamId {
 }
 
 serde_as_text!(StreamId);
+inline_schema!(StreamId, { "type": "string" });
 
 impl StreamId {
     /// Below every entry: a reader that starts here reads all.

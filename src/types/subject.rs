@@ -2,7 +2,7 @@
 
 use smol_str::SmolStr;
 
-use super::text_form::{parsed_text, shown_as_text};
+use super::text_form::{inline_schema, parsed_text, shown_as_text};
 
 /// The longest subject, in bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
@@ -14,6 +14,9 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 pub struct Subject(SmolStr);
 
 parsed_text!(Subject, SubjectError);
+inline_schema!(Subject, {
+    "type": "string", "minLength": 1, "maxLength": SUBJECT_BYTES_MAX, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"
+});
 shown_as_text!(Subject);
 
 /// Why bytes are not a subject. The text is what an operator reads as the refusal's detail.

@@ -10,6 +10,8 @@ macro_rules! text_id {
         #[serde(transparent)]
         pub struct $name(String);
 
+        $crate::types::text_form::inline_schema!($name, { "type": "string" });
+
         impl $name {
             /// Takes an id that was stored, configured or named on the command line.
             pub fn from_stored(text: &str) -> Self {
@@ -30,7 +32,8 @@ macro_rules! text_id {
 macro_rules! text_enum {
     ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$of_variant:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$attribute])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         pub enum $name {
             $($(#[$of_variant])* #[serde(rename = $text)] $variant,)+
         }
@@ -105,6 +108,25 @@ macro_rules! shown_as_text {
     };
 }
 
+/// Defines the schema of a type whose JSON form is simple. It stands wherever the type is used, without a name.
+macro_rules! inline_schema {
+    ($name:ty, $schema:tt) => {
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
+            }
+        }
+    };
+}
+
 /// A text that is not one of the type's values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not {what}: use {allowed}")]
@@ -134,4 +156,4 @@ macro_rules! parsed_text_enum {
     };
 }
 
-pub(crate) use {parsed_text, parsed_text_enum, serde_as_text, shown_as_text, text_enum, text_id};
+pub(crate) use {inline_schema, parsed_text, parsed_text_enum, serde_as_text, shown_as_text, text_enum, text_id};

@@ -7,10 +7,14 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::text_form::inline_schema;
+
 /// Unix time in milliseconds. Negative before 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixMs(pub i64);
+
+inline_schema!(UnixMs, { "type": "integer", "description": "Unix milliseconds." });
 
 impl UnixMs {
     /// This instant moved by a number of milliseconds, kept in range.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, de};
 
+use super::text_form::inline_schema;
+
 /// The largest count that Redis' Lua holds exactly: 2^53 - 1. No counter, limit or event passes it.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
@@ -11,6 +13,8 @@ pub const UNITS_MAX: u64 = (1 << 53) - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Units(u64);
+
+inline_schema!(Units, { "type": "integer", "minimum": 1, "maximum": UNITS_MAX });
 
 /// The bytes are not units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

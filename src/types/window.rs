@@ -9,7 +9,7 @@ const DAY_S: u64 = 24 * HOUR_S;
 const FLAG_MARGIN_S: u64 = 6 * HOUR_S;
 
 text_enum! {
-    /// A window, ordered by length.
+    /// Over what a limit counts. Hours are of UTC; days, weeks and months of the subject's time zone.
     pub enum Window {
         /// 60 minutes, of UTC.
         Hour = "hour",

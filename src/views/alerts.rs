@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Rfc3339;
@@ -14,16 +15,23 @@ use crate::types::{Alert, AlertId, Day, Metric, Percent, Period, StreamId, Subje
 use crate::wire::{Partition, Partitions};
 
 /// An alert, with the facts that [`Alert`] has of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Alert")]
 pub struct AlertView {
+    #[schemars(regex(pattern = "^alert_[0-9a-f]{32}$"))]
     pub id: AlertId,
     pub subject: Subject,
     pub metric: Metric,
+    /// Percent of the limit.
     pub threshold_percent: Percent,
-    /// A higher limit lets the percentage be raised again in one period, at more units.
+    /// The same in units. A higher limit lets the percentage be raised again in one period, at more units.
     pub threshold_units: u64,
+    /// The count before the batch of entries that raised it.
     pub used_before: u64,
+    /// The count when it was raised.
     pub used: u64,
+    /// The limit in force then.
+    #[schemars(range(min = 1))]
     pub limit: u64,
     pub window: Window,
     pub period: Period,
@@ -31,7 +39,9 @@ pub struct AlertView {
     pub raised_at_ms: UnixMs,
     pub plan: String,
     pub timezone: String,
+    /// The id of the first entry of that batch in the usage stream.
     pub first_entry: StreamId,
+    /// The id of its last entry.
     pub last_entry: StreamId,
 }
 

@@ -1,9 +1,14 @@
 //! A contact as it is shown.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::contacts::array::StoredContact;
+use crate::contacts::contact_json::schema_with;
 use crate::contacts::{Contact, ContactOrigin, masked_contact};
 use crate::types::UnixMs;
 
@@ -19,6 +24,21 @@ impl ContactView {
     /// The contact as it is `now`: a mute that has ended is left out.
     pub fn of(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
         Self { contact: masked_contact(contact).shown_at(now), added_by: *origin }
+    }
+}
+
+impl JsonSchema for ContactView {
+    fn schema_name() -> Cow<'static, str> {
+        "Contact".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = schema_with(generator, &["id", "muted", "verified", "added_by"]);
+        let added_by = generator.subschema_for::<ContactOrigin>();
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            properties.insert("added_by".to_owned(), added_by.into());
+        }
+        schema
     }
 }
 

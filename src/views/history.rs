@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::SubjectSettings;
@@ -11,25 +12,32 @@ use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::types::{Day, DaySpan, Metric, Subject, UnixMs};
 use crate::wire::Partition;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What a subject used, day by day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "History")]
 pub struct HistoryView {
     pub subject: Subject,
-    /// The zone of the subject's days, today.
+    /// An IANA time zone: that of the subject's days, today.
     pub timezone: &'static str,
+    /// The first day that was looked at.
     pub from: Day,
+    /// The last day that was looked at.
     pub to: Day,
     /// Each metric that the subject used on these days.
     pub metrics: Vec<MetricHistoryView>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "MetricHistory")]
 pub struct MetricHistoryView {
     pub metric: Metric,
-    /// The days on which something was used, the oldest first.
+    /// Days on which something was used, the oldest first.
+    #[schemars(length(min = 1))]
     pub days: Vec<DayUsageView>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "DayUsage")]
 pub struct DayUsageView {
     pub day: Day,
     pub used: u64,

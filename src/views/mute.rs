@@ -1,14 +1,16 @@
 //! A mute as it is shown.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Rfc3339;
 use crate::types::{Mute, UnixMs};
 
 /// A mute: alerts are recorded and not sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Mute")]
 pub struct MuteView {
-    /// When it ends by itself; `null` for one that lasts.
+    /// When it ends by itself, by the server's clock; null for one that lasts.
     pub until: Option<Rfc3339>,
     pub until_ms: Option<UnixMs>,
     /// Why, in somebody's own words.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::types::text_form::inline_schema;
 use serde::{Serialize, Serializer};
 
 use crate::types::UnixMs;
@@ -15,6 +16,8 @@ impl fmt::Display for Rfc3339 {
         self.0.fmt(f)
     }
 }
+
+inline_schema!(Rfc3339, { "type": "string", "format": "date-time" });
 
 impl Serialize for Rfc3339 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

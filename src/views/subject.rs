@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::channels::check_contact;
@@ -23,30 +24,33 @@ pub async fn read_fields(Partition { client, keys }: &Partition, subject: &Subje
 }
 
 /// What is set for a subject itself. What is not set comes from its plan, the default plan and the fallback contacts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Subject")]
 pub struct SubjectView {
     /// Who; bytes that are no text as `\xNN`.
     pub subject: String,
     /// The plan's name, also of one that is not configured.
     pub plan: Option<String>,
+    /// An IANA time zone.
     pub timezone: Option<String>,
     /// The day of the month on which its months begin.
     pub billing_day: Option<BillingDay>,
-    /// Limits. Those of a metric replace all that the plan has for it.
+    /// Those of a metric replace all that the plan has for it. A number is a limit a day.
     pub limits: BTreeMap<Metric, Limits>,
-    /// Thresholds that replace the plan's, ascending.
+    /// Percentages that replace the plan's, ascending.
     pub thresholds: Option<Vec<Percent>>,
-    /// The language in which its contacts are told.
+    /// A language tag (BCP 47): the language of its mails.
     pub locale: Option<Locale>,
     pub contacts: Vec<Contact>,
     /// The mute of the subject. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mute: Option<MuteView>,
-    /// Mutes of its metrics. Left out if there are none.
+    /// Mutes of its metrics. Not there where there is none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metric_mutes: BTreeMap<Metric, MuteView>,
-    /// What can't be read, and contacts that no alert can use. Left out if there are none.
+    /// Only where something that is set can't be read, or no alert can use a contact. Nothing stands in for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub unreadable: Vec<FieldError>,
 }
 

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Rfc3339, SubjectSettings};
@@ -25,7 +26,8 @@ pub const TOP_MAX: usize = 1000;
 /// The settings of so many subjects are read with one call.
 const SETTINGS_AT_ONCE: usize = 1000;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Top")]
 pub struct TopView {
     pub metric: Metric,
     pub window: Window,
@@ -34,18 +36,22 @@ pub struct TopView {
     pub read_at: Rfc3339,
     pub read_at_ms: UnixMs,
     /// The subjects, the first one first.
+    #[schemars(length(max = TOP_MAX))]
     pub subjects: Vec<RankedSubjectView>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "RankedSubject")]
 pub struct RankedSubjectView {
     pub subject: Subject,
     /// The plan, today.
     pub plan: String,
     pub used: u64,
-    /// The limit, units; `null` where there is none, or it can't be read.
+    /// Units; null where there is none, or it can't be read.
+    #[schemars(range(min = 1))]
     pub limit: Option<u64>,
     /// How much of the limit is used, percent.
+    #[schemars(range(min = 0))]
     pub used_percent: Option<f64>,
 }
 

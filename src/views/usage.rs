@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redis::RedisResult;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Rfc3339, SubjectSettings};
@@ -18,28 +19,33 @@ use crate::types::{
 use crate::wire::Partition;
 
 /// The usage of one subject: now, or on a day.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Usage")]
 pub struct UsageView {
     pub subject: Subject,
     /// The plan, today.
     pub plan: String,
-    /// The zone of the subject's days, weeks and months, today.
+    /// An IANA time zone: that of the subject's days, weeks and months, today.
     pub timezone: &'static str,
     /// Each metric that the subject used or has a limit of.
     pub metrics: Vec<MetricUsageView>,
-    /// What is set for the subject and can't be read. Nothing stands in for it here. Not there where all can be read.
+    /// Only where something that is set can't be read. Nothing stands in for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub unreadable: Vec<FieldError>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "MetricUsage")]
 pub struct MetricUsageView {
     pub metric: Metric,
     /// Each window in which it is counted, the shortest first.
+    #[schemars(length(min = 1, max = 4))]
     pub windows: Vec<WindowUsageView>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "WindowUsage")]
 pub struct WindowUsageView {
     pub window: Window,
     pub period: Period,
@@ -48,21 +54,23 @@ pub struct WindowUsageView {
     /// When it ends, and the count begins again.
     pub resets_at: Rfc3339,
     pub resets_at_ms: UnixMs,
-    /// Units used; `null` where that is not kept any more.
+    /// Units committed; null where that is not kept any more.
     pub used: Option<u64>,
-    /// The limit, units; `null` where there is none.
+    /// Units; null where there is none.
+    #[schemars(range(min = 1))]
     pub limit: Option<u64>,
-    /// Which limit that is, of a period that is over; not there otherwise.
+    /// Only of a period that is over: whether its newest alert has recorded the limit, or it is today's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_from: Option<LimitSource>,
-    /// How much of the limit is used, percent.
+    /// How much of the limit is used, rounded down to one decimal; null without a limit.
+    #[schemars(range(min = 0))]
     pub used_percent: Option<f64>,
     /// The alerts that were raised, ascending by threshold and then by time.
     pub alerts: Vec<UsageAlertView>,
 }
 
 /// Where the limit of a period that is over was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitSource {
     /// The settings as they are now. It may have been another one then.
@@ -71,10 +79,12 @@ pub enum LimitSource {
     Alert,
 }
 
-/// An alert of the period.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// An alert of a period.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "UsageAlert")]
 pub struct UsageAlertView {
     pub id: AlertId,
+    /// Percent of the limit.
     pub threshold_percent: Percent,
     /// The same in units, of the limit in force then.
     pub threshold_units: u64,

@@ -15,7 +15,7 @@ pub struct Documented(Value);
 
 impl Documented {
     pub fn read() -> Self {
-        Self(serde_json::from_str(DOCUMENT).expect("JSON"))
+        Self(serde_json::from_str(&DOCUMENT).expect("JSON"))
     }
 
     /// What it says about a route; null for one that it does not know.
@@ -66,8 +66,7 @@ impl Documented {
             let given = answer.header("content-type").unwrap_or_default();
             let given = given.split(';').next().unwrap_or_default();
             assert!(content.contains_key(given), "media type {given:?} is not documented: {what}");
-            // A problem may have further members (RFC 9457, 3.2).
-            if given == "application/json" {
+            if given == "application/json" || given == "application/problem+json" {
                 let mismatches = self.mismatches(&answer.json(), &content[given]["schema"], "body");
                 assert!(mismatches.is_empty(), "{}: {what}", mismatches.join("; "));
             }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use metrics::counter;
+use serde_json::json;
 
 use super::channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
@@ -50,6 +51,12 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
     placeholder: "ADDRESS",
     flag_help: "E-mail to this address",
+    address_schema: || {
+        json!({
+            "type": "string", "format": "email", "maxLength": 254, "description": "Before the `@` ASCII without quotes. The \
+                domain is stored in lower case and in its ASCII form (IDNA).",
+        })
+    },
     example: r#"{ channel = "email", address = "a@b.test" }"#,
     secret: None,
     formats: None,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use metrics::counter;
+use serde_json::json;
 
 use super::channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion, Content,
@@ -52,11 +53,16 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
     placeholder: "URL",
     flag_help: "Webhook to this receiver",
+    address_schema: || {
+        let description = "`https`, or `http` where the operator allows it; no user or password.";
+        json!({"type": "string", "format": "uri", "maxLength": url::BYTES_MAX, "description": description})
+    },
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
     secret: Some(SecretDefinition {
         flag: "webhook-secret",
         flag_help: "The webhook's secret: whsec_ and base64 of 24 to 64 bytes; for pagerduty its routing key",
         text: "whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)",
+        pattern: secret::PATTERN,
         prefix: secret::PREFIX,
         generate: |format| (format.secret_use() == SecretUse::Signs).then(secret::generate),
     }),

@@ -20,6 +20,19 @@ pub const BYTES_MIN: usize = 24;
 pub const BYTES_MAX: usize = 64;
 /// The most secrets that sign at once. A rotation needs two; each adds 48 bytes to a header.
 pub const SECRETS_MAX: usize = 8;
+/// One secret for [`PATTERN`]: 24 to 64 bytes in base64, whose last group may be cut short.
+macro_rules! one_secret {
+    () => {
+        concat!(
+            "whsec_(?:(?:[A-Za-z0-9+/]{4}){8,20}",
+            "(?:[A-Za-z0-9+/][AQgw]={0,2}|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=?)?",
+            "|(?:[A-Za-z0-9+/]{4}){21}(?:[A-Za-z0-9+/][AQgw]={0,2})?)",
+        )
+    };
+}
+
+/// What a regular expression can say of secrets; [`SigningSecrets::parse`] takes more.
+pub const PATTERN: &str = concat!("^", one_secret!(), "(?: ", one_secret!(), "){0,7}$");
 /// How many bytes a generated secret has.
 const GENERATED_BYTES: usize = 32;
 

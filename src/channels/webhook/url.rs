@@ -6,7 +6,7 @@ use crate::channels::invalid_contact::InvalidContact;
 use crate::types::text::MASK;
 
 /// Longer URLs are refused by proxies and servers on the way.
-const BYTES_MAX: usize = 2048;
+pub(super) const BYTES_MAX: usize = 2048;
 
 /// Judges a receiver's URL by its form. Whether its address may be called is judged at each attempt.
 ///

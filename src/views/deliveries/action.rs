@@ -1,5 +1,6 @@
 //! What an action of an operator did with a delivery.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use super::CircuitState;
@@ -7,16 +8,21 @@ use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction};
 use crate::types::{DeliveryId, DeliveryState};
 
 /// What an action did with one delivery.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ChangedDelivery")]
 pub struct ActionResultView {
     pub id: DeliveryId,
     /// `replayed`, `retried`, `cancelled` or `discarded`; `not_dead` or `ended` in another state; `leased` while it is
     /// being attempted; `unknown`.
+    #[schemars(description = "What was done.", schema_with = "words_of_done")]
     pub result: &'static str,
-    /// Where the delivery stands now; `null` when there is none.
+    /// Where the delivery stands now.
+    #[schemars(with = "DeliveryState")]
     pub state: Option<DeliveryState>,
-    /// `open` where that of its destination is: it waits for an attempt there to succeed. Not there otherwise.
+    /// After a retry or a replay, where the circuit of its destination is open: it waits for an attempt there to
+    /// succeed. Not there otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", extend("const" = "open"))]
     pub circuit: Option<CircuitState>,
 }
 
@@ -26,4 +32,9 @@ impl ActionResultView {
         let circuit = circuit.filter(|_| result.answer == ActionAnswer::Done);
         Self { id: result.id.clone(), result: result.word(action), state: result.state(action), circuit }
     }
+}
+
+/// The words of an action that was done: everything else is a problem over HTTP.
+fn words_of_done(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": DeliveryAction::ALL.map(DeliveryAction::done)})
 }

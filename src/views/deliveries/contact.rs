@@ -1,5 +1,6 @@
 //! To whom a delivery goes. An operator sees the address; passwords in a URL are `***`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
@@ -10,10 +11,11 @@ use crate::views::MuteView;
 use crate::wire::RedisClient;
 
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryContact")]
 pub struct DeliveryContactView {
     pub id: ContactId,
-    /// The address or URL; `null` where it is not known any more.
+    /// The address or URL, without passwords; null where it is not known any more.
     pub address: Option<String>,
     pub status: DeliveryContactStatus,
     /// Its mute. Not there where it is not muted.

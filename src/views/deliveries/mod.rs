@@ -7,6 +7,7 @@ mod ids;
 mod merged;
 mod read;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use action::ActionResultView;
@@ -21,28 +22,31 @@ pub use read::{list, list_all, show};
 
 use super::{AlertIdPrefix, AlertView, Rfc3339};
 use crate::types::{
-    AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, DisabledState,
-    Metric, NotificationKind, Percent, Period, Subject, UnixMs, VerificationRequest,
+    AlertId, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice,
+    DisabledState, Metric, NotificationKind, OutcomeClass, Percent, Period, Subject, UnixMs, VerificationRequest,
 };
 
 /// A delivery.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Delivery")]
 pub struct DeliveryView {
     pub id: DeliveryId,
-    /// The alert that it carries; `null` where it carries none.
+    /// The alert that it carries; null where it carries none.
     pub alert_id: Option<AlertId>,
     pub subject: String,
     pub channel: Channel,
     pub state: DeliveryState,
     pub attempts: u32,
-    /// When the next attempt is due; while one is running, when its lease ends. `null` once it has ended.
+    /// When the next attempt is due; while one is running, when its lease ends. Null once it has ended.
     pub next_due: Option<Rfc3339>,
+    /// What went wrong last, or why it ended.
     pub last_error: Option<String>,
+    /// What it carries.
     pub r#type: NotificationKind,
     /// `none` where it waits for a contact.
     pub contact_id: ContactId,
-    /// In whose queue it waits, or waited.
+    /// In whose queue it waits, or waited: the origin of a webhook's URL, `email`, or `none`.
     pub destination: Destination,
     #[serde(skip)]
     pub partition: u32,
@@ -51,7 +55,7 @@ pub struct DeliveryView {
     pub period: Option<Period>,
     pub created_at: Rfc3339,
     pub created_at_ms: UnixMs,
-    /// When it ended; `null` while it is pending.
+    /// When it ended; null while it is pending.
     pub ended_at: Option<Rfc3339>,
     pub ended_at_ms: Option<UnixMs>,
     pub next_due_ms: Option<UnixMs>,
@@ -62,6 +66,7 @@ pub struct DeliveryView {
     /// otherwise, also not while it is being attempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe: Option<Rfc3339>,
+    /// The same in Unix milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe_ms: Option<UnixMs>,
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
@@ -71,18 +76,19 @@ pub struct DeliveryView {
 
 /// A delivery with its alert, its contact and its attempts. Shows what the other side said: for the operator alone.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "DeliveryDetail")]
 pub struct DeliveryDetailView {
     #[serde(flatten)]
     pub delivery: DeliveryView,
-    /// The alert as it was raised; `null` where the delivery carries none.
+    /// The alert as it was raised; null where the delivery carries none.
     pub alert: Option<AlertView>,
-    /// The request for consent; `null` where the delivery carries none.
+    /// The request for consent; null where the delivery carries none.
     pub verification: Option<VerificationView>,
     /// The contact that is disabled, where the delivery carries the notice of that; not there otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_contact: Option<DisabledContactView>,
-    /// To whom, as the contact is now; `null` where the delivery waits for one.
+    /// To whom, as the contact is now; null where the delivery waits for one.
     pub contact: Option<DeliveryContactView>,
     /// Its attempts, the oldest first; the newest hundred are kept.
     pub attempt_log: Vec<AttemptView>,
@@ -90,7 +96,8 @@ pub struct DeliveryDetailView {
 
 /// A request to ask a contact for its consent.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Verification")]
 pub struct VerificationView {
     pub id: String,
     pub requested_at: Rfc3339,
@@ -114,9 +121,11 @@ impl From<VerificationRequest> for VerificationView {
 
 /// A contact that is disabled, as others are told of it.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "DisabledContact")]
 pub struct DisabledContactView {
     pub id: ContactId,
+    #[schemars(with = "ContactChannel")]
     pub channel: Channel,
     /// Its address; passwords in a URL are `***`.
     pub address: String,
@@ -142,12 +151,14 @@ impl DeliveryDetailView {
 
 /// One attempt.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Attempt")]
 pub struct AttemptView {
     /// When it ended.
     pub at: Rfc3339,
     pub at_ms: UnixMs,
-    /// `delivered`, `permanent`, `rejected` or `transient`.
+    /// What it meant for the delivery.
+    #[schemars(with = "OutcomeClass")]
     pub outcome: String,
     /// HTTP status or SMTP reply code, when there was one.
     pub status: Option<u16>,
@@ -155,9 +166,11 @@ pub struct AttemptView {
     pub error: Option<String>,
     /// What the operator can do about it.
     pub hint: Option<String>,
-    /// Host and port of the other side.
+    /// Host and port of the other side: for the operator alone, on the command line.
+    #[schemars(with = "()")]
     pub peer: Option<String>,
-    /// What the other side said, made printable.
+    /// What the other side said: for the operator alone, on the command line.
+    #[schemars(with = "()")]
     pub reply: Option<String>,
 }
 

@@ -1,0 +1,170 @@
+//! What a handler takes and answers, as the OpenAPI document says it.
+//!
+//! Each extractor and each answer describes itself, so an operation follows from the signature of its handler: a field
+//! that is added to a body, a query or an answer is in the document. What no signature tells stands in the table of
+//! [`routes`](super::routes).
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::handler::Handler;
+use axum::http::HeaderMap;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{self, MethodRouter};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use super::schemas::{Schemas, without_null};
+use super::state::ApiState;
+use super::status_doc::{BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, NOT_JSON, StatusDoc};
+
+/// A handler with its description.
+pub struct DescribedRoute {
+    pub(super) router: MethodRouter<Arc<ApiState>>,
+    pub(super) describe: fn(&mut OperationDoc<'_>),
+}
+
+macro_rules! methods {
+    ($($method:ident)+) => { $(
+        pub(super) fn $method<H, M: 'static, I, O>(handler: H) -> DescribedRoute
+        where
+            H: Handler<M, Arc<ApiState>> + DescribedHandler<I, O>,
+        {
+            DescribedRoute { router: routing::$method(handler), describe: H::describe }
+        }
+    )+ };
+}
+
+methods!(get put post delete);
+
+/// What is known of an operation from the signature of its handler.
+pub struct OperationDoc<'a> {
+    pub(super) schemas: &'a mut Schemas,
+    pub(super) parameters: Vec<Value>,
+    pub(super) body: Option<Schema>,
+    /// The successful answer with a body of JSON, or without a body.
+    pub(super) answer: Option<(u16, Option<Schema>)>,
+    pub(super) problems: Vec<StatusDoc>,
+}
+
+impl OperationDoc<'_> {
+    /// Adds a part of the path.
+    pub(super) fn path_parameter<T: JsonSchema>(&mut self, name: &str, description: &str) {
+        let schema = self.schemas.accepted_inline::<T>();
+        self.parameters
+            .push(json!({"name": name, "in": "path", "required": true, "description": description, "schema": schema}));
+        self.problems.push(BAD_REQUEST);
+    }
+
+    /// Adds each field of `T`.
+    pub(super) fn query<T: JsonSchema>(&mut self) {
+        let Value::Object(mut schema) = self.schemas.accepted_inline::<T>().into() else { return };
+        let Some(Value::Object(fields)) = schema.remove("properties") else { return };
+        for (name, schema) in fields {
+            let Value::Object(mut schema) = schema else { continue };
+            without_null(&mut schema);
+            let description = schema.remove("description");
+            let mut parameter = json!({"name": name, "in": "query", "required": false, "schema": schema});
+            if let Some(description) = description {
+                parameter["description"] = description;
+            }
+            self.parameters.push(parameter);
+        }
+        self.problems.push(BAD_REQUEST);
+    }
+
+    pub(super) fn body<T: JsonSchema>(&mut self) {
+        self.body = Some(self.schemas.accepted.subschema_for::<T>());
+        self.problems.extend([BAD_REQUEST, BODY_TIMEOUT, BODY_TOO_LARGE, NOT_JSON]);
+    }
+
+    pub(super) fn answer<T: JsonSchema>(&mut self, status: u16) {
+        self.answer = Some((status, Some(self.schemas.sent.subschema_for::<T>())));
+    }
+}
+
+/// A part of a handler's signature.
+pub trait Describe {
+    /// Adds what it says of the operation.
+    fn describe(operation: &mut OperationDoc<'_>);
+}
+
+/// A handler whose parameters `I` and output `O` describe themselves.
+pub trait DescribedHandler<I, O> {
+    /// Describes the operation.
+    fn describe(operation: &mut OperationDoc<'_>);
+}
+
+macro_rules! described_handlers {
+    ($(($($input:ident)*))+) => { $(
+        impl<F, Fut, O, $($input),*> DescribedHandler<($($input,)*), O> for F
+        where
+            F: FnOnce($($input),*) -> Fut,
+            Fut: Future<Output = O>,
+            O: Describe,
+            $($input: Describe,)*
+        {
+            fn describe(operation: &mut OperationDoc<'_>) {
+                $($input::describe(operation);)*
+                O::describe(operation);
+            }
+        }
+    )+ };
+}
+
+described_handlers!(() (A) (A B) (A B C) (A B C D));
+
+macro_rules! describes_nothing {
+    ($($part:ty),+) => { $(
+        impl Describe for $part {
+            fn describe(_: &mut OperationDoc<'_>) {}
+        }
+    )+ };
+}
+
+// Text, pages and what depends on the request: the table of routes says what they are.
+describes_nothing!(State<Arc<ApiState>>, HeaderMap, &'static str, Response);
+
+impl<T: Describe> Describe for Result<T, Problem> {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        T::describe(operation);
+    }
+}
+
+/// An answer of JSON. No cache on the way may keep addresses, a generated secret, or counts that change with each
+/// event.
+#[derive(Debug)]
+pub(super) struct JsonAnswer<T, const STATUS: u16 = 200>(pub(super) T);
+
+impl<T: JsonSchema, const STATUS: u16> Describe for JsonAnswer<T, STATUS> {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.answer::<T>(STATUS);
+    }
+}
+
+impl<T: Serialize, const STATUS: u16> IntoResponse for JsonAnswer<T, STATUS> {
+    fn into_response(self) -> Response {
+        let text = serde_json::to_vec(&self.0).expect("a view is strings, numbers and lists");
+        let status = axum::http::StatusCode::from_u16(STATUS).expect("a status of HTTP");
+        (status, [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], text).into_response()
+    }
+}
+
+/// An answer without a body.
+#[derive(Debug)]
+pub(super) struct NoBody<const STATUS: u16>;
+
+impl<const STATUS: u16> Describe for NoBody<STATUS> {
+    fn describe(operation: &mut OperationDoc<'_>) {
+        operation.answer = Some((STATUS, None));
+    }
+}
+
+impl<const STATUS: u16> IntoResponse for NoBody<STATUS> {
+    fn into_response(self) -> Response {
+        axum::http::StatusCode::from_u16(STATUS).expect("a status of HTTP").into_response()
+    }
+}

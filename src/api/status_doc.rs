@@ -1,0 +1,126 @@
+//! What the statuses of answers mean, for the OpenAPI document.
+
+use std::collections::BTreeMap;
+
+use schemars::{Schema, SchemaGenerator};
+
+/// The schema of a type, with whatever it refers to.
+pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// What an answer with a status means.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusDoc {
+    pub(super) status: u16,
+    pub(super) description: &'static str,
+    pub(super) content: AnswerContent,
+    pub(super) headers: &'static [HeaderDoc],
+    /// The name under which several operations share it.
+    pub(super) name: Option<&'static str>,
+}
+
+/// The body of an answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AnswerContent {
+    /// As the handler's signature says.
+    OfHandler,
+    Text,
+    Html,
+    /// A problem, with these members beside the standard ones.
+    Problem(Option<SchemaOf>),
+}
+
+/// A header of an answer.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderDoc {
+    pub(super) name: &'static str,
+    /// Absent for one that is not always there.
+    pub(super) required: bool,
+    pub(super) description: &'static str,
+    /// `string`, or `integer` for one that is 1 or more.
+    pub(super) kind: &'static str,
+}
+
+/// What the handler answers by its signature.
+pub(super) const fn of_handler(status: u16, description: &'static str) -> StatusDoc {
+    StatusDoc { status, description, content: AnswerContent::OfHandler, headers: &[], name: None }
+}
+
+pub(super) const fn ok(description: &'static str) -> StatusDoc {
+    of_handler(200, description)
+}
+
+pub(super) const fn text(status: u16, description: &'static str) -> StatusDoc {
+    StatusDoc { content: AnswerContent::Text, ..of_handler(status, description) }
+}
+
+pub(super) const fn html(status: u16, description: &'static str) -> StatusDoc {
+    StatusDoc { content: AnswerContent::Html, ..of_handler(status, description) }
+}
+
+pub(super) const fn problem(status: u16, description: &'static str) -> StatusDoc {
+    StatusDoc { content: AnswerContent::Problem(None), ..of_handler(status, description) }
+}
+
+impl StatusDoc {
+    /// With these members beside those of a problem.
+    pub(super) const fn members(self, members: SchemaOf) -> Self {
+        Self { content: AnswerContent::Problem(Some(members)), ..self }
+    }
+
+    pub(super) const fn headers(self, headers: &'static [HeaderDoc]) -> Self {
+        Self { headers, ..self }
+    }
+
+    pub(super) const fn named(self, name: &'static str) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// What these statuses mean; of two with one status, the later one.
+    pub(super) fn by_status(docs: impl IntoIterator<Item = Self>) -> BTreeMap<u16, Self> {
+        docs.into_iter().map(|doc| (doc.status, doc)).collect()
+    }
+}
+
+/// A route that reads the path, the query or a body.
+pub(super) const BAD_REQUEST: StatusDoc = problem(
+    400,
+    "The request is wrong: no JSON, an unknown field, a value that is not allowed. `detail` names the field.",
+)
+.named("BadRequest");
+pub(super) const UNAUTHORIZED: StatusDoc = problem(401, "The token is missing or wrong.")
+    .named("Unauthorized")
+    .headers(&[HeaderDoc { name: "WWW-Authenticate", required: true, description: "", kind: "string" }]);
+pub(super) const FORBIDDEN: StatusDoc = problem(403, "Off until the operator sets `http.token`.").named("Forbidden");
+pub(super) const BODY_TIMEOUT: StatusDoc =
+    problem(408, "The body did not arrive within 10 seconds.").named("BodyTimeout");
+pub(super) const BODY_TOO_LARGE: StatusDoc = problem(413, "The body has more than 16 KiB.").named("BodyTooLarge");
+pub(super) const NOT_JSON: StatusDoc = problem(415, "The `Content-Type` is not `application/json`.").named("NotJson");
+pub(super) const NO_SUCH_CONTACT: StatusDoc = problem(404, "The subject has no such contact.").named("NoSuchContact");
+pub(super) const NO_SUCH_DELIVERY: StatusDoc =
+    problem(404, "There is no such delivery, or its end was more than 14 days ago.").named("NoSuchDelivery");
+pub(super) const TOO_MANY_REQUESTS: StatusDoc = problem(
+    429,
+    "A verification of this address was requested as often as `verification.requests` allows, \
+         whichever subject asked; or 16 messages that ask contacts of the subject to confirm are on \
+         their way.",
+)
+.named("TooManyRequests")
+.headers(RETRY_AFTER);
+pub(super) const REDIS_UNAVAILABLE: StatusDoc =
+    problem(503, "Redis does not answer, or refuses the daemon: try again.").named("RedisUnavailable");
+pub(super) const CONTACTS_UNAVAILABLE: StatusDoc = problem(
+    503,
+    "Redis does not answer, or its memory is full, or too many messages wait to be sent (with \
+         `Retry-After`): try again.",
+)
+.named("ContactsUnavailable");
+pub(super) const UNREADABLE: StatusDoc =
+    problem(409, "What is stored for the subject can't be read.").named("Unreadable");
+pub(super) const VERIFIED_ALREADY: StatusDoc =
+    problem(409, "The contact is verified already, or what is stored for the subject can't be read.")
+        .named("VerifiedAlready");
+pub(super) const OTHER_STATE: StatusDoc =
+    problem(409, "It is in another state, or is being attempted right now: nothing is changed.").named("OtherState");
+
+pub(super) const RETRY_AFTER: &[HeaderDoc] =
+    &[HeaderDoc { name: "Retry-After", required: true, description: "", kind: "integer" }];
