@@ -18,6 +18,7 @@ use crate::api;
 use crate::api::server::ServerLimits;
 use crate::config::Config;
 
+mod deployment_record;
 mod embedded_supervisor;
 mod log_cap;
 mod log_queue;

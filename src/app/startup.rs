@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use super::deployment_record::DeploymentRecord;
 use super::parts::Parts;
+use crate::config::Config;
 use crate::ledger::commit_settings::{CommitSettings, FORMAT};
 use crate::ledger::dry_run::{DryRunError, dry_run};
 use crate::ledger::stored_partitions::{
@@ -80,6 +82,16 @@ impl Parts<'_> {
         let stored = stored_partitions(&self.partitions).await;
         let stored = stored.map_err(|error| self.failure_of(&error, &reading()))?;
         check_stored_layout(&self.partitions, &stored).map_err(StartFailure::Permanent)?;
+        let record = self.deployment_record();
+        if stored.checkpoints.iter().all(|stored| stored.format.is_none())
+            && let Some(recorded) = record.read()
+        {
+            return Err(StartFailure::Transient(format!(
+                "Redis is empty, but {} says that it held the deployment {recorded}: restore a backup \
+                 (docs/operations.md), or delete that file to confirm a new deployment",
+                record.path().display()
+            )));
+        }
         let differs = |stored: &StoredCheckpoint| {
             stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
         };
@@ -106,6 +118,12 @@ impl Parts<'_> {
     pub(super) async fn unfit_for_stored(&self) -> Option<StartupError> {
         let stored = tokio::time::timeout(RESPONSE_TIMEOUT, stored_partitions(&self.partitions)).await.ok()?.ok()?;
         check_stored_layout(&self.partitions, &stored).err()
+    }
+
+    /// The record of the deployment that this daemon has seen in its Redis.
+    pub(super) fn deployment_record(&self) -> DeploymentRecord {
+        let Config { redis, stream, .. } = self.config;
+        DeploymentRecord::new(&redis.data_dir, &self.endpoint.to_string(), &stream.key)
     }
 
     fn dry_run_failed(&self, error: &DryRunError) -> StartFailure {

@@ -76,6 +76,7 @@ impl Workers<'_> {
             self.spawn_deliveries(tasks, partition, &new_alerts, &outbox);
         }
         tasks.spawn("membership", membership.run(stop.clone()));
+        tasks.spawn("record", parts.deployment_record().keep(parts.partitions.clone(), stop.clone()));
         if let Some(daily) = parts.config.operator.daily() {
             let (partitions, new_deliveries) = (parts.partitions.clone(), parts.new_deliveries.clone());
             let digests = DigestLoop { partitions, contacts: Arc::clone(&outbox.contacts), daily, new_deliveries };

@@ -49,7 +49,7 @@ impl KnownDeployment {
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub(super) async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisResult<Option<Instance>> {
+pub async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisResult<Option<Instance>> {
     let mut command = redis::cmd("HMGET");
     command.arg(checkpoint).arg("id").arg("instance");
     let (id, instance): (Option<String>, Option<String>) = client.query(&command).await?;

@@ -34,6 +34,7 @@ pub mod worker;
 
 pub use counting_status::CountingStatus;
 pub use daemon_name::{DaemonEntry, DaemonName};
+pub use known_deployment::stored_deployment;
 pub use lease::{PARTITION_LEASE_TTL, PartitionLease};
 pub use membership::Membership;
 pub use worker::EventWorker;

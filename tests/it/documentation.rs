@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
+use crate::support::daemon::NO_FOLDER;
 use crate::support::echo_receiver::{Echo, EchoReceiver};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
@@ -440,6 +441,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
     run.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");
     run.env("QUOTABELL__HTTP__LISTEN", format!("127.0.0.1:{port}")).env("QUOTABELL__HTTP__TOKEN", token);
+    run.env("QUOTABELL__REDIS__DATA_DIR", NO_FOLDER);
     run.env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com");
     let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 

@@ -670,3 +670,70 @@ async fn what_is_mended_takes_effect_without_a_restart() {
     assert_eq!(deployments_lost(&mut daemon).await, 0);
     daemon.drain().await;
 }
+
+/// A server that keeps an append-only file ignores `dump.rdb`: a daemon that starts on it must not count anew, and the
+/// commands of docs/operations.md must restore the snapshot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_redis_is_waited_for_and_the_documented_commands_restore_its_snapshot() {
+    let operations = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).expect("it");
+    for command in ["redis-server /etc/redis/redis.conf --appendonly no", "\nredis-cli CONFIG SET appendonly yes"] {
+        assert!(operations.contains(command), "{command}");
+    }
+    let mut server = RedisServer::start_durable();
+    let folder = tempfile::tempdir().expect("a folder");
+    let setup =
+        DaemonSetup::on(&server.url()).env("QUOTABELL__REDIS__DATA_DIR", folder.path().to_str().expect("UTF-8"));
+    let daemon = setup.start().await;
+    add(&server.client(), 3).await;
+    all_counted(&server.client(), 3).await;
+    let () = run(&server.client(), &["SAVE"]).await;
+    daemon.drain().await;
+    server.kill();
+    std::fs::remove_dir_all(server.directory().join("appendonlydir")).expect("it is there");
+    server.restart();
+    assert_eq!(run::<u64>(&server.client(), &["DBSIZE"]).await, 0, "the server ignores the snapshot");
+    let mut daemon = setup.spawn();
+    daemon.says("Redis is empty, but ").await;
+    add(&server.client(), 1).await;
+    is_not_ready(&mut daemon, "").await;
+    assert!(!daemon.has_said(READY));
+
+    server.kill();
+    std::fs::remove_dir_all(server.directory().join("appendonlydir")).expect("it is there");
+    let usual = server.options();
+    server.set_option("--appendonly", "no");
+    server.restart();
+    let client = server.client();
+    let () = run(&client, &["CONFIG", "SET", "appendonly", "yes"]).await;
+    eventually("the append-only file is written", || async {
+        let info: String = run(&client, &["INFO", "persistence"]).await;
+        let done = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok"];
+        done.iter().all(|line| info.contains(line)).then_some(())
+    })
+    .await;
+    daemon.says(READY).await;
+    assert_eq!(counted(&client).await, 3);
+    add(&client, 1).await;
+    all_counted(&client, 4).await;
+    server.kill();
+    server.set_options(usual);
+    server.restart();
+    is_ready(&mut daemon).await;
+    assert_eq!(counted(&server.client()).await, 4);
+    daemon.drain().await;
+}
+
+/// A container may have no folder to write to: it must work all the same, and the operator must know what is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_without_a_data_folder_logs_once_that_it_records_no_deployment() {
+    let server = RedisServer::start();
+    let setup = DaemonSetup::on(&server.url());
+    let daemon = setup.start().await;
+    add(&server.client(), 1).await;
+    all_counted(&server.client(), 1).await;
+    daemon.signal(Signal::SIGTERM);
+    let log = daemon.ended().await.log;
+    assert_eq!(log.matches("could not record the deployment").count(), 1, "{log}");
+    let () = run(&server.client(), &["FLUSHALL"]).await;
+    setup.start().await.drain().await;
+}

@@ -17,6 +17,8 @@ use super::eventually::{WAIT_MAX, eventually};
 pub const READY: &str = "quotabell is ready";
 /// What the log says before the address of the HTTP port.
 const LISTENS: &str = "http listens address=";
+/// A data folder that does not exist.
+pub const NO_FOLDER: &str = "/nonexistent/data";
 /// How many lines of the log are shown when a test fails.
 const LAST_LINES: usize = 60;
 
@@ -58,6 +60,8 @@ impl DaemonSetup {
         setup
             .env("PATH", std::env::var("PATH").as_deref().unwrap_or_default())
             .env("QUOTABELL__REDIS__URL", redis_url)
+            // A folder of the developer's would remember the deployments of tests.
+            .env("QUOTABELL__REDIS__DATA_DIR", NO_FOLDER)
             .env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0")
             .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
             .env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true")

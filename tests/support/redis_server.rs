@@ -118,6 +118,16 @@ impl RedisServer {
         self.options.extend([name.to_owned(), value.to_owned()]);
     }
 
+    /// The options of the next [`Self::restart`].
+    pub fn options(&self) -> Vec<String> {
+        self.options.clone()
+    }
+
+    /// Replaces the options for the next [`Self::restart`].
+    pub fn set_options(&mut self, options: Vec<String>) {
+        self.options = options;
+    }
+
     /// Starts it again on the same port and folder, after [`Self::kill`].
     pub fn restart(&mut self) {
         self.child = launch(self.port, self.directory.path(), &self.options).expect("the port is still free");

@@ -1,0 +1,113 @@
+//! Records in `redis.data_dir` which deployment a Redis holds, so that a daemon that starts on an emptied Redis waits for
+//! the operator instead of starting a new deployment.
+//!
+//! No count, alert or delivery depends on the file: without it a daemon starts as on a new Redis. The daemon does not
+//! create the folder for it, because a daemon whose Redis is elsewhere may have no place to write to.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::events::stored_deployment;
+use crate::types::Instance;
+use crate::wire::Partitions;
+
+/// The file in the data folder.
+const FILE: &str = "quotabell-deployments.json";
+/// How often the daemon compares the record with Redis.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The record of one stream on one Redis.
+#[derive(Debug, Clone)]
+pub(super) struct DeploymentRecord {
+    path: PathBuf,
+    /// Address and stream: several daemons may share the folder.
+    place: String,
+}
+
+impl DeploymentRecord {
+    /// The record of this stream on the Redis at this address, without its password.
+    pub(super) fn new(data_dir: &Path, redis: &str, stream: &str) -> Self {
+        Self { path: data_dir.join(FILE), place: format!("{redis} {stream}") }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The recorded deployment; `None` if there is no record, or none that can be read.
+    pub(super) fn read(&self) -> Option<Instance> {
+        self.all().remove(&self.place).map(|instance| Instance::from_stored(&instance))
+    }
+
+    /// Keeps the record up to date until it is stopped, and looks once more then. Gives up, and logs that, if the file
+    /// can't be written.
+    pub(super) async fn keep(self, partitions: Partitions, stop: CancellationToken) {
+        loop {
+            let is_last = stop.is_cancelled();
+            if let Some(instance) = deployment_of(&partitions).await
+                && self.read().as_ref() != Some(&instance)
+                && let Err(error) = self.write(&instance)
+            {
+                tracing::info!(
+                    path = %self.path.display(), %error,
+                    "could not record the deployment: the next start will not notice an emptied Redis"
+                );
+                return stop.cancelled().await;
+            }
+            if is_last {
+                return;
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    fn write(&self, instance: &Instance) -> io::Result<()> {
+        let mut all = self.all();
+        all.insert(self.place.clone(), instance.as_str().to_owned());
+        let new = self.path.with_extension(format!("new-{}", std::process::id()));
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&all)?)?;
+        fs::rename(&new, &self.path)
+    }
+
+    fn all(&self) -> BTreeMap<String, String> {
+        fs::read(&self.path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+}
+
+/// The deployment that has counted in any of the partitions.
+async fn deployment_of(partitions: &Partitions) -> Option<Instance> {
+    for partition in partitions.iter() {
+        if let Ok(Some(instance)) = stored_deployment(&partition.client, &partition.keys.checkpoint()).await {
+            return Some(instance);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two daemons on different servers may share a folder: one must not wait because of the other's record.
+    #[test]
+    fn records_of_several_servers_lie_side_by_side() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let records = ["redis://a", "redis://b"].map(|redis| DeploymentRecord::new(folder.path(), redis, "usage"));
+        assert_eq!(records[0].read(), None);
+        for (record, name) in records.iter().zip(["one", "other"]) {
+            record.write(&Instance::from_stored(name)).expect("written");
+        }
+        let read = records.map(|record| record.read().map(|name| name.as_str().to_owned()));
+        assert_eq!(read, [Some("one".to_owned()), Some("other".to_owned())]);
+    }
+}
