@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::api::server::ServerLimits;
 use crate::config::Config;
+use crate::wire::EmbeddedServer;
 
 mod deployment_record;
 mod embedded_supervisor;
@@ -62,9 +63,14 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     // Early: in a container the daemon is process 1, for which a signal that nobody listens to is lost.
     let mut signals = Signals::listen().context("listen to signals")?;
     let hangup = signals::hangup().context("listen to SIGHUP")?;
-    // Before anything is bound or connected, so that a mistake in a setting is reported as one.
-    let parts = Parts::build(&config, read, recorder.clone())?;
+    // Mistakes in settings were reported when the configuration was read. What fails from here on is no mistake in one.
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let (listener, address) = listen(&config.http.listen).await?;
+    if config.redis.is_embedded() {
+        // The parts read the password, which the first start draws.
+        EmbeddedServer::prepare(&config.redis)?;
+    }
+    let parts = Parts::build(&config, read, recorder.clone())?;
     let serving = CancellationToken::new();
     let mut tasks = Tasks::default();
     let routes = api::router::routes(parts.api.clone());

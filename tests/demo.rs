@@ -114,7 +114,9 @@ fn a_count_that_is_off_by_one_is_marked_and_fails() {
     let told = running.told_until(TAKEN_OVER);
     let line = told.lines().find(|line| line.starts_with("redis ")).expect("a line about redis");
     let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).expect("where redis is");
-    add_one_unit(address);
+    let folder = left_in(&place).pop().expect("the demo's folder");
+    let password = std::fs::read_to_string(folder.join("redis/redis-password")).expect("a password");
+    add_one_unit(&format!(":{password}@{address}"));
     let finished = running.finish();
     assert_eq!(finished.code, 1, "{}", finished.stdout);
     let wrong: Vec<&str> = finished.stdout.lines().filter(|line| line.contains("WRONG")).collect();

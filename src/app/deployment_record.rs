@@ -1,5 +1,5 @@
-//! Records in `redis.data_dir` which deployment a Redis holds, so that a daemon that starts on an emptied Redis waits for
-//! the operator instead of starting a new deployment.
+//! Records in `redis.data_dir` which deployment a Redis holds, so that a daemon that starts on an emptied Redis waits
+//! for the operator instead of starting a new deployment.
 //!
 //! No count, alert or delivery depends on the file: without it a daemon starts as on a new Redis. The daemon does not
 //! create the folder for it, because a daemon whose Redis is elsewhere may have no place to write to.

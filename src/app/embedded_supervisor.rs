@@ -60,7 +60,7 @@ async fn ensure(config: &RedisConfig) -> Result<EmbeddedServer, EmbeddedError> {
         EmbeddedStart::Adopted => "adopted, it was still running",
     };
     tracing::info!(
-        "embedded redis {how}: producers use redis://127.0.0.1:{}, data in {}",
+        "embedded redis {how}: producers use redis://127.0.0.1:{}, password and data in {}",
         server.port(),
         server.data_dir().display()
     );

@@ -40,7 +40,6 @@ impl<'a> Parts<'a> {
     /// Builds the parts, and logs what is legal but unwise.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
-        config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         channels.warnings().for_each(|warning| tracing::warn!("{warning}"));
         let plans = config.plans()?;
         let token = config.token()?;

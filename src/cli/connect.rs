@@ -164,6 +164,9 @@ impl CliConnection {
             Some(ErrorKind::Unreachable) if self.is_embedded => {
                 "the embedded server runs while `quotabell run` does; start that, or name a server in redis.url"
             }
+            Some(ErrorKind::Login) if self.is_embedded => {
+                "its password is in redis-password of the daemon's redis.data_dir: run this in the daemon's folder, as its user"
+            }
             Some(ErrorKind::Unreachable) if reply.as_ref().is_err_and(is_about_a_certificate) => {
                 "the server's certificate is not trusted or not for this host: redis.ca_file names a PEM file of the authority that \
                  signed it"

@@ -16,6 +16,7 @@ use tokio::time::{interval, timeout};
 
 use super::scenario::FALLBACK_ADDRESS;
 use crate::terminal::hint;
+use crate::wire::RedisNode;
 
 /// How long it may take until it is ready.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -29,11 +30,14 @@ const LAST_LINES: usize = 3;
 const CONFIGURATION: &str = "demo.toml";
 
 /// Writes the configuration into the folder. Deadlines are short, because a delivery whose daemon was killed waits
-/// until its lease (deadline + 5 s) has run out.
-pub(super) fn configure(folder: &Path, redis_port: u16, partitions: u32, smtp_url: &str) -> anyhow::Result<()> {
+/// until its lease (deadline + 5 s) has run out. The file holds the password of Redis; only its owner can read the
+/// folder.
+pub(super) fn configure(folder: &Path, redis: &RedisNode, partitions: u32, smtp_url: &str) -> anyhow::Result<()> {
+    let login = redis.login.as_ref().map(|login| format!(":{}@", login.password)).unwrap_or_default();
+    let address = &redis.address;
     let text = format!(
         r#"default_plan = "free"
-redis.url = "redis://127.0.0.1:{redis_port}"
+redis.url = "redis://{login}{address}"
 stream.partitions = {partitions}
 plans.free = {{ limits.requests = 5000, thresholds = [80, 100] }}
 plans.pro = {{ limits.requests = 20000, thresholds = [80, 100] }}
@@ -72,6 +76,7 @@ impl Daemon {
                 command.env_remove(name);
             }
         }
+        command.env("QUOTABELL__REDIS__DATA_DIR", folder);
         if let Some(address) = follows {
             command.env("QUOTABELL__HTTP__LISTEN", address.to_string());
         }

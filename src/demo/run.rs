@@ -48,13 +48,13 @@ pub(super) async fn run(
     let receivers = LocalReceivers::start().await.context("start the receivers of mail and webhooks")?;
     let (folder, redis) = (environment.folder.path.as_path(), &environment.redis);
     let keys = Keys::of_partition(STREAM, PartitionNumber::first(count));
-    let partitions = Partitions::new(&RedisEndpoint::local(redis.port()).client(keys.stream())?, &keys);
+    let partitions = Partitions::new(&RedisEndpoint::of_node(redis.node().clone()).client(keys.stream())?, &keys);
     let now = partitions.first().client.server_time().await.context("ask for the time")?;
     let (steady, flaky) = (receivers.steady.url(""), receivers.flaky.url(""));
     let file = scenario::FILE.replace("{steady}", &steady).replace("{flaky}", &flaky);
     let scenario = Scenario::parse(&file, now)?;
     let written = scenario.write_subjects(&partitions).await?;
-    daemon::configure(folder, redis.port(), count, &receivers.mail.url())?;
+    daemon::configure(folder, redis.node(), count, &receivers.mail.url())?;
 
     screen.set_up("folder", folder.display())?;
     let (version, port, pid) = (&redis.info().version, redis.port(), redis.pid());

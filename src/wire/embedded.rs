@@ -17,21 +17,19 @@ use super::client::RedisClient;
 use super::config::RedisConfig;
 pub use super::embedded_error::EmbeddedError;
 use super::embedded_error::{ANSWER_TIMEOUT, STOP_TIMEOUT};
+use super::embedded_listener::{LOOK_EVERY, Listener, listener};
+use super::embedded_password::{self, password_file};
 use super::error_kind::{ErrorKind, error_kind};
 use super::file_lock::FileLock;
 use super::launch::{self, ServerRecord};
 use super::node::RedisNode;
 use super::raw::{RawConnection, ReadError};
-use super::server::{InspectError, ServerInfo, ServerReadiness, inspect};
+use super::server::{ServerInfo, ServerReadiness, inspect};
 
-/// How long a listener that drops connections is taken for one whose process is being ended.
-const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Between two looks at an adopted server that is up.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The longest wait for the append-only file to be written anew.
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at a server that is not up yet.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How a server came to be ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +46,8 @@ pub struct EmbeddedServer {
     started: EmbeddedStart,
     info: ServerInfo,
     port: u16,
+    /// Where it listens, with its password.
+    node: RedisNode,
     data_dir: PathBuf,
     /// Only of a server that this process started; to be waited for when it ends.
     child: Option<Child>,
@@ -85,16 +85,17 @@ impl EmbeddedServer {
     /// As [`Self::ensure`].
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
-        let data_dir = launch::prepare(&config.data_dir)?;
+        let (data_dir, node) = Self::prepare(config)?;
         let in_use = FileLock::in_use(&data_dir).await?;
         let starting = FileLock::starting(&data_dir).await?;
         let record = ServerRecord::read(&data_dir)?;
-        match listener(port).await? {
+        match listener(&node).await? {
             Listener::Nobody => {}
             Listener::Server(info) if record.as_ref().is_some_and(|record| record.is_of(&info)) => {
                 let adopted =
-                    Self { started: EmbeddedStart::Adopted, info: *info, port, data_dir, child: None, in_use };
-                let adopted = adopted.loaded().await?;
+                    Self { started: EmbeddedStart::Adopted, info: *info, port, node, data_dir, child: None, in_use };
+                let mut adopted = adopted.loaded().await?;
+                adopted.configure().await?;
                 // Whoever started it may have been killed before the file was written.
                 adopted.rewrite_file().await;
                 return Ok(adopted);
@@ -102,17 +103,32 @@ impl EmbeddedServer {
             Listener::Server(_) | Listener::Unknown => return Err(EmbeddedError::Foreign { port, data_dir }),
         }
         if let Some(record) = record.filter(|record| record.port != port)
-            && let Listener::Server(info) = listener(record.port).await?
+            && let Listener::Server(info) =
+                listener(&RedisNode { login: node.login.clone(), ..RedisNode::local(record.port) }).await?
             && record.is_of(&info)
         {
             return Err(EmbeddedError::OtherPort { data_dir, running: record.port, wanted: port });
         }
         let binary = launch::find(search).ok_or(EmbeddedError::NoBinary)?;
-        let started = start(&binary, port, data_dir, in_use).await?;
+        let started = start(&binary, port, node, data_dir, in_use).await?;
         drop(starting);
-        let started = started.loaded().await?;
+        let mut started = started.loaded().await?;
+        started.configure().await?;
         started.rewrite_file().await;
         Ok(started)
+    }
+
+    /// Creates the data folder and the password, unless they exist, and returns them. A daemon does this before it
+    /// builds clients, which read the password. Starts nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbeddedError::DataDir`]
+    pub fn prepare(config: &RedisConfig) -> Result<(PathBuf, RedisNode), EmbeddedError> {
+        let data_dir = launch::prepare(&config.data_dir)?;
+        let password = embedded_password::ensure(&data_dir)
+            .map_err(|source| EmbeddedError::DataDir { path: password_file(&data_dir), source })?;
+        Ok((data_dir, embedded_password::node(config.embedded_port, Some(password))))
     }
 
     /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.
@@ -133,6 +149,11 @@ impl EmbeddedServer {
     /// The port, on 127.0.0.1.
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where it listens, with its password.
+    pub const fn node(&self) -> &RedisNode {
+        &self.node
     }
 
     /// What it says of itself.
@@ -157,7 +178,7 @@ impl EmbeddedServer {
         }
         let pid = self.pid();
         if self.runs().await? {
-            timeout(STOP_TIMEOUT, shut_down(self.port))
+            timeout(STOP_TIMEOUT, shut_down(&self.node))
                 .await
                 .map_err(|_| EmbeddedError::StillRunning { pid })?
                 .map_err(|source| EmbeddedError::Stop { pid, source })?;
@@ -190,7 +211,7 @@ impl EmbeddedServer {
         if let Some(child) = &mut self.child {
             return Ok(matches!(child.try_wait(), Ok(None)));
         }
-        match listener(self.port).await? {
+        match listener(&self.node).await? {
             Listener::Nobody => Ok(false),
             Listener::Server(info) => Ok(info.run_id == self.info.run_id),
             Listener::Unknown => Err(EmbeddedError::StillRunning { pid: self.pid() }),
@@ -199,7 +220,7 @@ impl EmbeddedServer {
 
     /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
     async fn loaded(mut self) -> Result<Self, EmbeddedError> {
-        let client = RedisClient::new(RedisNode::local(self.port).client()?);
+        let client = RedisClient::new(self.node.client()?);
         let mut last_answer = Instant::now();
         loop {
             match inspect(&client).await {
@@ -225,6 +246,19 @@ impl EmbeddedServer {
         }
     }
 
+    /// Makes the server demand the password and keep an append-only file. A server that an older version started lacks
+    /// the password; one that has loaded a snapshot lacks the file.
+    async fn configure(&mut self) -> Result<(), EmbeddedError> {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("requirepass").arg(password_of(&self.node)).arg("appendonly").arg("yes");
+        let client = RedisClient::new(self.node.client()?);
+        client.query::<()>(&command).await.map_err(|source| EmbeddedError::Configure { source })?;
+        if !std::mem::replace(&mut self.info.aof_enabled, true) {
+            tracing::info!(data = %self.data_dir.display(), "the embedded redis has loaded a snapshot and now keeps an append-only file");
+        }
+        Ok(())
+    }
+
     /// Has the server write its append-only file anew, unless it has done so since it was started, and waits until it
     /// has: at most [`REWRITE_TIMEOUT`], because a large file takes long and is whole meanwhile in all but a few cases.
     ///
@@ -233,7 +267,7 @@ impl EmbeddedServer {
     /// file is torn again, and back once a later transaction ends it.
     async fn rewrite_file(&self) {
         let written = async {
-            let client = RedisClient::new(RedisNode::local(self.port).client()?);
+            let client = RedisClient::new(self.node.client()?);
             let mut is_asked = false;
             loop {
                 let info: String = client.query(redis::cmd("INFO").arg("persistence")).await?;
@@ -273,8 +307,14 @@ impl EmbeddedServer {
 }
 
 /// Starts the server and waits until it answers, loading or not.
-async fn start(binary: &Path, port: u16, data_dir: PathBuf, in_use: FileLock) -> Result<EmbeddedServer, EmbeddedError> {
-    let mut child = launch::spawn(binary, port, &data_dir)?;
+async fn start(
+    binary: &Path,
+    port: u16,
+    node: RedisNode,
+    data_dir: PathBuf,
+    in_use: FileLock,
+) -> Result<EmbeddedServer, EmbeddedError> {
+    let mut child = launch::spawn(binary, port, password_of(&node), &data_dir)?;
     let pid = child.id().unwrap_or_default();
     // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
     let mut record = ServerRecord { pid, port, run_id: None };
@@ -283,7 +323,7 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf, in_use: FileLock) ->
         let begun = Instant::now();
         loop {
             // Whoever answers on the port is it only if it is the process that we started.
-            if let Listener::Server(info) = listener(port).await?
+            if let Listener::Server(info) = listener(&node).await?
                 && info.process_id == pid
             {
                 record.run_id = Some(info.run_id.clone());
@@ -302,6 +342,7 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf, in_use: FileLock) ->
             started: EmbeddedStart::Started,
             info: *info,
             port,
+            node,
             data_dir,
             child: Some(child),
             in_use,
@@ -314,9 +355,13 @@ async fn start(binary: &Path, port: u16, data_dir: PathBuf, in_use: FileLock) ->
     }
 }
 
+fn password_of(node: &RedisNode) -> &str {
+    node.login.as_ref().map_or("", |login| &login.password)
+}
+
 /// Asks the server to end, and waits for the end of its process.
-async fn shut_down(port: u16) -> Result<(), ReadError> {
-    let mut connection = match RawConnection::connect(&RedisNode::local(port), None).await {
+async fn shut_down(node: &RedisNode) -> Result<(), ReadError> {
+    let mut connection = match RawConnection::connect(node, None).await {
         // Somebody else has ended it.
         Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
         connected => connected?,
@@ -326,30 +371,6 @@ async fn shut_down(port: u16) -> Result<(), ReadError> {
     match connection.ask("SHUTDOWN", &[b"SHUTDOWN", b"NOSAVE"]).await {
         Err(ReadError::Closed | ReadError::Io(_)) | Ok(()) => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// Who answers on a port of 127.0.0.1.
-enum Listener {
-    Nobody,
-    Server(Box<ServerInfo>),
-    /// Something that is no Redis, or one that wants a password.
-    Unknown,
-}
-
-async fn listener(port: u16) -> Result<Listener, EmbeddedError> {
-    let begun = Instant::now();
-    loop {
-        let client = RedisClient::new(RedisNode::local(port).client()?);
-        match inspect(&client).await {
-            Ok(info) => return Ok(Listener::Server(Box::new(info))),
-            Err(InspectError::Redis(error)) if error.is_connection_refusal() => return Ok(Listener::Nobody),
-            // The system closes the sockets of a killed process one after the other: a moment later nobody listens.
-            Err(InspectError::Redis(error)) if error.is_connection_dropped() && begun.elapsed() < CLOSING_MAX => {
-                sleep(LOOK_EVERY).await;
-            }
-            Err(_) => return Ok(Listener::Unknown),
-        }
     }
 }
 

@@ -53,6 +53,8 @@ pub enum EmbeddedError {
     Silent { port: u16, log: PathBuf },
     #[error("prepare the connection to the embedded server")]
     Client(#[from] RedisError),
+    #[error("set the password and the append-only file of the embedded server")]
+    Configure { source: RedisError },
     #[error("stop the embedded server, process {pid}")]
     Stop { pid: u32, source: ReadError },
     #[error("the embedded server, process {pid}, did not end within {} s", STOP_TIMEOUT.as_secs())]

@@ -16,6 +16,7 @@ use super::client::RedisClient;
 use super::cluster::ClusterNodes;
 use super::config::{EMBEDDED, RedisConfig};
 use super::deployment_error::DeploymentError;
+use super::embedded_password;
 use super::hash_slots::HashSlot;
 use super::login::{LoginOf, RedisLogin, first_line};
 use super::node::RedisNode;
@@ -96,6 +97,8 @@ pub enum EndpointError {
     CaFileWithoutTls { from: UrlSource },
     #[error("{from}: a host of the URL with TLS is neither a DNS name nor an IP address")]
     ServerName { from: UrlSource },
+    #[error("read the password of the embedded Redis from {}", .path.display())]
+    Password { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error("prepare the redis client")]
@@ -107,6 +110,7 @@ impl EndpointError {
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
             Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
+            Self::Password { .. } => Some("redis.data_dir"),
             Self::Url { from, .. } | Self::Empty { from } | Self::ServerName { from } => Some(from.setting()),
             Self::CaFileWithoutTls { .. } | Self::Tls(TlsError::CaFile { .. } | TlsError::NoCertificate { .. }) => {
                 Some("redis.ca_file")
@@ -164,7 +168,11 @@ impl RedisEndpoint {
             return Err(EndpointError::Empty { from });
         }
         if config.is_embedded() {
-            return Ok(Self::local(config.embedded_port));
+            let password = embedded_password::read(&config.data_dir).map_err(|source| EndpointError::Password {
+                path: embedded_password::password_file(&config.data_dir),
+                source,
+            })?;
+            return Ok(Self::of_node(embedded_password::node(config.embedded_port, password)));
         }
         let url = redis_url::parse(&text).map_err(|problem| EndpointError::Url { from: from.clone(), problem })?;
         let login = |of| RedisLogin::of_url(&url, config.url_file.as_deref(), of);
@@ -212,6 +220,11 @@ impl RedisEndpoint {
     /// The server on 127.0.0.1 at `port`, without a password.
     pub fn local(port: u16) -> Self {
         Self::standalone(RedisNode::local(port))
+    }
+
+    /// This server.
+    pub fn of_node(node: RedisNode) -> Self {
+        Self::standalone(node)
     }
 
     fn standalone(node: RedisNode) -> Self {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, PipeReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 
 use super::embedded_error::EmbeddedError;
+use super::embedded_password::close_to_others;
 use super::server::ServerInfo;
 
 /// Names of the binary, the first found is taken.
@@ -20,6 +21,9 @@ const BINARIES: [&str; 2] = ["redis-server", "valkey-server"];
 const LOG: &str = "redis.log";
 /// Where we note which server is ours, in the data folder.
 const RECORD: &str = "embedded.json";
+/// What Redis and Valkey call a snapshot, and the list of the files that make up the append-only one.
+const SNAPSHOT: &str = "dump.rdb";
+const MANIFEST: &str = "appendonlydir/appendonly.aof.manifest";
 /// How much of the log's end is looked at for an error message, and how many lines of it are shown.
 const TAIL_BYTES: u64 = 4096;
 const TAIL_LINES: usize = 3;
@@ -75,11 +79,14 @@ impl ServerRecord {
     }
 }
 
-/// Creates the folder where it is missing, for its owner only, and gives its full path.
+/// Creates the folder if it is missing, for its owner only, closes it to others, and returns its full path.
 pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, EmbeddedError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
-    made.and_then(|()| data_dir.canonicalize())
-        .map_err(|source| EmbeddedError::DataDir { path: data_dir.to_path_buf(), source })
+    let folder = made
+        .and_then(|()| data_dir.canonicalize())
+        .map_err(|source| EmbeddedError::DataDir { path: data_dir.to_path_buf(), source })?;
+    close_to_others(&folder);
+    Ok(folder)
 }
 
 /// The first binary in the folders of `search`, Redis before Valkey.
@@ -89,20 +96,48 @@ pub(super) fn find(search: &OsStr) -> Option<PathBuf> {
     BINARIES.iter().find_map(|name| std::env::split_paths(search).map(|folder| folder.join(name)).find(runs))
 }
 
-/// Starts the server in the folder. It is not ended when the handle is dropped.
-pub(super) fn spawn(binary: &Path, port: u16, data_dir: &Path) -> Result<Child, EmbeddedError> {
+/// Whether the server has to load a snapshot: the folder holds one and no append-only file, as after a restore. A
+/// server that keeps an append-only file ignores the snapshot and would start empty.
+fn loads_snapshot(data_dir: &Path) -> bool {
+    match (data_dir.join(SNAPSHOT), data_dir.join(MANIFEST).exists()) {
+        (snapshot, _) if !snapshot.exists() => false,
+        (_, false) => true,
+        (snapshot, true) => {
+            tracing::info!(
+                snapshot = %snapshot.display(),
+                "the embedded redis loads its append-only file and ignores the snapshot: remove appendonlydir to restore it"
+            );
+            false
+        }
+    }
+}
+
+/// Starts the server in the folder, without an append-only file if it has to load a snapshot. It is not ended when the
+/// handle is dropped.
+pub(super) fn spawn(binary: &Path, port: u16, password: &str, data_dir: &Path) -> Result<Child, EmbeddedError> {
+    let append_only = if loads_snapshot(data_dir) { "no" } else { "yes" };
     // Paths are relative to the folder, because Redis takes its arguments for lines of a configuration file, where a
     // space or a quote in a path would need escaping.
-    Command::new(binary)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", ".", "--logfile", LOG])
-        .args(["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""])
-        .args(["--maxmemory-policy", "noeviction", "--daemonize", "no"])
-        .current_dir(data_dir)
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
+    let spawned = |stdin: PipeReader| {
+        Command::new(binary)
+            // "-": the password comes by stdin, because every user can read the arguments of a process.
+            .args(["-", "--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", ".", "--logfile", LOG])
+            .args(["--appendonly", append_only, "--appendfsync", "everysec", "--save", ""])
+            .args(["--maxmemory-policy", "noeviction", "--daemonize", "no"])
+            .current_dir(data_dir)
+            .process_group(0)
+            .stdin(Stdio::from(stdin))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    };
+    io::pipe()
+        .and_then(|(reader, mut writer)| {
+            // A pipe holds that much before anybody reads. The server reads until the writer is closed.
+            writer.write_all(format!("requirepass \"{password}\"\n").as_bytes())?;
+            drop(writer);
+            spawned(reader)
+        })
         .map_err(|source| EmbeddedError::Start { binary: binary.to_path_buf(), source })
 }
 

@@ -14,6 +14,8 @@ mod connection;
 pub mod deployment_error;
 pub mod embedded;
 pub mod embedded_error;
+mod embedded_listener;
+mod embedded_password;
 pub mod endpoint;
 pub mod entries;
 pub mod error_kind;

@@ -1,7 +1,10 @@
 //! The daemon and the Redis that it starts itself: left behind, taken over, shared, died.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use crate::support::binary::quotabell;
 use crate::support::daemon::{DaemonSetup, READY};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::free_port;
@@ -30,7 +33,13 @@ impl Place {
     }
 
     fn client(&self) -> RedisClient {
-        RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL"))
+        let password = std::fs::read_to_string(self.folder.path().join("redis-password")).expect("a password");
+        self.client_as(&format!(":{password}@"))
+    }
+
+    /// With this login: empty, or the part of a URL before the host.
+    fn client_as(&self, login: &str) -> RedisClient {
+        RedisClient::new(redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port)).expect("a URL"))
     }
 
     fn record(&self) -> PathBuf {
@@ -203,4 +212,91 @@ async fn a_stranger_in_the_place_of_the_embedded_redis_ends_the_daemon() {
     let ended = daemon.ended().await;
     assert!(ended.status.code() == Some(1), "{}", ended.log);
     assert!(ended.log.contains("is taken by a server that is not the one of redis.data_dir"), "{}", ended.log);
+}
+
+/// A server that keeps an append-only file ignores a snapshot: an operator who restores one would get an empty Redis.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_is_restored_into_the_data_folder_is_loaded_and_kept() {
+    let place = Place::new();
+    let daemon = place.setup().start().await;
+    let client = place.client();
+    add(&client, 20).await;
+    all_counted(&client, 20).await;
+    let () = client.query(&redis::cmd("SAVE")).await.expect("a snapshot");
+    add(&client, 5).await;
+    all_counted(&client, 25).await;
+    daemon.drain().await;
+    std::fs::remove_dir_all(place.folder.path().join("appendonlydir")).expect("it is there");
+
+    let daemon = place.setup().start().await;
+    let client = place.client();
+    assert_eq!(counted(&client).await, 20, "the state of the snapshot");
+    add(&client, 1).await;
+    all_counted(&client, 21).await;
+    daemon.drain().await;
+    std::fs::remove_file(place.folder.path().join("dump.rdb")).expect("it is there");
+    let daemon = place.setup().start().await;
+    assert_eq!(counted(&place.client()).await, 21, "from the append-only file");
+    daemon.drain().await;
+}
+
+/// A folder that lost its files must not look like a first start: until somebody notices, a day's events would be
+/// counted from zero.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_whose_data_folder_lost_its_files_waits_for_the_operator() {
+    let place = Place::new();
+    let daemon = place.setup().start().await;
+    let client = place.client();
+    add(&client, 3).await;
+    all_counted(&client, 3).await;
+    daemon.drain().await;
+    std::fs::remove_dir_all(place.folder.path().join("appendonlydir")).expect("it is there");
+    let mut daemon = place.setup().spawn();
+    let line = daemon.says("Redis is empty, but ").await;
+    let record = place.folder.path().join("quotabell-deployments.json");
+    assert!(line.contains(record.to_str().expect("UTF-8")), "{line}");
+    assert_eq!(daemon.get("/readyz").await.status, 503);
+    assert!(!daemon.has_said(READY));
+    std::fs::remove_file(&record).expect("the record is there");
+    daemon.says(READY).await;
+    add(&place.client(), 2).await;
+    all_counted(&place.client(), 2).await;
+    daemon.drain().await;
+}
+
+/// The server listens on 127.0.0.1, which every user of the machine can reach. Neither the list of processes nor the
+/// log may show its password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_users_who_can_read_the_data_folder_get_into_the_embedded_redis() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    std::fs::set_permissions(folder, Permissions::from_mode(0o755)).expect("its mode");
+    let mut daemon = place.setup().start().await;
+    let refused = place.client_as("").query::<String>(&redis::cmd("PING")).await.expect_err("no password");
+    assert_eq!(refused.code(), Some("NOAUTH"), "{refused}");
+    daemon.says("other users could read the data folder: closed it to them").await;
+    let mode = |path: PathBuf| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let file = folder.join("redis-password");
+    assert_eq!((mode(folder.to_owned()), mode(file.clone())), (0o700, 0o600));
+
+    let password = std::fs::read_to_string(&file).expect("a password");
+    let arguments = std::fs::read_to_string(format!("/proc/{}/cmdline", place.pid().expect("it runs"))).expect("it");
+    assert!(!arguments.contains(&password), "{arguments}");
+    let line = daemon.says("embedded redis started").await;
+    assert!(line.contains(&format!("redis://127.0.0.1:{}, password and data in", place.port)), "{line}");
+
+    let command = |words: &str| {
+        quotabell(words.split(' '))
+            .redis("embedded")
+            .env("QUOTABELL__REDIS__EMBEDDED_PORT", place.port.to_string())
+            .env("QUOTABELL__REDIS__DATA_DIR", folder)
+            .run()
+    };
+    command("emit --subject alice --count 3").expect_done();
+    all_counted(&place.client(), 3).await;
+    let checked = command("check-config");
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    daemon.signal(Signal::SIGTERM);
+    let log = daemon.ended().await.log;
+    assert!(![checked.stdout, checked.stderr, log].concat().contains(&password));
 }

@@ -109,6 +109,22 @@ async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
     std::net::TcpStream::connect(("127.0.0.1", place.config.embedded_port)).expect_err("nobody listens");
 }
 
+/// A server that an older version left behind has no password: it must not stay open, nor be taken for a stranger's.
+#[tokio::test]
+async fn an_adopted_server_without_a_password_gets_one() {
+    let place = Place::new();
+    let first = place.ensure().await.expect("it starts");
+    let () = place.client().query(redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("")).await.expect("set");
+    drop(first);
+    let second = place.ensure().await.expect("it is adopted");
+    assert_eq!(second.started(), EmbeddedStart::Adopted);
+    let stranger = RedisEndpoint::local(second.port()).client("usage").expect("a client");
+    let refused = stranger.query::<String>(&redis::cmd("PING")).await.expect_err("no password");
+    assert_eq!(refused.code(), Some("NOAUTH"), "{refused}");
+    assert_eq!(get(&place).await, None);
+    second.stop().await.expect("it stops");
+}
+
 /// A daemon may die before its server has told its run id.
 #[tokio::test]
 async fn a_server_whose_run_id_was_not_noted_yet_is_known_by_its_process_id() {

@@ -1,0 +1,118 @@
+//! The password of the embedded server: a file in its data folder that only the owner can read.
+//!
+//! Without it every user of the machine could read and write everything, since the server listens on 127.0.0.1. The
+//! first start draws it. Read next: [`embedded`](super::embedded).
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::types::nonce;
+
+use super::node::RedisNode;
+use super::redis_url::RedisCredentials;
+
+/// The file in the data folder.
+const FILE: &str = "redis-password";
+/// The user whom `requirepass` protects. With its name, a login also succeeds at a server that has no password yet.
+const USER: &str = "default";
+
+/// The file with the password.
+pub(super) fn password_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(FILE)
+}
+
+/// The password; `None` if no server was started in the folder yet.
+///
+/// # Errors
+///
+/// The file can't be read, or is empty.
+pub(super) fn read(data_dir: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(password_file(data_dir)) {
+        Ok(text) if text.trim().is_empty() => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty")),
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        // `prepare` reports a folder that can't exist.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The password, drawn if there is none. Two daemons that draw one at the same time both get the first.
+///
+/// # Errors
+///
+/// The file can't be read or written.
+pub(super) fn ensure(data_dir: &Path) -> io::Result<String> {
+    if let Some(password) = read(data_dir)? {
+        return Ok(password);
+    }
+    let password = nonce();
+    let new = data_dir.join(format!("{FILE}.new-{}", nonce()));
+    let written = File::options().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut file| {
+        file.write_all(password.as_bytes())?;
+        file.sync_all()?;
+        // A link never replaces the password of another daemon, and never shows half a file.
+        fs::hard_link(&new, password_file(data_dir))
+    });
+    let _ = fs::remove_file(&new);
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read(data_dir)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+        written => written.map(|()| password),
+    }
+}
+
+/// The embedded server on this port, with its password.
+pub(super) fn node(port: u16, password: Option<String>) -> RedisNode {
+    let login = password.map(|password| RedisCredentials { username: Some(USER.to_owned()), password });
+    RedisNode { login, ..RedisNode::local(port) }
+}
+
+/// Closes the data folder to other users, for instance one that was made by hand, and logs that. The access of its
+/// group alone stays: somebody granted that on purpose.
+pub(super) fn close_to_others(data_dir: &Path) {
+    let mode = fs::metadata(data_dir).map_or(0, |folder| folder.permissions().mode());
+    if mode & 0o007 == 0 {
+        return;
+    }
+    match fs::set_permissions(data_dir, Permissions::from_mode(mode & 0o700)) {
+        Ok(()) => tracing::warn!(
+            folder = %data_dir.display(),
+            "other users could read the data folder: closed it to them (chmod go=)"
+        ),
+        Err(error) => tracing::warn!(
+            folder = %data_dir.display(), %error,
+            "other users can read the data folder, and the daemon could not close it to them: chmod -R go= it"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two daemons that start at once and keep different passwords would lock each other out.
+    #[test]
+    fn daemons_that_start_at_once_get_one_password() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(read(folder.path()).expect("readable"), None);
+        let drawn: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| ensure(folder.path()).expect("drawn"))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert!(drawn.iter().all(|password| *password == drawn[0] && password.len() == 32), "{drawn:?}");
+        let names: Vec<_> =
+            fs::read_dir(folder.path()).expect("a folder").flatten().map(|file| file.file_name()).collect();
+        assert_eq!(names, [FILE]);
+    }
+
+    /// An empty password would be none: everybody could log in.
+    #[test]
+    fn an_empty_password_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(password_file(folder.path()), "\n").expect("a file");
+        assert!(ensure(folder.path()).is_err());
+    }
+}
