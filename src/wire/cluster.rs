@@ -56,12 +56,16 @@ impl ClusterNodes {
         self.seeds[0].at(address.clone())
     }
 
-    /// Who serves which slot, as the first node says that answers.
+    /// Who serves which slot, as the first node says that knows it of all slots. A node that has just joined knows
+    /// none. If no node knows all, the answer with the most slots counts.
     pub async fn slot_map(&self, preference: NodePreference<'_>) -> RedisResult<HashSlotMap> {
+        let mut most: Option<HashSlotMap> = None;
         let mut failure: Option<RedisError> = None;
         for node in self.in_order(preference)? {
             match self.ask(&node).await {
-                Ok(map) => return Ok(map),
+                Ok(map) if map.uncovered().is_none() => return Ok(map),
+                Ok(map) if most.as_ref().is_none_or(|most| most.covered() < map.covered()) => most = Some(map),
+                Ok(_) => {}
                 // One that waiting does not mend tells more than one that does not answer.
                 Err(error) if failure.as_ref().is_none_or(|kept| error_kind(kept).is_transient()) => {
                     failure = Some(error);
@@ -69,7 +73,7 @@ impl ClusterNodes {
                 Err(_) => {}
             }
         }
-        Err(failure.expect("there is a node to ask"))
+        most.ok_or_else(|| failure.expect("there is a node to ask"))
     }
 
     /// The nodes in the order in which they are asked.

@@ -12,8 +12,8 @@ text_enum! {
     pub enum ErrorKind {
         /// No connection, or it broke: connect again.
         Unreachable = "unreachable",
-        /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), or the key's slot is
-        /// moving (TRYAGAIN, ASK): wait.
+        /// The server is up but not ready to serve (LOADING, BUSY, MASTERDOWN, CLUSTERDOWN), no node serves the key's
+        /// slot, or the slot is moving (TRYAGAIN, ASK): wait.
         NotReady = "not_ready",
         /// A replica, or a primary that was demoted: connect again, wait.
         ReadOnly = "read_only",
@@ -101,11 +101,12 @@ fn kind_of_deployment(error: &DeploymentError) -> ErrorKind {
         DeploymentError::NotRedis { .. }
         | DeploymentError::UnknownService { .. }
         | DeploymentError::NotASentinel { .. }
-        | DeploymentError::NotACluster { .. }
-        | DeploymentError::UncoveredSlots { .. } => ErrorKind::Deployment,
+        | DeploymentError::NotACluster { .. } => ErrorKind::Deployment,
         DeploymentError::SentinelLogin { .. } => ErrorKind::Login,
         DeploymentError::NoSentinel { .. } | DeploymentError::NoNode { .. } => ErrorKind::Unreachable,
         DeploymentError::NotPrimary { .. } => ErrorKind::ReadOnly,
+        // As a node that answers CLUSTERDOWN: the cluster is being created, or repaired.
+        DeploymentError::UncoveredSlots { .. } => ErrorKind::NotReady,
         DeploymentError::Unreadable { .. } => ErrorKind::Other,
     }
 }

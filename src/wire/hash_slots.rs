@@ -95,6 +95,11 @@ impl HashSlotMap {
         self.primaries.iter().map(|node| node.address.to_string()).collect::<Vec<_>>().join(", ")
     }
 
+    /// How many slots are served.
+    pub fn covered(&self) -> usize {
+        self.ranges.iter().map(|range| usize::from(range.last) + 1 - usize::from(range.first)).sum()
+    }
+
     /// The slots that nobody serves, as `0-5460, 16383`; `None` where all are served.
     pub fn uncovered(&self) -> Option<String> {
         let mut gaps = Vec::new();

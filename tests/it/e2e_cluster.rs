@@ -242,13 +242,36 @@ async fn urls_that_name_something_else_end_the_start_with_what_to_do() {
     let node = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes", "--cluster-port", &bus]);
     let ended = DaemonSetup::on(&node.url()).run_to_its_end().await;
     ended.expect_code(1, &["is a node of a cluster", "redis+cluster://host:port"]);
+}
 
+/// A cluster that is being created has slots that nobody serves yet. The daemon exited, and had to be started again.
+#[tokio::test]
+async fn slots_that_nobody_serves_are_named_and_waited_for() {
+    let bus = free_port().to_string();
+    let node = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let url = format!("redis+cluster://127.0.0.1:{}", node.port());
+    let mut daemon = DaemonSetup::on(&url).spawn();
+    daemon.says("no primary of the cluster serves slots 0-16383").await;
     let () = run(&node.client(), &["CLUSTER", "ADDSLOTSRANGE", "0", "5460", "6000", "16382"]).await;
-    let gaps = format!("redis+cluster://127.0.0.1:{}", node.port());
-    let ended = DaemonSetup::on(&gaps).run_to_its_end().await;
-    ended.expect_code(1, &["no primary of the cluster serves slots 5461-5999, 16383", "--cluster fix"]);
-    let told = quotabell(["check-config"]).redis(&gaps).run();
+    daemon.says("no primary of the cluster serves slots 5461-5999, 16383").await;
+    let told = quotabell(["check-config"]).redis(&url).run();
     assert!(told.code == 1 && told.stderr.contains("serves slots 5461-5999, 16383"), "{}", told.stderr);
+    assert!(told.stderr.contains("--cluster fix"), "{}", told.stderr);
+    let () = run(&node.client(), &["CLUSTER", "ADDSLOTSRANGE", "5461", "5999", "16383", "16383"]).await;
+    daemon.says(READY).await;
+    daemon.drain().await;
+}
+
+/// A node that has just joined knows of no slots. Asked first, it ended the start of a daemon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_knows_no_slots_is_not_believed_before_the_others() {
+    let cluster = RedisCluster::start().await;
+    let bus = free_port().to_string();
+    let knows_none = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let both = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{}", knows_none.port(), cluster.nodes[1].port());
+    let mut daemon = DaemonSetup::on(&both).start().await;
+    assert!(!daemon.has_said("serves slots"));
+    daemon.drain().await;
 }
 
 /// Nodes come up one after the other, and the daemon with them.
