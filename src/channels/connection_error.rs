@@ -6,12 +6,11 @@
 use std::error::Error;
 use std::io;
 
-use nix::errno::Errno;
 use rustls::CertificateError::{
     Expired, ExpiredContext, NotValidForName, NotValidForNameContext, Other, UnknownIssuer,
 };
 
-use super::resolver::ResolveError;
+use super::resolver::{ResolveError, lacks_descriptors};
 use super::server_stream::Flooded;
 
 /// Nobody that is trusted has signed the certificate.
@@ -24,6 +23,8 @@ pub(super) const EXPIRED: &str = "TLS: certificate expired";
 pub(super) const OTHER_NAME: &str = "TLS: certificate is for another name";
 /// Something else than TLS answers.
 pub(super) const NO_TLS: &str = "TLS: the other side does not speak TLS";
+/// What TLS allows nobody: a handshake against the rules, or records that say nothing, again and again.
+const MISBEHAVED: &str = "TLS: the other side breaks its rules";
 /// Something else than HTTP answers.
 pub(super) const NO_HTTP: &str = "the answer is not HTTP";
 /// The name servers know no such name, or do not answer.
@@ -105,6 +106,7 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
             rustls::Error::InvalidCertificate(_) => "TLS: certificate refused",
             rustls::Error::AlertReceived(_) => "TLS: the other side refused",
             rustls::Error::InvalidMessage(_) => NO_TLS,
+            rustls::Error::PeerMisbehaved(_) => MISBEHAVED,
             _ => "TLS: handshake failed",
         });
     }
@@ -122,10 +124,11 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match error.downcast_ref::<ResolveError>() {
         Some(ResolveError::NoSuchHost) => return Some(NO_SUCH_HOST),
         Some(ResolveError::NoAnswer) => return Some(NO_NAME_SERVER),
+        Some(ResolveError::NoDescriptors) => return Some(NO_DESCRIPTORS),
         None => {}
     }
     let error = error.downcast_ref::<io::Error>()?;
-    if error.raw_os_error().is_some_and(|code| [Errno::EMFILE, Errno::ENFILE].contains(&Errno::from_raw(code))) {
+    if lacks_descriptors(error) {
         return Some(NO_DESCRIPTORS);
     }
     Some(match error.kind() {
@@ -141,6 +144,8 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     /// Errors arrive wrapped several times, and the cause at the bottom is what an operator needs. What the other side

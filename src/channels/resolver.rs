@@ -5,8 +5,9 @@
 //! files again when they change. It does not use the resolver of the system, which blocks a thread for each name, for
 //! up to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for what is kept of an answer.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,6 +21,7 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -51,6 +53,14 @@ pub enum ResolveError {
     /// No name server answered, or none could say.
     #[error("DNS: no answer")]
     NoAnswer,
+    /// This machine gave no socket to ask with, or did not open a file that lists names.
+    #[error("DNS: too many open files")]
+    NoDescriptors,
+}
+
+/// Whether the process, or the machine, has no file descriptors left.
+pub(super) fn lacks_descriptors(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|code| [Errno::EMFILE, Errno::ENFILE].contains(&Errno::from_raw(code)))
 }
 
 /// Resolves names.
@@ -100,7 +110,7 @@ impl Resolver {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let Current { hosts, resolver, answers, .. } = self.current();
+        let Current { hosts, resolver, answers, .. } = self.current()?;
         if let Some(listed) = hosts.addresses(host) {
             return Ok(listed.to_vec());
         }
@@ -116,22 +126,21 @@ impl Resolver {
         Ok(found)
     }
 
-    fn current(&self) -> Current {
+    fn current(&self) -> Result<Current, ResolveError> {
         let SystemFiles { resolv_conf, hosts } = &self.files;
         let changed = [resolv_conf, hosts].map(|file| std::fs::metadata(file).and_then(|file| file.modified()).ok());
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(current) = current.as_ref().filter(|current| current.changed == changed) {
-            return current.clone();
+            return Ok(current.clone());
         }
-        // A system without either file knows nothing, which is no error of the daemon.
-        let hosts = HostsFile::parse(&std::fs::read(hosts).unwrap_or_default());
-        let resolver = self.build().ok();
-        current.insert(Current { changed, hosts: Arc::new(hosts), resolver, answers: Arc::default() }).clone()
+        let hosts = Arc::new(HostsFile::parse(&contents_of(hosts)?));
+        let resolver = self.build(&contents_of(resolv_conf)?).ok();
+        Ok(current.insert(Current { changed, hosts, resolver, answers: Arc::default() }).clone())
     }
 
-    fn build(&self) -> Result<TokioResolver, NetError> {
+    fn build(&self, resolv_conf: &[u8]) -> Result<TokioResolver, NetError> {
         let (config, options) = match self.servers.as_slice() {
-            [] => parse_resolv_conf(std::fs::read(&self.files.resolv_conf)?)?,
+            [] => parse_resolv_conf(resolv_conf)?,
             servers => {
                 let servers = servers.iter().map(name_server).collect();
                 (ResolverConfig::from_parts(None, Vec::new(), servers), ResolverOpts::default())
@@ -174,7 +183,21 @@ async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveE
     }
     let errors = || found.iter().filter_map(|found| found.as_ref().err());
     let is_known_absent = errors().any(NetError::is_nx_domain) || errors().all(NetError::is_no_records_found);
-    Err(if is_known_absent { ResolveError::NoSuchHost } else { ResolveError::NoAnswer })
+    let has_no_socket = || errors().any(|error| matches!(error, NetError::Io(error) if lacks_descriptors(error)));
+    Err(match is_known_absent {
+        true => ResolveError::NoSuchHost,
+        false if has_no_socket() => ResolveError::NoDescriptors,
+        false => ResolveError::NoAnswer,
+    })
+}
+
+/// What a file of the system says. A system without it knows nothing, which is no error of the daemon. A file that
+/// could not be opened for want of a descriptor is read again: it would count as empty until it changes.
+fn contents_of(file: &Path) -> Result<Vec<u8>, ResolveError> {
+    match std::fs::read(file) {
+        Err(error) if lacks_descriptors(&error) => Err(ResolveError::NoDescriptors),
+        read => Ok(read.unwrap_or_default()),
+    }
 }
 
 /// Waits for the second answer as long as the first one makes that worth while; `None`: it did not come in time.

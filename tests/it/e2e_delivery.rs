@@ -2,11 +2,13 @@
 //! changes in Redis do on the way.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
+use crate::support::name_server::{Knows, NameServer};
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
@@ -362,12 +364,24 @@ async fn a_delivery_that_is_being_attempted_is_shown_as_that() {
     daemon.drain().await;
 }
 
-/// Whoever reads `connect: failed` looks at the receiver, and the daemon itself had no file descriptor left.
+/// Whoever reads `connect: failed`, or `DNS: no answer`, looks elsewhere, and the daemon itself had no file descriptor
+/// left. A hosts file that could not be opened counted as empty until it changed.
 #[tokio::test]
 async fn an_attempt_without_a_file_descriptor_says_so() {
     let setting = DeliverySetting::found([]).await;
-    setting.reach("alice", "a").await;
-    let mut daemon = setting.setup.clone().descriptors(64).start().await;
+    let names = NameServer::start(|name| match name {
+        "here.test" => Knows::Addresses(vec![Ipv4Addr::LOCALHOST.into()]),
+        _ => Knows::Nothing,
+    })
+    .await;
+    let subjects = [("alice", "127.0.0.1"), ("bob", "localhost"), ("carol", "here.test")];
+    for (of, host) in subjects {
+        let url = format!("http://{host}:{}/hook", setting.receiver.address().port());
+        let contact = serde_json::json!([{"id": "a", "channel": "webhook", "url": url, "secret": secret(7)}]);
+        setting.hset(of, "contacts", &contact.to_string()).await;
+    }
+    let setup = setting.setup.clone().env("QUOTABELL__DNS__SERVERS", &names.setting());
+    let mut daemon = setup.descriptors(64).start().await;
     let address = daemon.http().await;
     // Its connections to Redis are there.
     setting.add("alice", 1).await;
@@ -377,10 +391,14 @@ async fn an_attempt_without_a_file_descriptor_says_so() {
         callers.push(tokio::net::TcpStream::connect(address).await.expect("the system takes it"));
     }
     daemon.says("http accepts no connection").await;
-    setting.add("alice", 80).await;
-    let line = daemon.says("attempt failed").await;
-    assert!(line.contains("this machine: too many open files"), "{line}");
+    for (of, _) in subjects {
+        setting.add(of, 80).await;
+    }
+    for (of, _) in subjects {
+        let line = daemon.says(&format!("attempt failed subject=\"{of}\"")).await;
+        assert!(line.contains("this machine: too many open files"), "{line}");
+    }
     drop(callers);
-    eventually("it is delivered", || async { (setting.outbox.totals().await.delivered == 1).then_some(()) }).await;
+    eventually("all are delivered", || async { (setting.outbox.totals().await.delivered == 3).then_some(()) }).await;
     daemon.drain().await;
 }
