@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::channels_email::{MAIL, config, error, mailer};
 use crate::support::certificates::Certificates;
 use crate::support::scripted_server::{ScriptedServer, Step};
+use crate::support::tls_flood::TlsFlood;
 use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{EmailConfig, Mailer};
 use quotabell::types::{Outcome, OutcomeClass};
@@ -43,6 +44,45 @@ async fn an_endless_answer_is_cut_off() {
         assert_eq!(said, (OutcomeClass::Transient, "the mail server's answer is longer than 64 KiB"), "{sent}");
         server.has_served(1).await;
         assert!(server.sent() < FLOOD_BYTES_MAX, "{sent}: {} bytes went out", server.sent());
+    }
+}
+
+/// Records without data hold no line, so they never come to the bound of an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_without_data_are_cut_off() {
+    let certificates = Certificates::new();
+    for flood in TlsFlood::ALL {
+        let flooding = Step::TlsFlood(certificates.flooding_acceptor(), flood);
+        for (protocol, steps) in [
+            ("smtps", vec![flooding.clone()]),
+            (
+                "smtp",
+                vec![
+                    GREETING,
+                    EHLO,
+                    Step::Say("250-mail.test\r\n250 STARTTLS\r\n"),
+                    Step::Hear("STARTTLS\r\n"),
+                    Step::Say("220 go ahead\r\n"),
+                    flooding,
+                ],
+            ),
+        ] {
+            let server = ScriptedServer::start(steps).await;
+            let url = format!(
+                "{protocol}://localhost:{}{}",
+                server.port(),
+                if protocol == "smtp" { "?tls=required" } else { "" }
+            );
+            let config = EmailConfig { ca_file: Some(certificates.authority_file()), ..config(&url) };
+            let outcome = Mailer::new(&config, &DnsConfig::default()).expect("a mailer").send(MAIL).await;
+            let said = (outcome.class, error(&outcome));
+            assert!(
+                said.0 == OutcomeClass::Transient && said.1.ends_with(flood.ends_with()),
+                "{protocol} {flood:?}: {said:?}"
+            );
+            server.has_served(1).await;
+            assert!(server.sent() < FLOOD_BYTES_MAX, "{protocol} {flood:?}: {} bytes went out", server.sent());
+        }
     }
 }
 

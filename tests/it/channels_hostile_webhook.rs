@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::channels_webhook::{error, inside, send};
 use crate::support::certificates::Certificates;
-use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
+use crate::support::scripted_server::{FLOODED, REQUEST, ScriptedServer, Step};
+use crate::support::tls_flood::TlsFlood;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::types::{Outcome, OutcomeClass};
 
@@ -13,9 +14,6 @@ use quotabell::types::{Outcome, OutcomeClass};
 const SHORT: Duration = Duration::from_millis(600);
 /// More than is read of an answer, with what the kernel holds on both sides.
 const FLOOD_BYTES_MAX: u64 = 32 * 1024 * 1024;
-
-/// What the outcome says of a receiver that never comes to its status.
-const FLOODED: &str = "more than 256 KiB came before the answer";
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -47,6 +45,21 @@ async fn informational_answers_without_an_end_are_cut_off() {
         let receiver = ScriptedServer::start([REQUEST, Step::Flood(flood)]).await;
         let outcome = answer_of(&receiver).await;
         assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, FLOODED), "{flood:?}");
+    }
+}
+
+/// Records without data are read within one poll, and no byte of them reaches what bounds an answer. rustls ends a
+/// connection after 32 empty records in a row, and after 32 KeyUpdates without data between them. It bounds no tickets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_without_data_are_cut_off() {
+    let certificates = Certificates::new();
+    let config = WebhookConfig { ca_file: Some(certificates.authority_file()), ..inside() };
+    for flood in TlsFlood::ALL {
+        let receiver = ScriptedServer::start([Step::TlsFlood(certificates.flooding_acceptor(), flood)]).await;
+        let outcome = send(&config, &format!("https://localhost:{}/hook", receiver.port())).await;
+        assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, flood.ends_with()), "{flood:?}");
+        receiver.has_served(1).await;
+        assert!(receiver.sent() < FLOOD_BYTES_MAX, "{flood:?}: {} bytes went out", receiver.sent());
     }
 }
 

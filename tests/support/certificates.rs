@@ -66,6 +66,13 @@ impl Certificates {
         TlsAcceptor::from(Arc::new(config))
     }
 
+    /// The same for a server that floods its clients, for which it needs the keys of a connection.
+    pub fn flooding_acceptor(&self) -> TlsAcceptor {
+        let mut config = rustls::ServerConfig::clone(self.acceptor.config());
+        config.enable_secret_extraction = true;
+        TlsAcceptor::from(Arc::new(config))
+    }
+
     /// Certificate and key of the server, as PEM in files.
     pub fn server_files(&self) -> [PathBuf; 2] {
         ["server.pem", "key.pem"].map(|name| self.directory.path().join(name))

@@ -32,6 +32,7 @@ pub mod stream_model;
 pub mod streams;
 pub mod surviving;
 pub mod table;
+pub mod tls_flood;
 pub mod traffic;
 pub mod webhook_receiver;
 pub mod xread_reply;

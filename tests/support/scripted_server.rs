@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use super::eventually::WAIT_MAX;
+use super::tls_flood::TlsFlood;
 
 /// How often a server that drips sends its next piece.
 const DRIP_INTERVAL: Duration = Duration::from_millis(5);
@@ -31,6 +32,8 @@ pub enum Step {
     Drip(&'static str),
     /// Speaks TLS from here on.
     Tls(TlsAcceptor),
+    /// Shakes hands, and floods beneath TLS until the client closes.
+    TlsFlood(TlsAcceptor, TlsFlood),
     /// Reads and says nothing, until the client closes.
     Hang,
     /// Reads no more, and keeps the connection until the server is dropped.
@@ -39,6 +42,8 @@ pub enum Step {
     Reset,
 }
 
+/// What an attempt says of a server that sends without an end and never comes to its answer.
+pub const FLOODED: &str = "more than 256 KiB came before the answer";
 /// The end of the head of an HTTP request.
 pub const REQUEST: Step = Step::Hear("\r\n\r\n");
 
@@ -170,6 +175,7 @@ async fn play(stream: TcpStream, steps: &[Step], shared: &Shared) -> std::io::Re
                 }
             }
             Step::Tls(acceptor) => stream = Box::new(acceptor.accept(stream).await?),
+            Step::TlsFlood(acceptor, flood) => return flood.run(acceptor.accept(stream).await?, sent).await,
             Step::Hang => hear(&mut stream, b"nobody says this").await?,
             Step::Ignore => std::future::pending().await,
             // Without a farewell: dropping it is enough, as it does not linger.
