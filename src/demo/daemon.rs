@@ -33,7 +33,7 @@ const CONFIGURATION: &str = "demo.toml";
 /// until its lease (deadline + 5 s) has run out. The file holds the password of Redis; only its owner can read the
 /// folder.
 pub(super) fn configure(folder: &Path, redis: &RedisNode, partitions: u32, smtp_url: &str) -> anyhow::Result<()> {
-    let login = redis.login.as_ref().map(|login| format!(":{}@", login.password)).unwrap_or_default();
+    let login = redis.login.current().map(|login| format!(":{}@", login.password)).unwrap_or_default();
     let address = &redis.address;
     let text = format!(
         r#"default_plan = "free"

@@ -314,7 +314,7 @@ async fn start(
     data_dir: PathBuf,
     in_use: FileLock,
 ) -> Result<EmbeddedServer, EmbeddedError> {
-    let mut child = launch::spawn(binary, port, password_of(&node), &data_dir)?;
+    let mut child = launch::spawn(binary, port, &password_of(&node), &data_dir)?;
     let pid = child.id().unwrap_or_default();
     // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
     let mut record = ServerRecord { pid, port, run_id: None };
@@ -355,8 +355,8 @@ async fn start(
     }
 }
 
-fn password_of(node: &RedisNode) -> &str {
-    node.login.as_ref().map_or("", |login| &login.password)
+fn password_of(node: &RedisNode) -> String {
+    node.login.current().map_or_else(String::new, |login| login.password)
 }
 
 /// Asks the server to end, and waits for the end of its process.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::types::nonce;
 
+use super::login::RedisLogin;
 use super::node::RedisNode;
 use super::redis_url::RedisCredentials;
 
@@ -67,7 +68,7 @@ pub(super) fn ensure(data_dir: &Path) -> io::Result<String> {
 /// The embedded server on this port, with its password.
 pub(super) fn node(port: u16, password: Option<String>) -> RedisNode {
     let login = password.map(|password| RedisCredentials { username: Some(USER.to_owned()), password });
-    RedisNode { login, ..RedisNode::local(port) }
+    RedisNode { login: RedisLogin::fixed(login), ..RedisNode::local(port) }
 }
 
 /// Closes the data folder to other users, for instance one that was made by hand, and logs that. The access of its
