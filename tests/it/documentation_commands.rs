@@ -30,8 +30,7 @@ const TERMINALS: &[(&str, &str)] = &[("listen", "webhooks: ..."), ("run", "...qu
 /// The start of the quick start, for documents that continue from there.
 const STARTED: &str = "```sh\nquotabell listen --config config/quickstart.toml\n```\n\
     ```sh\nquotabell run --config config/quickstart.toml\n```\n\
-    ```sh\nexport QUOTABELL_CONFIG=config/quickstart.toml\n\
-    [ ! -e data/redis.password ] || export REDISCLI_AUTH=$(cat data/redis.password)\n```\n";
+    ```sh\nexport QUOTABELL_CONFIG=config/quickstart.toml\n```\n";
 const MASKS: &[(&str, &str)] = &[
     (r"whsec_[A-Za-z0-9+/]{32,}=*", "SECRET"),
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", "TIME"),

