@@ -269,7 +269,7 @@ async fn a_node_that_knows_no_slots_is_not_believed_before_the_others() {
     let bus = free_port().to_string();
     let knows_none = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes", "--cluster-port", &bus]);
     let both = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{}", knows_none.port(), cluster.nodes[1].port());
-    let mut daemon = DaemonSetup::on(&both).start().await;
+    let daemon = DaemonSetup::on(&both).start().await;
     assert!(!daemon.has_said("serves slots"));
     daemon.drain().await;
 }
