@@ -218,8 +218,8 @@ impl Session {
         }
     }
 
-    /// Waits until a terminal shows these lines, whatever stands before and after them. Documents leave out the times of
-    /// log lines.
+    /// Waits until a terminal shows these lines, whatever stands before and after them. Documents leave out the times
+    /// of log lines.
     fn expect_on(&self, command: &str, shown: &str) -> Result<(), String> {
         let output = self.folder.path().join(format!("{command}.txt"));
         let lines = format!("(?m)^(TIME +)?{}$", pattern(shown).replace('\n', "\n(TIME +)?"));
