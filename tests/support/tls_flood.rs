@@ -1,4 +1,4 @@
-//! Servers that flood a client beneath what it reads: records of TLS 1.3 that hold no data, for as long as they are read.
+//! Servers that flood a client beneath what it reads: records of TLS 1.3 without data, for as long as they are read.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::io;
