@@ -2,7 +2,8 @@
 //!
 //! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file
 //! named with `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`], where it exists), and variables
-//! `QUOTABELL__SECTION__KEY`. An error names the key, the place where it was written and what is allowed. Connects nowhere. Read next: `layers`, `read`.
+//! `QUOTABELL__SECTION__KEY`. An error names the key, the place where it was written and what is allowed. Connects
+//! nowhere. Read next: `layers`, `read`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -474,54 +474,6 @@ fn what_is_wrong_with_files_ends_it_at_once() {
     assert!(broken.stderr.contains("alert.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
 }
 
-/// Whoever mends one file after the other starts the daemon seven times.
-#[test]
-fn what_is_wrong_with_several_files_is_told_at_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let hook = |name: &str| {
-        format!(
-            r#"{{ channel = "webhook", url = "https://{name}.test/", format = "template:{name}", headers = {{}} }}"#
-        )
-    };
-    let run = |webhook: &str| {
-        let contacts = format!(
-            "[fallback]\ncontacts = [{}]\n[operator]\ncontacts = [\n{},\n{}]\n",
-            hook("a"),
-            hook("b"),
-            hook("known")
-        );
-        let email = r#"
-            [email]
-            templates = "no-templates"
-            ca_file = "no-mail-ca"
-            [email.dkim]
-            domain = "no domain"
-            selector = "q1"
-            key_file = "no-key"
-        "#;
-        std::fs::write(folder.path().join("quotabell.toml"), format!("{webhook}{contacts}{email}")).expect("written");
-        let line = ["check-config", "--offline", "--config", "quotabell.toml"];
-        let finished = quotabell(line).within(folder.path()).run();
-        assert_eq!(finished.code, 78, "{}", finished.stderr);
-        finished.stderr
-    };
-    std::fs::create_dir(folder.path().join("hooks")).expect("created");
-    std::fs::write(folder.path().join("hooks/known.json"), "{{ subject }}").expect("written");
-    let of_email = ["no-templates", "no-mail-ca", "no-key", "email.dkim.domain"];
-    let told = run("[webhook]\ntemplates = \"hooks\"\n");
-    for said in of_email.into_iter().chain([
-        r#"fallback.contacts[0]: there is no template "a" in hooks, only known (quotabell.toml, line 4)"#,
-        r#"operator.contacts[0]: there is no template "b" in hooks, only known (quotabell.toml, line 7)"#,
-        "6 mistakes",
-    ]) {
-        assert!(told.contains(said), "{said}: {told}");
-    }
-    let told = run("[webhook]\ntemplates = \"no-hooks\"\nca_file = \"no-hook-ca\"\n");
-    for said in of_email.into_iter().chain(["no-hooks", "no-hook-ca", "6 mistakes"]) {
-        assert!(told.contains(said), "{said}: {told}");
-    }
-}
-
 /// A copy for the operator would be written in the standard form, which its receiver does not take.
 #[test]
 fn a_template_that_a_contact_of_the_operator_names_must_be_there() {

@@ -23,7 +23,6 @@ const ALLOWED: [Exception; 5] = [
     Exception { of: "CodeAndLink", reason: "a link in a mail" },
     Exception { of: "confirm_link", reason: "a link in a mail" },
     Exception { of: "confirm_links_below", reason: "links in mails" },
-    Exception { of: "verify_link", reason: "a link in a mail" },
     Exception { of: "manual_page", reason: "a page of the manual" },
 ];
 

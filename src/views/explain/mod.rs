@@ -107,8 +107,8 @@ const NAMED_MAX: usize = 10;
 const DIGITS_MIN: usize = 8;
 
 impl Explainer {
-    /// What is meant: an id of a delivery or an alert with its word, a subject of which something is stored, an id by at
-    /// least eight of its digits, or any other subject.
+    /// What is meant: an id of a delivery or an alert with its word, a subject of which something is stored, an id by
+    /// at least eight of its digits, or any other subject.
     pub async fn target(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
         let names = |word: &str| text.starts_with(word);
         let has_word = names("delivery_") || names("alert_");
