@@ -70,7 +70,7 @@ pub(super) enum SenderFault {
     FromAddress,
     /// The mail does not prove its domain, by SPF, DKIM or DMARC.
     DomainProof,
-    /// A block list, a missing reverse DNS name, a policy.
+    /// A block list, a missing reverse DNS name, a policy, a suspended account.
     Reputation,
 }
 
@@ -78,6 +78,8 @@ pub(super) enum SenderFault {
 const UNKNOWN_CODES: [(u16, u16); 5] = [(1, 1), (1, 2), (1, 3), (1, 6), (1, 10)];
 /// Codes that contradict no text: those of "other", and 2.1, which servers send for their policies too.
 const NEUTRAL_CODES: [(u16, u16); 5] = [(0, 0), (1, 0), (2, 0), (2, 1), (5, 0)];
+/// The code of a mailbox that is full.
+const FULL_CODES: [(u16, u16); 1] = [(2, 2)];
 /// Codes of limits on what we send: RFC 3463, Gmail (4.5, 7.28) and Microsoft 365 (1.90 and the others).
 const LIMIT_CODES: [(u16, u16); 8] = [(4, 5), (5, 3), (1, 90), (7, 28), (7, 232), (7, 233), (7, 236), (7, 705)];
 
@@ -118,7 +120,7 @@ const UNKNOWN: &[&str] = &[
 const NOUNS: &[&str] = &[" user", " mailbox", " recipient", " account", " address", " inbox"];
 const ABSENT: &[&str] = &[" does not exist", " doesnt exist", " not exist", " is disabled", " has been disabled"];
 
-/// Words about the size of this mail, unless a mailbox is named.
+/// Words about the size of this mail, unless a mailbox is named or a code says that something is full.
 const SIZE: &[&str] =
     &[" message size", " size limit", " size exceeds", " too large", " too big", " maximum size", " message length"];
 /// Words of a limit on what we send.
@@ -197,6 +199,10 @@ const REPUTATION: &[&str] = &[
     " your ip",
     " ip address",
     " not accepted from",
+    " sending",
+    " outgoing",
+    " outbound",
+    " suspended",
 ];
 
 impl Refusal {
@@ -343,12 +349,13 @@ impl Answer {
 
     fn is_about_the_content(&self) -> bool {
         let code = |(subject, detail): &(u16, u16)| *subject == 6 || matches!((subject, detail), (2, 3) | (3, 4));
-        self.codes.iter().any(code) || (self.says(SIZE) && !self.says(&[" mailbox"]))
+        let is_about_size = self.says(SIZE) && !self.says(&[" mailbox"]);
+        self.codes.iter().any(code) || (is_about_size && !self.has(&FULL_CODES) && !self.has(&LIMIT_CODES))
     }
 
     /// Of us or of the mailbox, if the answer names one.
     fn limit(&self) -> Option<Refusal> {
-        let is_full = self.has(&[(2, 2)]) || self.says(FULL);
+        let is_full = self.has(&FULL_CODES) || self.says(FULL);
         let is_of_the_server = self.codes.iter().any(|(subject, _)| *subject == 3);
         if self.has(&LIMIT_CODES) || self.says(LIMIT) || (is_full && is_of_the_server) {
             return Some(Refusal::SendingLimit);

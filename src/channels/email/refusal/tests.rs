@@ -104,9 +104,16 @@ const ANSWERS: &[(SmtpPhase, &str, Refusal)] = &[
     (Mail, "454 Throttling failure: Maximum sending rate exceeded.", SendingLimit),
     (FinalDot, "454 Throttling failure: Daily message quota exceeded.", SendingLimit),
     (Rcpt, "551 5.7.1 Unauthorized IP address", Sender(Login)),
+    (Rcpt, "550 Sending from this account has been disabled", Sender(Reputation)),
+    (Rcpt, "550 Outgoing email is disabled: account suspended", Sender(Reputation)),
+    (Rcpt, "550 5.1.0 Outbound email of this user is disabled", Sender(Reputation)),
     (Auth, "535 5.7.8 Error: authentication failed", Sender(Login)),
     (Connect, "504 need a name", Sender(HeloName)),
     (Connect, "554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using b.barracudacentral.org", Sender(Reputation)),
+    // a code that is more exact than the words.
+    (Rcpt, "552 5.2.2 over quota: message too large", MailboxFull),
+    (FinalDot, "552 5.2.2 over quota: message too large", MailboxFull),
+    (FinalDot, "550 5.4.5 the total message size of today exceeds what is allowed", SendingLimit),
     // no reason at all.
     (Rcpt, "550 no", Mailbox),
     (Rcpt, "554 nonsense", Mailbox),
