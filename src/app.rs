@@ -175,7 +175,7 @@ impl Daemon {
     ) -> Result<(), DrainInterrupted> {
         api.readiness.set_draining();
         supervisor::notify(DaemonState::Stopping);
-        tracing::info!(deadline = ?config.shutdown.drain, "draining: a second signal, {SAME_SIGNAL:?} later, ends at once");
+        tracing::info!(deadline = ?config.shutdown.drain, "draining; another signal after {SAME_SIGNAL:?} stops at once");
         stop.cancel();
         tokio::select! {
             () = drain(&mut self.tasks, &self.serving, config.shutdown.drain) => {}

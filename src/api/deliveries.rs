@@ -138,7 +138,7 @@ pub(super) async fn act(
         Ok::<_, Problem>((results.into_iter().next().expect("an answer for each id"), circuit))
     };
     let (result, circuit) = within(CALL_TIMEOUT, done).await?;
-    tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an action was asked for over HTTP");
+    tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an HTTP client requested an action");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
         ActionAnswer::Done => Ok(JsonAnswer(ActionResultView::of(action, &result, circuit))),

@@ -84,7 +84,8 @@ struct OneLine<W>(W);
 impl<W: Write> Write for OneLine<W> {
     /// The subscriber hands over a whole event at once.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        if event.is_ascii() {
+        let lines = event.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
+        if event.is_ascii() && lines == 1 && event.ends_with(b"\n") {
             self.0.write_all(event)?;
         } else {
             self.0.write_all(escaped(&String::from_utf8_lossy(event)).as_bytes())?;
@@ -99,9 +100,15 @@ impl<W: Write> Write for OneLine<W> {
 
 fn escaped(event: &str) -> String {
     let mut line = String::with_capacity(event.len());
-    for character in event.chars() {
-        // What is ASCII is the subscriber's own: line ends and colours.
-        if !character.is_ascii() && !is_inert(character) {
+    let mut rest = event.chars();
+    while let Some(character) = rest.next() {
+        // The rest of ASCII is the subscriber's own: it escapes controls, and writes colours.
+        if matches!(character, '\n' | '\r') && rest.as_str().trim_start_matches(['\n', '\r']).is_empty() {
+            line.push('\n');
+            break;
+        } else if matches!(character, '\n' | '\r') {
+            line.extend(character.escape_default());
+        } else if !character.is_ascii() && !is_inert(character) {
             // Two escapes for what JSON writes as a surrogate pair.
             for unit in character.encode_utf16(&mut [0; 2]) {
                 line.push_str(&format!("\\u{unit:04x}"));
@@ -128,7 +135,10 @@ mod tests {
     #[test]
     fn an_event_stays_one_line_and_reads_from_left_to_right() {
         let mut log = Vec::new();
-        OneLine(&mut log).write_all("a\u{2028}b\u{202e}c\u{85}é\u{1b}[0m\n".as_bytes()).expect("it is kept");
-        assert_eq!(String::from_utf8(log).expect("UTF-8"), "a\\u2028b\\u202ec\\u0085é\u{1b}[0m\n");
+        for event in ["a\u{2028}b\u{202e}c\u{85}é\u{1b}[0m\n", "id=c\nERROR forged\r\n"] {
+            OneLine(&mut log).write_all(event.as_bytes()).expect("it is kept");
+        }
+        let written = "a\\u2028b\\u202ec\\u0085é\u{1b}[0m\nid=c\\nERROR forged\n";
+        assert_eq!(String::from_utf8(log).expect("UTF-8"), written);
     }
 }

@@ -111,7 +111,7 @@ where
                 let failure = format!("{error}: {source}");
                 if logged != failure {
                     logged = failure;
-                    tracing::error!(task = name, %error, source, "stopped until this is mended");
+                    tracing::error!(task = name, %error, source, "the task failed and is retried until the cause is mended");
                 }
             }
         }

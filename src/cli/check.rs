@@ -30,7 +30,7 @@ Examples:
 pub struct CheckArgs {
     /// The subject
     pub subject: Subject,
-    /// Of what: [a-z0-9_.-]{1,64} [default: requests]
+    /// The metric: [a-z0-9_.-]{1,64} [default: requests]
     #[arg(long)]
     pub metric: Option<Metric>,
     /// How much, 1 to 9007199254740991 [default: 1]

@@ -125,7 +125,7 @@ impl ConfigError {
 /// Where nothing better is known.
 const IN_EFFECT: &str = "`quotabell check-config --offline` shows the settings in effect";
 
-/// `plans.free.thresholds[0]`.
+/// Formats a key, such as `plans.free.thresholds[0]`.
 pub(super) fn key(path: &[String]) -> String {
     let mut key = String::new();
     for segment in path {

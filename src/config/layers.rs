@@ -89,20 +89,26 @@ impl Layers {
     }
 
     fn set_variable(&mut self, path: Vec<String>, value: Value, place: Place) {
-        if path.len() == 1 && value.is_object() {
-            let places = Places([(path.clone(), place)].into());
+        if let (1, Value::Object(keys)) = (path.len(), &value) {
+            let of_keys = keys.keys().map(|key| vec![path[0].clone(), key.clone()]);
+            let places = Places(of_keys.chain([path.clone()]).map(|path| (path, place.clone())).collect());
             return self
                 .lay_over(Self { values: Value::Object(Map::from_iter(path.into_iter().zip([value]))), places });
         }
+        let mut path = path;
         let mut node = &mut self.values;
-        for (depth, segment) in path.iter().enumerate() {
+        for depth in 0..path.len() {
             if !node.is_object() {
                 // The reader refuses this table, in the place of the variable that took the setting for one.
                 *node = Value::Object(Map::new());
                 self.places.0.insert(path[..depth].to_vec(), place.clone());
             }
             let Value::Object(keys) = node else { unreachable!("made an object just above") };
-            node = keys.entry(segment).or_insert(Value::Null);
+            // Names of variables have no case, so one that differs only by case means the key that is there.
+            if let Some(known) = keys.keys().find(|known| known.eq_ignore_ascii_case(&path[depth])) {
+                path[depth].clone_from(known);
+            }
+            node = keys.entry(&path[depth]).or_insert(Value::Null);
             self.places.0.entry(path[..=depth].to_vec()).or_insert_with(|| place.clone());
         }
         *node = value;

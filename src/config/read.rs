@@ -50,7 +50,7 @@ impl Layers {
                 path.extend(quoted.next());
                 "must be set".to_owned()
             }
-            false => in_words(message),
+            false => in_words(message, path.last().is_some_and(|key| SECRET_KEYS.contains(&key.as_str()))),
         };
         ConfigError::Value { place: self.places.of(&path), path, problem }
     }
@@ -76,8 +76,11 @@ fn dotted(value: &Value) -> Option<String> {
     Some(dotted(below).map_or_else(|| key.clone(), |rest| format!("{key}.{rest}")))
 }
 
+/// Keys whose values are not shown, whatever their type.
+const SECRET_KEYS: [&str; 5] = ["proxy", "secret", "smtp_url", "token", "url"];
+
 /// What serde says, in the words of somebody who writes TOML.
-fn in_words(message: &str) -> String {
+fn in_words(message: &str, is_secret: bool) -> String {
     if let Some(rest) = message.strip_prefix("unknown variant ") {
         return format!("found {}", rest.replace('`', "\""));
     }
@@ -107,6 +110,7 @@ fn in_words(message: &str) -> String {
     } else {
         let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
         match kind {
+            "string" | "integer" | "floating" if is_secret => "a value of another type".to_owned(),
             "string" => format!("the text {value}"),
             "sequence" => "a list".to_owned(),
             "map" => "a table".to_owned(),

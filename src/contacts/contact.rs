@@ -150,9 +150,9 @@ impl Contact {
         self
     }
 
-    /// The address as it is counted where requests to one address are limited. Mailboxes are counted without regard to
-    /// case, as nearly every mail server treats them: a change of case asks the same person. URLs are counted as they
-    /// are called: another case of the host, a port that goes without saying or a fragment asks the same receiver.
+    /// The form of the address under which the limit on requests to one address counts it. Mailboxes have no case here,
+    /// because nearly every mail server ignores it: a change of case asks the same person. URLs have the form in which
+    /// they are called: another case of the host, a default port or a fragment asks the same receiver.
     pub fn counted_address(&self) -> String {
         match (self.channel(), Url::parse(self.address())) {
             (Channel::Email, _) => self.normalized_address().to_lowercase(),

@@ -1,5 +1,5 @@
-//! What is done between commits, now and then: the group's position, trimming, archiving and closing periods that are
-//! over.
+//! Work between commits, now and then: it moves the consumer group that shows the position to others, trims the
+//! stream, archives days and shortens the TTLs of periods that are over.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -88,7 +88,7 @@ impl Membership {
                         }
                     }
                     if failing.replace(error_kind(&error)) != Some(error_kind(&error)) {
-                        tracing::warn!(%error, key = keys::DAEMONS, "the list of live daemons can't be kept: leases alone share the partitions");
+                        tracing::warn!(%error, key = keys::DAEMONS, "heartbeat not written: leases alone share the partitions");
                     }
                 }
             }

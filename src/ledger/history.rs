@@ -2,8 +2,8 @@
 //! metric.
 //!
 //! Which days are left is known from the periods that were written, and after a start from the days that may still have
-//! counters. How far a day is archived is stored with each slice, so nothing is lost or done twice when the daemon is
-//! killed. Read next: [`super::daily_usage`], where the values are read.
+//! counters. Each slice stores how far its day is archived, so a daemon that is killed loses nothing and does nothing
+//! twice. Read next: [`super::daily_usage`], where the values are read.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

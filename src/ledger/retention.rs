@@ -28,8 +28,8 @@ const LOOKED_AT_ONCE: usize = 128;
 /// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have
 /// expired, and no longer means that nothing was used.
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
-    // From its first beginning to its last end a period lasts 26 h longer than its window. What was written when it
-    // began expires 14 days later, or 48 h after the end.
+    // From its first beginning to its last end, a period lasts 26 h longer than its window, because zones differ. A
+    // counter expires 14 days after its last write or 48 h after the end of the period, whichever is later.
     let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
     let closed = last_day_end(period).after(late_max).after(Duration::from_secs(CLOSED_TTL_S));
     closed.min(period.ends_everywhere().after(Duration::from_secs(unclosed_s)))

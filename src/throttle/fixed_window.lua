@@ -20,8 +20,9 @@ end
 
 local used, left_ms = tonumber(stored or '0'), redis.call('PTTL', KEYS[1])
 if stored and (left_ms == -1 or left_ms > window_ms) then
-  -- Written by somebody else and for ever, or the window was longer before, or the server's clock was set back: it ends
-  -- like one that begins now, also where this call is refused. Otherwise all who come would be refused until then.
+  -- Somebody else wrote the key without a TTL, the window was longer before, or the server's clock was set back. The
+  -- window ends like one that begins now, even if this call is refused. Otherwise the limiter would refuse every call
+  -- until then.
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   left_ms = window_ms
 end

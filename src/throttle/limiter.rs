@@ -61,7 +61,7 @@ impl Limiter {
         self.algorithm
     }
 
-    /// The function among [`FUNCTIONS`].
+    /// Name of the Lua function in [`FUNCTIONS`].
     pub(crate) const fn function(&self) -> &'static str {
         function_of(self.algorithm).name
     }

@@ -42,8 +42,8 @@ impl VerificationService {
         Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
     }
 
-    /// Mutes the contact of a link, unless an earlier use has. Says whether there is one: a link may not have been made
-    /// here, or its contact may be gone. Repeatable.
+    /// Mutes the contact of a link, if no earlier use did. Returns whether there is one: somebody may have made up the
+    /// link, or its contact may be gone. Repeatable.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl VerificationService {
             tracing::info!(%subject, %contact, "contact has unsubscribed and is muted");
         } else {
             // Everybody may post to this path.
-            tracing::info!(name: ONCE_A_MINUTE, "an unsubscribe link is broken, or its contact is not there any more");
+            tracing::info!(name: ONCE_A_MINUTE, "somebody used an unsubscribe link that is invalid or whose contact no longer exists");
         }
         Ok(is_muted)
     }

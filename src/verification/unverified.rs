@@ -43,7 +43,7 @@ impl VerificationService {
                 let kind = if let VerificationError::Redis { kind, .. } = &error { *kind } else { ErrorKind::Other };
                 kind.count("verification");
                 let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(%error, source, "contacts that nobody confirmed stay until this is mended");
+                tracing::warn!(%error, source, "could not remove contacts that nobody confirmed; trying again");
             }
             let _ = tokio::time::timeout(LOOK_EVERY, stop.cancelled()).await;
         }

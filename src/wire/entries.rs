@@ -20,7 +20,7 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
 pub(super) struct Head {
     /// Where the id lies.
     pub(super) id: Range<usize>,
-    /// Names and values that follow.
+    /// Number of names and values.
     pub(super) strings: usize,
     /// Where they begin.
     pub(super) next: usize,

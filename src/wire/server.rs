@@ -218,7 +218,7 @@ impl ServerInfo {
 ///
 /// INFO failed or lacks something.
 pub async fn inspect(client: &RedisClient) -> Result<ServerInfo, InspectError> {
-    // Without sections: servers before 7.0, which are to be named as too old, take only one.
+    // INFO names no section, because servers before 7.0 accept only one, and the error must name their version.
     let info: Vec<u8> = client.query(&redis::cmd("INFO")).await?;
     ServerInfo::parse(&String::from_utf8_lossy(&info))
 }

@@ -485,10 +485,11 @@ fn no_error_shows_a_password() {
         "[redis]\nurl = \"topsecret\n",
         "[http]\ntoken = \"topsecret topsecret\"\n",
         "[http]\ntoken = [\"topsecret\"]\n",
+        "[http]\ntoken = 31415926535897932\n",
         "[http.token]\ntopsecret = \"topsecret\"\n",
         "[[fallback.contacts]]\nchannel = \"webhook\"\nurl = \"https://x.test\"\nsecret = \"topsecret\"\n",
     ] {
         let told = told(text);
-        assert!(told.contains("exit 78") && !told.contains("topsecret"), "{told}");
+        assert!(told.contains("exit 78") && !told.contains("topsecret") && !told.contains("31415"), "{told}");
     }
 }

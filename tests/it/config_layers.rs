@@ -201,3 +201,20 @@ fn an_empty_variable_counts_as_not_set() {
     assert_eq!(settings["email"]["from"], "a@b.test");
     assert_eq!(settings["plans"]["free"]["limits"], json!({"requests": 5000}));
 }
+
+/// A staging container that names its Redis in one variable must not work on the one that the file's `url_file` names.
+#[test]
+fn a_variable_of_a_whole_section_wins_over_the_files_url_file() {
+    let folder = folder_with("[redis]\nurl_file = \"/absent\"\n");
+    let settings = settings(check(folder.path()).env("QUOTABELL__REDIS", r#"{"url":"redis://h:1"}"#));
+    assert_eq!((&settings["redis"]["url"], &settings["redis"]["url_file"]), (&json!("redis://h:1"), &Value::Null));
+}
+
+/// Names of variables have no case: one for a plan with a capital letter would silently make another plan.
+#[test]
+fn a_variable_means_the_plan_of_the_file_whatever_its_case() {
+    let folder = folder_with("[plans.Pro]\nlimits = { requests = 5000 }\n");
+    let settings = settings(check(folder.path()).env("QUOTABELL__PLANS__PRO__LIMITS", r#"{"requests":100}"#));
+    assert_eq!(settings["plans"]["Pro"]["limits"], json!({"requests": 100}));
+    assert_eq!(settings["plans"]["pro"], Value::Null);
+}

@@ -54,7 +54,8 @@ impl SmtpFailure {
     }
 }
 
-/// What the server can't do. Another may be named before the next attempt; this connection is good for other mails.
+/// The server lacks a feature. This is transient, because the operator may configure another server before the next
+/// attempt. The connection stays usable for other emails.
 pub(super) fn unsupported(phase: SmtpPhase, error: &'static str) -> SmtpFailure {
     SmtpFailure {
         outcome: Outcome::failed(OutcomeClass::Transient, error),

@@ -18,7 +18,7 @@ use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisCli
 /// Permissions that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
 
-/// Checks Redis, one finding each. Where it does not answer, the rest is left out.
+/// Adds a finding for each check of Redis. If Redis does not answer, the other checks are left out.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let redis = connect::redis_with_any_partitions(config).await?;
     let servers = match inspect_all(&redis).await {

@@ -35,7 +35,7 @@ pub struct DestinationView {
 }
 
 text_enum! {
-    /// Whether the deliveries of a destination leave.
+    /// Whether daemons attempt the deliveries of a destination.
     pub enum CircuitState {
         Closed = "closed",
         /// None but a probe, once its time has come.

@@ -59,7 +59,7 @@ pub enum Phase {
 /// What the server does in a phase instead of saying yes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Says this line (without CRLF). Any but a positive code leaves the phase undone.
+    /// Sends this line (without CRLF). Unless its code is positive, the phase fails.
     Say(&'static str),
     /// Says nothing and goes on listening to nobody, until the client leaves.
     Hang,
