@@ -78,9 +78,9 @@ local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[8])))
 -- With one slot both kinds have it in turn.
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
--- Deliveries behind an open circuit whose time is over: of those that came due first, as many as this at a time. It
--- began with the first attempt, or where none was made, when the delivery came due. The time in which nobody was there
--- to send does not count.
+-- The most deliveries that one call gives up behind one open circuit. Those that came due first are judged first. The
+-- time of a delivery begins with its first attempt, or when it came due if it was never tried, but not before the
+-- circuit opened: sending may have been paused or impossible until then. Time without a daemon does not count.
 local GIVEN_UP_MAX = 100
 local overdue, given_up = {}, {}
 local function give_up(d)
@@ -90,7 +90,7 @@ local function give_up(d)
     local id = members[at]
     local held, failed = read('HMGET', ARGV[4] .. id, 'state', 'first_attempt_at_ms', 'channel', 'last_error', 'subject')
     if failed and was_refused(failed) then return failed end
-    local began = held and (tonumber(held[2] or '') or tonumber(members[at + 1]))
+    local began = held and math.max(d.opened_at, tonumber(held[2] or '') or tonumber(members[at + 1]))
     if held and held[1] == 'pending' and began <= latest and not redis.call('ZSCORE', d.leased, id) then
       failed = refused_subject(held[5] or '')
       if failed then return failed end

@@ -136,7 +136,7 @@ local function destination_of(name)
   local d = {name = name, due = ARGV[1] .. name, leased = ARGV[2] .. name, key = ARGV[3] .. name}
   destinations[name] = d
   local state, count, failed
-  state, d.failed = read('HMGET', d.key, 'bound', 'failures', 'probe_at_ms', 'probes', 'away_ms')
+  state, d.failed = read('HMGET', d.key, 'bound', 'failures', 'probe_at_ms', 'probes', 'away_ms', 'opened_at_ms')
   count, failed = read('ZCARD', d.due)
   d.failed = d.failed or failed
   count, failed = read('ZCARD', d.leased)
@@ -149,10 +149,10 @@ local function destination_of(name)
     d.bound = math.max(1, math.min(tonumber(state[1] or '1') or 1, tonumber(ARGV[5])))
     -- None is known: it was never tried.
     d.failures = tonumber(state[2] or '')
-    -- While its circuit is open: when the next attempt may be made, how many have failed since it opened, and how long
-    -- nobody was there to make them.
+    -- While its circuit is open: when the next attempt may be made, how many have failed since it opened, how long
+    -- nobody was there to make them, and when it opened.
     d.probe_at, d.probes = tonumber(state[3] or ''), tonumber(state[4] or '') or 0
-    d.away = tonumber(state[5] or '') or 0
+    d.away, d.opened_at = tonumber(state[5] or '') or 0, tonumber(state[6] or '') or 0
     if d.probe_at then d.bound = 1 end
   end
   return d
@@ -245,7 +245,7 @@ local function learn(d, was_answered, now, probe_first, probe_max)
   if d.failures < OPEN_AFTER then return end
   if not d.probe_at then
     d.has_opened, d.has_closed = not d.has_closed, false
-    d.probe_at, d.probes, d.away = now + probe_first, 0, 0
+    d.probe_at, d.probes, d.away, d.opened_at = now + probe_first, 0, 0, now
   elseif d.probe_at <= now then
     -- Only what began before the circuit opened ends before the next attempt may begin, and tells nothing new.
     d.probes, d.away = d.probes + 1, d.away + lateness(d, now)
@@ -261,9 +261,10 @@ local function store_states()
     if d.has_changed then
       redis.call('HSET', d.key, 'bound', whole(d.bound), 'failures', whole(d.failures))
       if d.probe_at then
-        redis.call('HSET', d.key, 'probe_at_ms', whole(d.probe_at), 'probes', whole(d.probes), 'away_ms', whole(d.away))
+        redis.call('HSET', d.key, 'probe_at_ms', whole(d.probe_at), 'probes', whole(d.probes), 'away_ms', whole(d.away),
+          'opened_at_ms', whole(d.opened_at))
       else
-        redis.call('HDEL', d.key, 'probe_at_ms', 'probes', 'away_ms')
+        redis.call('HDEL', d.key, 'probe_at_ms', 'probes', 'away_ms', 'opened_at_ms')
       end
       redis.call('EXPIRE', d.key, STATE_TTL_S)
     end

@@ -562,6 +562,49 @@ async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the other one");
 }
 
+/// After a pause, or an outage of ours, one short failure must not end the whole backlog: the circuit opened just now,
+/// however old the deliveries are. A receiver that stays down for all of their time still ends them.
+#[tokio::test]
+async fn a_circuit_that_opened_just_now_ends_nothing_that_is_older() {
+    let outbox = Outbox::start();
+    let long_ago = outbox.totals().await.now.plus(-4 * 86_400_000).0.to_string();
+    for n in 0..20 {
+        let alert = alert(&subject(&format!("s{n}")), 80);
+        outbox.fan_out_new(&alert, &[webhook("a")]).await;
+        let id = delivery(&alert, &webhook("a"));
+        let () = outbox.run("ZADD", &[outbox.queue(&id).await.as_str(), "XX", &long_ago, id.as_str()]).await;
+    }
+    let state = format!("{}https://a.test", outbox.keys.destination_prefix());
+    let lease_due = async |token: &str| {
+        let request = LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
+        lease(&outbox.client, &outbox.keys, request).await.expect("the lease works")
+    };
+    let visit = async |token: &str, opened_at: Option<UnixMs>| {
+        let now = outbox.totals().await.now.0.to_string();
+        let () = outbox.run("HSET", &[state.as_str(), "probe_at_ms", &now]).await;
+        if let Some(opened_at) = opened_at {
+            let () = outbox.run("HSET", &[state.as_str(), "opened_at_ms", &opened_at.0.to_string()]).await;
+        }
+        outbox.look_at("https://a.test").await;
+        lease_due(token).await
+    };
+    let failed = Settlement::Retry(outcome(OutcomeClass::Transient), Duration::from_secs(7200));
+    for attempt in 1..=5 {
+        let answer = lease_due(&format!("t{attempt}")).await;
+        let LeasedDelivery { id, token, .. } = &answer.leased[0];
+        settle(&outbox.client, &outbox.keys, id, token, &failed).await.expect("it settles");
+    }
+    assert_eq!(outbox.totals().await.destinations.open, 1);
+    let answer = visit("probe", None).await;
+    assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the attempt that tells whether it is back");
+    let LeasedDelivery { id, token, .. } = &answer.leased[0];
+    settle(&outbox.client, &outbox.keys, id, token, &failed).await.expect("it settles");
+    // The receiver has been down for two hours.
+    let answer = visit("over", Some(outbox.totals().await.now.plus(-7_200_000))).await;
+    assert_eq!(answer.given_up.len(), 14);
+    assert_eq!(outbox.assert_balanced().await.dead, 14);
+}
+
 /// Opens the circuit of `https://a.test`, with its next attempt at this time, and lets the next lease look at it.
 async fn open_circuit(outbox: &Outbox, probe_at: UnixMs) {
     let state = format!("{}https://a.test", outbox.keys.destination_prefix());
