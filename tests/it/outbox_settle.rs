@@ -392,6 +392,23 @@ async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
     assert!(call.get() >= 6, "at most 16 ids a call");
 }
 
+/// A delivery whose hash is gone has no subject that the lease could read: as pending, it would keep the list of its
+/// subject for ever.
+#[tokio::test]
+async fn a_delivery_without_a_hash_leaves_the_list_of_its_subject() {
+    let outbox = Outbox::start();
+    let alice = subject("alice");
+    let list = format!("{}{alice}", outbox.keys.subject_deliveries_prefix());
+    outbox.fan_out_new(&alert(&alice, 80), &[email("a"), webhook("w")]).await;
+    let () = outbox.run("DEL", outbox.keys.delivery(&delivery(&alert(&alice, 80), &email("a")))).await;
+    let answer = outbox.lease("t", LONG).await;
+    assert_eq!((answer.dropped.len(), answer.leased.len()), (1, 1));
+    settled(&outbox, &answer.leased[0], &Settlement::Delivered(outcome(OutcomeClass::Delivered))).await;
+    let listed: Vec<String> = outbox.run("ZRANGE", &[list.as_str(), "0", "-1"]).await;
+    assert_eq!(listed, [answer.leased[0].id.as_str()]);
+    assert!(outbox.run::<i64>("TTL", list.as_str()).await > 0, "it ends with its last delivery");
+}
+
 /// A list that ends before its deliveries would hide some of them from an erasure, and one without an end would stay
 /// for each subject that ever had an alert.
 #[tokio::test]
