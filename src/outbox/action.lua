@@ -10,7 +10,7 @@
 --               next attempt there is made now; nothing else of the destination changes
 --   'cancel'    a pending one ends 'cancelled', for good: fan_out makes no new delivery of that alert to that contact
 --   'discard'   a dead one leaves the list of dead ones, so that nothing counts it any more; it stays readable as dead
--- ARGV[8] TTL of an ended delivery, s   ARGV[9 ..] ids of the deliveries, 1..1000
+-- ARGV[8] TTL of an ended delivery, s   ARGV[9 ..] ids of the deliveries, 1..500
 --
 -- Returns one string for each id: 'done'; 'leased', when it is being attempted right now: left alone; 'missing', when
 --         its hash is gone (14 d after its end); or the state it is in, in which the action takes none: left alone

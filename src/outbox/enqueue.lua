@@ -6,7 +6,8 @@
 --
 -- ARGV[7] delivery id   ARGV[8] type of the notification, which is also the field that holds it
 -- ARGV[9] the notification, JSON
--- ARGV[10] subject       ARGV[11] channel   ARGV[12] contact id   ARGV[13] destination
+-- ARGV[10] subject, '' without one   ARGV[11] channel: 'email' or 'webhook'   ARGV[12] contact id
+-- ARGV[13] destination
 --
 -- Returns 'made'     it is pending and due now
 --         'exists'   a delivery of this id is there, in whichever state: nothing written

@@ -5,7 +5,8 @@
 -- KEYS[9] outbox stream   KEYS[10] checkpoint hash
 --
 -- ARGV[7] TTL of an ended delivery, s
--- ARGV[8 ..] for each alert, 1..1000 deliveries of all of them together:
+-- ARGV[8 ..] for each alert, 1..100 of them. The first alert may have any number of contacts; all the others together
+--   have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
 --   source delivery ('' for the others), alert id, the alert as JSON, subject, when it expires in ms, number of
 --   deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook', 'none'), contact id,

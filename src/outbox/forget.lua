@@ -3,7 +3,7 @@
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
--- ARGV[7] subject   ARGV[8 ..] ids of the deliveries, 1..1000
+-- ARGV[7] subject   ARGV[8 ..] ids of the deliveries, 1..500
 --
 -- Returns {removed, of these pending}
 --         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at

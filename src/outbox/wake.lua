@@ -4,7 +4,7 @@
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
 -- ARGV[7] least and ARGV[8] greatest member of the waiting index to look at, as ZRANGEBYLEX takes them
--- ARGV[9] most members to look at, 1..4000   ARGV[10] the destination of deliveries without contact
+-- ARGV[9] most members to look at, 1..500   ARGV[10] the destination of deliveries without contact
 --
 -- Returns {woken, last member looked at (nil: no more are left)}
 --         an error   a key of another type, a command that the user may not run, or a key at another node of the
