@@ -299,7 +299,7 @@ impl BatchBuilder {
         };
         let event = raw.parse(arrival)?;
         held.cache.subject_mut(subject_index).used = self.number;
-        if self.rows.find(held, subject_index, &event, arrival, None)? == RowsFound::NotAll {
+        if self.rows.find(held, subject_index, &event, None)? == RowsFound::NotAll {
             return Ok(AddResult::Missing);
         }
         let id = event.id.map(|id| {
@@ -357,7 +357,7 @@ impl BatchBuilder {
         held.cache.subject_mut(subject_index).used = self.number;
         let Ok(event) = raw.parse(arrival) else { return false };
         // What is broken is said when the entry is added.
-        self.rows.find(held, subject_index, &event, arrival, Some(missing)) == Ok(RowsFound::NotAll)
+        self.rows.find(held, subject_index, &event, Some(missing)) == Ok(RowsFound::NotAll)
     }
 
     fn refuse<'a, F>(&mut self, entry: &StreamEntry<F>, broken: InvalidEvent)

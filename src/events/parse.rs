@@ -15,6 +15,13 @@ use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject
 /// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
 
+/// The field that a migration adds: when the event arrived at the source. It does not count towards [`FIELDS_MAX`].
+pub const SOURCE_ARRIVAL: &str = "source_arrival";
+
+/// A copied event is late by its arrival at the source if it was copied within this time. Counters of a period live for
+/// 48 hours after the last event that may be late, so they are still there.
+const COPIED_WITHIN_MS: i64 = 24 * 3_600_000;
+
 /// An event with more fields is refused. No script could append it: Lua hands at most 7,999 values to a function.
 pub const FIELDS_MAX: usize = 1_000;
 
@@ -33,6 +40,8 @@ pub struct RawEvent<'a> {
     pub ts: Option<&'a [u8]>,
     /// `id`.
     pub id: Option<&'a [u8]>,
+    /// [`SOURCE_ARRIVAL`].
+    pub source_arrival: Option<&'a [u8]>,
     /// Number of fields, with those that are ignored.
     pub fields: usize,
 }
@@ -46,6 +55,8 @@ pub struct UsageEvent<'a> {
     pub metric: Option<&'a str>,
     /// When it happened: `ts`, else its arrival.
     pub at: UnixMs,
+    /// The arrival by which its lateness is judged.
+    pub arrival: UnixMs,
     /// Its id, where the producer gave one.
     pub id: Option<&'a [u8]>,
 }
@@ -80,6 +91,10 @@ impl<'a> RawEvent<'a> {
     pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut raw = Self::default();
         for (name, value) in fields {
+            if name == SOURCE_ARRIVAL.as_bytes() && raw.source_arrival.is_none() {
+                raw.source_arrival = Some(value);
+                continue;
+            }
             raw.fields += 1;
             let slot = match name {
                 b"subject" => &mut raw.subject,
@@ -126,6 +141,9 @@ impl<'a> RawEvent<'a> {
                 metric::check(name).map_err(|error| InvalidEvent::new(RefusalReason::BadMetric, error.to_string()))?,
             ),
         };
+        let source_arrival = self.source_arrival.and_then(time_of);
+        let copied = arrival;
+        let arrival = source_arrival.map_or(copied, |at| at.min(copied));
         let at = match self.ts {
             None => arrival,
             Some(text) => time_of(text).ok_or_else(|| {
@@ -142,7 +160,8 @@ impl<'a> RawEvent<'a> {
             let detail = format!("ts {at} is more than 5 minutes ahead of its arrival {arrival}");
             return Err(InvalidEvent::new(RefusalReason::TooFarAhead, detail));
         }
-        Ok(UsageEvent { amount, metric, at, id: self.id })
+        let arrival = arrival.max(copied.plus(-COPIED_WITHIN_MS));
+        Ok(UsageEvent { amount, metric, at, arrival, id: self.id })
     }
 
     fn amount(&self) -> Result<Amount, InvalidEvent> {
@@ -314,6 +333,18 @@ mod tests {
             "2026-13-01T00:00:00Z",
         ] {
             assert_eq!(judge(&[("ts", bad)]), Err(RefusalReason::BadTs), "{bad}");
+        }
+    }
+
+    /// A migration in the morning would have the events of last evening refused, which the source would have counted.
+    #[test]
+    fn a_copied_event_is_judged_by_its_arrival_at_the_source() {
+        for (hours_ago, at_hours_ago, late_by_hours_ago) in [(8, 8, 8), (30, 30, 24), (-1, 0, 0)] {
+            let before = |hours: i64| ARRIVAL.plus(-hours * 3_600_000);
+            let source = before(hours_ago).to_string();
+            let event = RawEvent { source_arrival: Some(source.as_bytes()), ..RawEvent::default() };
+            let event = event.parse(ARRIVAL).expect("a sound event");
+            assert_eq!((event.at, event.arrival), (before(at_hours_ago), before(late_by_hours_ago)), "{source}");
         }
     }
 

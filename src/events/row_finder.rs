@@ -64,13 +64,12 @@ impl RowFinder {
         held: &mut HeldState,
         subject_index: u32,
         event: &UsageEvent<'_>,
-        arrival: UnixMs,
         mut missing: Option<&mut Missing>,
     ) -> Result<RowsFound, InvalidEvent> {
         if is_ready(held, subject_index, event) {
             // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's
             // own.
-            self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event.at, arrival)?;
+            self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event)?;
             return Ok(RowsFound::All);
         }
         let subject = held.cache.subject_mut(subject_index);
@@ -82,7 +81,7 @@ impl RowFinder {
         };
         let (bucket, number) = (subject.bucket, subject.used);
         let day = self.span(Window::Day, &profile, event.at).ok_or_else(|| in_no_day(event.at))?;
-        self.judge_lateness(day.end, event.at, arrival)?;
+        self.judge_lateness(day.end, event)?;
         let name = event.metric.unwrap_or(METRIC_DEFAULT);
         if let Some(of_day) = day.period.day() {
             match held.day_metrics.admit(of_day, name, |metric| !profile.limits_of(metric).is_empty()) {
@@ -138,7 +137,8 @@ impl RowFinder {
         Ok(outcome)
     }
 
-    fn judge_lateness(&self, day_end: UnixMs, at: UnixMs, arrival: UnixMs) -> Result<(), InvalidEvent> {
+    fn judge_lateness(&self, day_end: UnixMs, event: &UsageEvent<'_>) -> Result<(), InvalidEvent> {
+        let UsageEvent { at, arrival, .. } = *event;
         if arrival > day_end.after(self.late_max) { Err(too_late(at, arrival)) } else { Ok(()) }
     }
 

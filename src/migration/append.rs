@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use redis::RedisResult;
 
-use crate::events::parse::FIELDS_MAX;
+use crate::events::parse::{FIELDS_MAX, SOURCE_ARRIVAL};
 use crate::types::text_form::text_enum;
 use crate::types::{Keys, PartitionNumber, StreamId};
 use crate::wire::{Partition, Partitions, Script};
@@ -138,17 +138,19 @@ impl CopiedStream {
     }
 }
 
-/// An event without a time of its own counts when it arrived, which was not now.
+/// An event counts and is late by when it arrived at the source, which was not now. A second migration keeps the first
+/// arrival.
 fn add_arrival(id: &str, values: &mut Vec<Vec<u8>>) {
-    let has_time = values.chunks_exact(2).any(|pair| pair[0] == b"ts");
-    if let (false, Ok(StreamId { ms, .. })) = (has_time, id.parse()) {
-        values.extend([b"ts".to_vec(), ms.to_string().into_bytes()]);
+    let has_arrival = values.chunks_exact(2).any(|pair| pair[0] == SOURCE_ARRIVAL.as_bytes());
+    if let (false, Ok(StreamId { ms, .. })) = (has_arrival, id.parse()) {
+        values.extend([SOURCE_ARRIVAL.into(), ms.to_string().into_bytes()]);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::parse::RawEvent;
 
     fn values(pairs: &[&str]) -> Vec<Vec<u8>> {
         pairs.iter().map(|text| text.as_bytes().to_vec()).collect()
@@ -159,10 +161,21 @@ mod tests {
     fn an_event_keeps_its_time() {
         let mut plain = values(&["subject", "alice"]);
         add_arrival("1795250000000-7", &mut plain);
-        assert_eq!(plain, values(&["subject", "alice", "ts", "1795250000000"]));
-        let mut own = values(&["subject", "alice", "ts", "x"]);
-        add_arrival("1795250000000-7", &mut own);
-        assert_eq!(own.len(), 4, "a broken one is refused as it would have been");
+        assert_eq!(plain, values(&["subject", "alice", SOURCE_ARRIVAL, "1795250000000"]));
+        let mut own = plain.clone();
+        add_arrival("1795250009999-0", &mut own);
+        assert_eq!(own, plain, "a second migration keeps the first arrival");
+    }
+
+    /// The source counts an event of as many fields as are allowed.
+    #[test]
+    fn an_event_of_as_many_fields_as_are_allowed_is_not_refused() {
+        for (fields, is_allowed) in [(FIELDS_MAX, true), (FIELDS_MAX + 1, false)] {
+            let mut full = vec![values(&["x", "y"]); fields].concat();
+            add_arrival("1795250000000-7", &mut full);
+            let pairs = full.chunks_exact(2).map(|pair| (&pair[0][..], &pair[1][..]));
+            assert_eq!(RawEvent::of(pairs).check_fields().is_ok(), is_allowed, "{fields}");
+        }
     }
 
     /// What lies in the wrong partition is never found.
