@@ -128,7 +128,8 @@ impl EmbeddedServer {
         let data_dir = launch::prepare(&config.data_dir)?;
         let password = embedded_password::ensure(&data_dir)
             .map_err(|source| EmbeddedError::DataDir { path: password_file(&data_dir), source })?;
-        Ok((data_dir, embedded_password::node(config.embedded_port, Some(password))))
+        let node = embedded_password::node(config.embedded_port, &data_dir, Some(password));
+        Ok((data_dir, node))
     }
 
     /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.

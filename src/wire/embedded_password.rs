@@ -45,16 +45,22 @@ pub(super) fn read(data_dir: &Path) -> io::Result<Option<String>> {
 ///
 /// The file can't be read or written.
 pub(super) fn ensure(data_dir: &Path) -> io::Result<String> {
+    ensure_by(data_dir, |new, path| fs::hard_link(new, path))
+}
+
+/// As [`ensure`]; `link` gives the new file its name, unless there is one of that name.
+fn ensure_by(data_dir: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<String> {
     if let Some(password) = read(data_dir)? {
         return Ok(password);
     }
     let password = nonce();
+    let path = password_file(data_dir);
     let new = data_dir.join(format!("{FILE}.new-{}", nonce()));
-    let written = File::options().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut file| {
-        file.write_all(password.as_bytes())?;
-        file.sync_all()?;
+    let written = write_new(&new, &password).and_then(|()| match link(&new, &path) {
+        // A volume without hard links.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => write_new(&path, &password),
         // A link never replaces the password of another daemon, and never shows half a file.
-        fs::hard_link(&new, password_file(data_dir))
+        linked => linked,
     });
     let _ = fs::remove_file(&new);
     match written {
@@ -65,10 +71,20 @@ pub(super) fn ensure(data_dir: &Path) -> io::Result<String> {
     }
 }
 
+/// Writes the password to a file that is not there yet. Leaves no half of one.
+fn write_new(path: &Path, password: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    let written = file.write_all(password.as_bytes()).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    written
+}
+
 /// The embedded server on this port, with its password.
-pub(super) fn node(port: u16, password: Option<String>) -> RedisNode {
+pub(super) fn node(port: u16, data_dir: &Path, password: Option<String>) -> RedisNode {
     let login = password.map(|password| RedisCredentials { username: Some(USER.to_owned()), password });
-    RedisNode { login: RedisLogin::fixed(login), ..RedisNode::local(port) }
+    RedisNode { login: RedisLogin::of_password_file(login, password_file(data_dir)), ..RedisNode::local(port) }
 }
 
 /// Closes the data folder to other users, for instance one that was made by hand, and logs that. The access of its
@@ -107,6 +123,17 @@ mod tests {
         let names: Vec<_> =
             fs::read_dir(folder.path()).expect("a folder").flatten().map(|file| file.file_name()).collect();
         assert_eq!(names, [FILE]);
+    }
+
+    /// Some volumes have no hard links: the first start would end there.
+    #[test]
+    fn a_volume_without_hard_links_gets_a_password() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let draw = || ensure_by(folder.path(), |_, _| Err(io::ErrorKind::Unsupported.into())).expect("drawn");
+        let drawn = draw();
+        assert_eq!((drawn.len(), draw()), (32, drawn));
+        let mode = fs::metadata(password_file(folder.path())).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     /// An empty password would be none: everybody could log in.

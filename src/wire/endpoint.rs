@@ -172,7 +172,7 @@ impl RedisEndpoint {
                 path: embedded_password::password_file(&config.data_dir),
                 source,
             })?;
-            return Ok(Self::of_node(embedded_password::node(config.embedded_port, password)));
+            return Ok(Self::of_node(embedded_password::node(config.embedded_port, &config.data_dir, password)));
         }
         let url = redis_url::parse(&text).map_err(|problem| EndpointError::Url { from: from.clone(), problem })?;
         let login = |of| RedisLogin::of_url(&url, config.url_file.as_deref(), of);

@@ -20,6 +20,8 @@ struct Shared {
     /// As they were read last.
     credentials: Mutex<Option<RedisCredentials>>,
     file: Option<LoginFile>,
+    /// Has the password of the embedded server, which is read when the known one is refused.
+    password_file: Option<PathBuf>,
     is_refused: AtomicBool,
 }
 
@@ -51,7 +53,13 @@ impl RedisLogin {
     pub fn of_url(url: &RedisUrl, file: Option<&Path>, of: LoginOf) -> Self {
         let file = file.map(|path| LoginFile { path: path.to_path_buf(), servers: url.without_logins(), of });
         let credentials = Mutex::new(of.credentials(url));
-        Self(Arc::new(Shared { credentials, file, is_refused: AtomicBool::new(false) }))
+        Self(Arc::new(Shared { credentials, file, ..Shared::default() }))
+    }
+
+    /// These, until a server refuses them and the file has another password.
+    pub fn of_password_file(credentials: Option<RedisCredentials>, path: PathBuf) -> Self {
+        let credentials = Mutex::new(credentials);
+        Self(Arc::new(Shared { credentials, password_file: Some(path), ..Shared::default() }))
     }
 
     /// User and password for a new connection. Reads the file; one that can't be read changes nothing.
@@ -66,15 +74,22 @@ impl RedisLogin {
 
     /// Logs that the server at `node` has refused a login, once until it accepts one.
     pub fn refused(&self, node: &dyn fmt::Display, user: Option<&str>, error: &dyn fmt::Display) {
+        if let Some(Ok(password)) = self.0.password_file.as_deref().map(first_line)
+            && let Some(known) = &mut *self.0.credentials.lock().unwrap_or_else(PoisonError::into_inner)
+            && !password.is_empty()
+        {
+            known.password = password;
+        }
         if self.0.is_refused.swap(true, Ordering::Relaxed) {
             return;
         }
         let user = user.unwrap_or("default");
-        let mend = match &self.0.file {
-            Some(LoginFile { path, .. }) => {
+        let mend = match (&self.0.file, &self.0.password_file) {
+            (None, Some(path)) => format!("correct {}: the daemon reads it after each refusal", path.display()),
+            (Some(LoginFile { path, .. }), _) => {
                 format!("correct redis.url_file {}: the daemon reads it at each try", path.display())
             }
-            None => "correct redis.url and start the daemon again".to_owned(),
+            (None, None) => "correct redis.url and start the daemon again".to_owned(),
         };
         tracing::error!(%node, user, %error, mend, "Redis refused the user or the password");
     }
@@ -144,5 +159,24 @@ mod tests {
         std::fs::write(&path, "redis+sentinel://a,b/m").expect("written");
         assert_eq!(passwords(), [None, None], "a server that asks for none");
         assert_eq!(RedisLogin::default().current(), None);
+    }
+
+    /// The embedded server was started again with a new password, because the file was deleted: all clients would be
+    /// refused until the daemon is started again.
+    #[test]
+    fn a_refused_password_is_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("password");
+        let credentials = |password: &str| RedisCredentials { username: None, password: password.to_owned() };
+        let login = RedisLogin::of_password_file(Some(credentials("one")), path.clone());
+        login.refused(&"here", None, &"no");
+        assert_eq!(login.current(), Some(credentials("one")), "no file");
+        for password in ["two", "three"] {
+            let before = login.current();
+            std::fs::write(&path, format!("{password}\n")).expect("written");
+            assert_eq!(login.current(), before, "a server that runs keeps its password");
+            login.refused(&"here", None, &"no");
+            assert_eq!(login.current(), Some(credentials(password)));
+        }
     }
 }
