@@ -79,7 +79,11 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     tasks.spawn("reload", Arc::clone(&parts.reloader).on_signal(hangup));
     tasks.spawn("zones", zone_updates::run(Arc::clone(&parts.reloader)));
 
-    let mut redis = EmbeddedSupervisor::begin(&config.redis).await?;
+    let mut redis = tokio::select! {
+        begun = EmbeddedSupervisor::begin(&config.redis) => begun?,
+        // A server that loads or writes a large file goes on, and the next start adopts it.
+        () = signals.stop() => return Ok(()),
+    };
     let ended = Daemon { tasks, address, serving }.run(parts, &mut redis, &mut signals).await;
     redis.end().await;
     if let RunEnd::Drained = ended? {

@@ -73,7 +73,8 @@ impl EmbeddedServer {
     ///
     /// # Errors
     ///
-    /// See [`EmbeddedError`]. No server is left behind that was started here.
+    /// See [`EmbeddedError`]. No server is left behind that was started here, but for one that has loaded its data and
+    /// can't keep it: it may have taken events already.
     pub async fn ensure(config: &RedisConfig) -> Result<Self, EmbeddedError> {
         Self::ensure_from(config, &std::env::var_os("PATH").unwrap_or_default()).await
     }
@@ -97,7 +98,8 @@ impl EmbeddedServer {
                 let mut adopted = adopted.loaded().await?;
                 adopted.configure().await?;
                 // Whoever started it may have been killed before the file was written.
-                adopted.rewrite_file().await;
+                drop(starting);
+                adopted.rewrite_file().await?;
                 return Ok(adopted);
             }
             Listener::Server(_) | Listener::Unknown => return Err(EmbeddedError::Foreign { port, data_dir }),
@@ -114,7 +116,7 @@ impl EmbeddedServer {
         drop(starting);
         let mut started = started.loaded().await?;
         started.configure().await?;
-        started.rewrite_file().await;
+        started.rewrite_file().await?;
         Ok(started)
     }
 
@@ -266,36 +268,35 @@ impl EmbeddedServer {
     /// Where the file ended inside a transaction, the server has cut it off behind the last whole command, and the
     /// transaction's beginning is still there. All that is appended belongs to it at the next start: left out if the
     /// file is torn again, and back once a later transaction ends it.
-    async fn rewrite_file(&self) {
-        let written = async {
-            let client = RedisClient::new(self.node.client()?);
-            let mut is_asked = false;
-            loop {
-                let info: String = client.query(redis::cmd("INFO").arg("persistence")).await?;
-                let says = |what: &str| info.lines().any(|line| line == what);
-                if says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0") {
-                    if !says("aof_last_rewrite_time_sec:-1") {
-                        return Ok(says("aof_last_bgrewrite_status:ok"));
-                    }
-                    if !std::mem::replace(&mut is_asked, true) {
-                        client.query::<redis::Value>(&redis::cmd("BGREWRITEAOF")).await?;
-                    }
+    ///
+    /// # Errors
+    ///
+    /// The server has loaded a snapshot, and there is no file of that yet. Without one all that is counted would be
+    /// gone with the process, so it is waited for without an end.
+    async fn rewrite_file(&self) -> Result<(), EmbeddedError> {
+        let is_first = !launch::has_file(&self.data_dir);
+        let mut written = std::pin::pin!(launch::file_written(&self.node, is_first));
+        let log = launch::log_of(&self.data_dir);
+        loop {
+            match timeout(REWRITE_TIMEOUT, &mut written).await {
+                Ok(Ok(true)) => tracing::debug!("the embedded server has written its append-only file anew"),
+                Ok(Ok(false)) if is_first => return Err(EmbeddedError::NoFile { log }),
+                Ok(Err(source)) if is_first => return Err(EmbeddedError::Configure { source }),
+                Err(_) if is_first => {
+                    tracing::warn!(log = %log.display(), "the embedded server still writes its first append-only file: waiting for it");
+                    continue;
                 }
-                sleep(LOOK_EVERY).await;
+                Ok(Ok(false)) => {
+                    tracing::warn!(log = %log.display(), "the embedded server could not write its append-only file anew")
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the embedded server could not be told to write its append-only file anew");
+                }
+                Err(_) => {
+                    tracing::warn!(timeout = ?REWRITE_TIMEOUT, "the embedded server still writes its append-only file anew: starting beside it")
+                }
             }
-        };
-        match timeout(REWRITE_TIMEOUT, written).await {
-            Ok(Ok(true)) => tracing::debug!("the embedded server has written its append-only file anew"),
-            Ok(Ok(false)) => {
-                tracing::warn!(log = %self.data_dir.join("redis.log").display(), "the embedded server could not write its append-only file anew")
-            }
-            Ok(Err(error)) => {
-                let error: redis::RedisError = error;
-                tracing::warn!(%error, "the embedded server could not be told to write its append-only file anew");
-            }
-            Err(_) => {
-                tracing::warn!(timeout = ?REWRITE_TIMEOUT, "the embedded server still writes its append-only file anew: starting beside it")
-            }
+            return Ok(());
         }
     }
 

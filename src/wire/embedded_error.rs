@@ -55,6 +55,12 @@ pub enum EmbeddedError {
     Client(#[from] RedisError),
     #[error("set the password and the append-only file of the embedded server")]
     Configure { source: RedisError },
+    /// It runs on, tries again, and is adopted by the next start.
+    #[error(
+        "the embedded server has loaded a snapshot and could not write its append-only file: what it counts would be \
+         lost; make room for it, and start again; its log is {}", .log.display()
+    )]
+    NoFile { log: PathBuf },
     #[error("stop the embedded server, process {pid}")]
     Stop { pid: u32, source: ReadError },
     #[error("the embedded server, process {pid}, did not end within {} s", STOP_TIMEOUT.as_secs())]

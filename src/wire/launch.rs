@@ -8,11 +8,16 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use redis::RedisResult;
 use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
+use tokio::time::sleep;
 
+use super::client::RedisClient;
 use super::embedded_error::EmbeddedError;
+use super::embedded_listener::LOOK_EVERY;
 use super::embedded_password::close_to_others;
+use super::node::RedisNode;
 use super::server::ServerInfo;
 
 /// Names of the binary, the first found is taken.
@@ -96,10 +101,15 @@ pub(super) fn find(search: &OsStr) -> Option<PathBuf> {
     BINARIES.iter().find_map(|name| std::env::split_paths(search).map(|folder| folder.join(name)).find(runs))
 }
 
+/// Whether the folder holds an append-only file.
+pub(super) fn has_file(data_dir: &Path) -> bool {
+    data_dir.join(MANIFEST).exists()
+}
+
 /// Whether the server has to load a snapshot: the folder holds one and no append-only file, as after a restore. A
 /// server that keeps an append-only file ignores the snapshot and would start empty.
 fn loads_snapshot(data_dir: &Path) -> bool {
-    match (data_dir.join(SNAPSHOT), data_dir.join(MANIFEST).exists()) {
+    match (data_dir.join(SNAPSHOT), has_file(data_dir)) {
         (snapshot, _) if !snapshot.exists() => false,
         (_, false) => true,
         (snapshot, true) => {
@@ -154,6 +164,57 @@ pub(super) fn still_running(child: &mut Child, data_dir: &Path) -> Result<(), Em
     }
 }
 
+/// How far the server is with writing its append-only file anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RewriteState {
+    /// It was not asked to since it was started.
+    Idle,
+    /// It is writing, or about to.
+    Running,
+    /// It has.
+    Written,
+    /// It could not.
+    Failed,
+}
+
+impl RewriteState {
+    /// The state by `INFO persistence`. The first file of all is tried again without an end: it has failed when it has
+    /// failed once.
+    fn of(info: &str, is_first: bool) -> Self {
+        let says = |what: &str| info.lines().any(|line| line == what);
+        if is_first && says("aof_last_bgrewrite_status:err") {
+            return Self::Failed;
+        }
+        if !says("aof_rewrite_in_progress:0") || !says("aof_rewrite_scheduled:0") {
+            return Self::Running;
+        }
+        match says("aof_last_bgrewrite_status:ok") {
+            _ if says("aof_last_rewrite_time_sec:-1") => Self::Idle,
+            true => Self::Written,
+            false => Self::Failed,
+        }
+    }
+}
+
+/// Has the server write its append-only file anew, unless it has done so since it was started. Says whether it could,
+/// once it has ended trying.
+pub(super) async fn file_written(node: &RedisNode, is_first: bool) -> RedisResult<bool> {
+    let client = RedisClient::new(node.client()?);
+    let mut is_asked = false;
+    loop {
+        let info: String = client.query(redis::cmd("INFO").arg("persistence")).await?;
+        match RewriteState::of(&info, is_first) {
+            RewriteState::Idle if !std::mem::replace(&mut is_asked, true) => {
+                client.query::<redis::Value>(&redis::cmd("BGREWRITEAOF")).await?;
+            }
+            RewriteState::Idle | RewriteState::Running => {}
+            RewriteState::Written => return Ok(true),
+            RewriteState::Failed => return Ok(false),
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
 /// The server's log.
 pub(super) fn log_of(data_dir: &Path) -> PathBuf {
     data_dir.join(LOG)
@@ -193,6 +254,28 @@ mod tests {
         let redis = file(3, "redis-server", 0o755);
         assert_eq!(find(&search), Some(redis));
         assert_eq!(find(OsStr::new("")), None);
+    }
+
+    /// The first file after a snapshot could not be written: Redis tries again and again, and all that it counts
+    /// meanwhile is lost with its process.
+    #[test]
+    fn a_first_file_that_fails_is_known() {
+        use RewriteState::{Failed, Idle, Running, Written};
+        for (progress, scheduled, seconds, status, file, first) in [
+            (1, 0, -1, "ok", Running, Running),
+            (0, 1, -1, "ok", Running, Running),
+            (0, 0, -1, "ok", Idle, Idle),
+            (0, 0, 2, "ok", Written, Written),
+            (0, 0, 2, "err", Failed, Failed),
+            (0, 1, 2, "err", Running, Failed),
+            (1, 0, 2, "err", Running, Failed),
+        ] {
+            let info = format!(
+                "aof_rewrite_in_progress:{progress}\r\naof_rewrite_scheduled:{scheduled}\r\n\
+                 aof_last_rewrite_time_sec:{seconds}\r\naof_last_bgrewrite_status:{status}\r\n"
+            );
+            assert_eq!([false, true].map(|is_first| RewriteState::of(&info, is_first)), [file, first], "{info}");
+        }
     }
 
     /// A record that a full disk cut short must not keep the daemon from starting.
