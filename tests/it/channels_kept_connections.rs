@@ -1,11 +1,17 @@
 //! Connections to receivers that get several messages at once: used for more than one, and never at the cost of a
 //! message.
 
-use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookRequest};
+use std::time::Duration;
+
+use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookConfig, WebhookRequest};
 use quotabell::contacts::ExtraHeaders;
 use quotabell::types::{Outcome, OutcomeClass};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::channels_webhook::{client, inside, now_s};
+use crate::support::certificates::Certificates;
+use crate::support::eventually::WAIT_MAX;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 
 const OK: Step = Step::Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
@@ -13,12 +19,15 @@ const OK: Step = Step::Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
 const SECOND: Step = Step::Say("HTTP/1.1 204 No Content\r\n\r\n");
 
 async fn send(client: &WebhookClient, receiver: &ScriptedServer, keeps_connection: bool) -> Outcome {
-    let body = WebhookBody::json("{}".to_owned());
-    let (url, headers) = (receiver.url(), ExtraHeaders::default());
+    send_to(client, &receiver.url(), keeps_connection).await
+}
+
+async fn send_to(client: &WebhookClient, url: &str, keeps_connection: bool) -> Outcome {
+    let (body, headers) = (WebhookBody::json("{}".to_owned()), ExtraHeaders::default());
     let request = WebhookRequest {
         id: "alert_0123",
         now_s: now_s(),
-        url: &url,
+        url,
         secret: None,
         body: &body,
         headers: &headers,
@@ -81,4 +90,36 @@ async fn a_kept_connection_that_is_flooded_is_closed() {
     let (receiver, client) = (ScriptedServer::start([REQUEST, OK, Step::Flood("x")]).await, client(&inside()));
     assert_eq!(send(&client, &receiver, true).await.status, Some(200));
     receiver.has_served(1).await;
+}
+
+/// A receiver that answered on one connection and hung on all others got one socket and task of the daemon for each
+/// attempt: an attempt that finds a kept connection leaves the one that it had begun to the background.
+#[tokio::test]
+async fn a_connection_that_an_attempt_no_longer_needs_has_a_deadline() {
+    let (certificates, listener) = (Certificates::new(), TcpListener::bind("127.0.0.1:0").await.expect("a free port"));
+    let (acceptor, url) = (certificates.acceptor(), format!("https://{}/", listener.local_addr().expect("an address")));
+    let ca_file = Some(certificates.authority_file());
+    let client = client(&WebhookConfig { ca_file, timeout: Duration::from_secs(2), ..inside() });
+    let receiver = async {
+        let (first, _) = listener.accept().await.expect("a connection");
+        let mut first = acceptor.accept(first).await.expect("a handshake");
+        let (mut silent, _) = listener.accept().await.expect("another connection");
+        for _ in 0..2 {
+            hear_request(&mut first).await;
+            first.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("it listens");
+        }
+        // Ends when the client closes.
+        let left = tokio::time::timeout(WAIT_MAX, silent.read_to_end(&mut Vec::new())).await;
+        left.expect("the client leaves in time").expect("it closes");
+    };
+    let attempts = async { tokio::join!(send_to(&client, &url, true), send_to(&client, &url, true)) };
+    let ((first, second), ()) = tokio::join!(attempts, receiver);
+    assert_eq!((first.status, second.status), (Some(200), Some(200)), "{first:?} {second:?}");
+}
+
+async fn hear_request(stream: &mut (impl AsyncRead + Unpin)) {
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\r\n\r\n{}") {
+        heard.push(stream.read_u8().await.expect("a request"));
+    }
 }

@@ -108,7 +108,7 @@ impl WebhookClient {
         let policy = config.egress_policy();
         let proxy = config.proxy().map_err(|problem| ChannelError::of_setting("webhook.proxy", problem))?;
         let tls = TlsConnector::from(Arc::new(tls_config(config)?));
-        let connector = Connector::new(resolver, policy.clone(), tls, proxy);
+        let connector = Connector::new(resolver, policy.clone(), tls, proxy, config.timeout);
         let client = |kept_max| {
             let mut builder = legacy::Client::builder(TokioExecutor::new());
             builder

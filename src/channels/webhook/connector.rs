@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::Uri;
 use hyper_util::client::legacy::connect::dns::Name;
@@ -25,6 +26,9 @@ use crate::channels::server_stream::ServerStream;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
+/// How much later than its attempt a connection times out: the outcome names the deadline of the attempt.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Connects to receivers, directly or through a proxy.
 #[derive(Clone)]
 pub(super) struct Connector {
@@ -32,6 +36,7 @@ pub(super) struct Connector {
     sockets: HttpConnector<Names>,
     tls: TlsConnector,
     proxy: Option<ProxyRoute>,
+    timeout: Duration,
 }
 
 /// A proxy, and what connects to it: the operator named it, so its addresses are not judged.
@@ -42,13 +47,19 @@ struct ProxyRoute {
 }
 
 impl Connector {
-    /// Connects nowhere yet.
-    pub(super) fn new(resolver: Arc<Resolver>, policy: EgressPolicy, tls: TlsConnector, proxy: Option<Proxy>) -> Self {
+    /// Connects nowhere yet. `timeout` bounds each connection, from the look-up of its name to the end of TLS.
+    pub(super) fn new(
+        resolver: Arc<Resolver>,
+        policy: EgressPolicy,
+        tls: TlsConnector,
+        proxy: Option<Proxy>,
+        timeout: Duration,
+    ) -> Self {
         let names = Names { resolver: Arc::clone(&resolver), policy: Some(policy) };
         let sockets = socket_connector(names.clone());
         let any = Names { resolver, policy: None };
         let proxy = proxy.map(|proxy| ProxyRoute { proxy, sockets: socket_connector(any) });
-        Self { names, sockets, tls, proxy }
+        Self { names, sockets, tls, proxy, timeout }
     }
 
     /// Whether this host may be called and can be reached, as far as that is known without a connection to it.
@@ -112,8 +123,10 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, url: Uri) -> Self::Future {
-        let connecting = self.clone().connect(url);
-        Box::pin(async move { Ok(TokioIo::new(connecting.await?)) })
+        // If a kept connection is free first, hyper-util finishes this one in the background, where the deadline of the
+        // attempt does not end it.
+        let connecting = tokio::time::timeout(self.timeout + GRACE, self.clone().connect(url));
+        Box::pin(async move { Ok(TokioIo::new(connecting.await??)) })
     }
 }
 
