@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use crate::events::CountingStatus;
 use crate::types::ONCE_A_MINUTE;
 use crate::wire::server::{InspectError, ServerReadiness, UnsupportedServer, inspect};
@@ -90,19 +92,26 @@ impl Readiness {
         if self.partitions.count() == 1 {
             return check_server(client).await;
         }
-        for server in client.primaries().await.map_err(|_| NotReady::Away)? {
-            check_server(&server).await?;
-        }
-        Ok(())
+        let servers = client.primaries().await.map_err(|_| NotReady::Away)?;
+        all(servers.into_iter().map(|server| async move { check_server(&server).await })).await
     }
 
-    /// Whether the server of each partition takes writes.
+    /// Whether each server with a partition takes writes.
     async fn check_writes(&self) -> Result<(), NotReady> {
-        for partition in self.partitions.iter() {
-            check_write(partition).await?;
-        }
-        Ok(())
+        let partitions = self.partitions.one_per_primary().await.map_err(|_| NotReady::Away)?;
+        all(partitions.into_iter().map(check_write)).await
     }
+}
+
+/// Runs the checks at the same time, since one after the other may take longer than [`TIMEOUT`].
+async fn all(
+    checks: impl Iterator<Item: Future<Output = Result<(), NotReady>> + Send + 'static>,
+) -> Result<(), NotReady> {
+    let mut running: JoinSet<_> = checks.collect();
+    while let Some(checked) = running.join_next().await {
+        checked.expect("a check does not panic")?;
+    }
+    Ok(())
 }
 
 async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
@@ -121,7 +130,7 @@ async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
 /// Tries a write that changes nothing, since a checkpoint has no time to live. INFO does not tell whether a server
 /// refuses writes: that depends on its disk, its replicas and its settings. A full server takes this one, as it takes
 /// commits.
-async fn check_write(Partition { client, keys }: &Partition) -> Result<(), NotReady> {
+async fn check_write(Partition { client, keys }: Partition) -> Result<(), NotReady> {
     let tried = client.query::<()>(redis::cmd("PERSIST").arg(keys.checkpoint())).await;
     let Err(error) = tried else { return Ok(()) };
     match (error_kind(&error), error.code()) {

@@ -15,6 +15,7 @@ pub use super::error_kind::{ErrorKind, error_kind};
 
 use super::connection::NodeConnection;
 use super::node::RedisNode;
+use super::redis_url::RedisAddress;
 use super::router::{RoutedCall, Router};
 
 /// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It
@@ -161,6 +162,18 @@ impl RedisClient {
         match &self.servers {
             Servers::One(connection) => Ok(Self::on(Arc::clone(connection))),
             Servers::Routed(router) => Ok(Self::on(Arc::new(router.connect_to_default().await?))),
+        }
+    }
+
+    /// Where commands without a key go; `None` if there is only one server.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which server that is.
+    pub(super) async fn default_server(&self) -> RedisResult<Option<RedisAddress>> {
+        match &self.servers {
+            Servers::One(_) => Ok(None),
+            Servers::Routed(router) => router.default_server().await.map(Some),
         }
     }
 

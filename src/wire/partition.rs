@@ -1,6 +1,9 @@
 //! A partition as code gets it: its keys, with a client whose commands without a key go to the server that serves them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+
+use redis::RedisResult;
 
 use crate::types::{Keys, PartitionNumber, Subject};
 
@@ -53,6 +56,21 @@ impl Partitions {
     /// All of them, in the order of their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Partition> + Clone {
         self.all.iter()
+    }
+
+    /// One partition on each primary that serves any, for commands that each of these servers must get once.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which servers these are.
+    pub async fn one_per_primary(&self) -> RedisResult<Vec<Partition>> {
+        let (mut servers, mut found) = (HashSet::new(), Vec::new());
+        for partition in self.iter() {
+            if servers.insert(partition.client.default_server().await?) {
+                found.push(partition.clone());
+            }
+        }
+        Ok(found)
     }
 
     /// How many there are: at least one.

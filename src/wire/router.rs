@@ -83,6 +83,15 @@ impl Router {
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections }
     }
 
+    /// Where commands without a key go.
+    ///
+    /// # Errors
+    ///
+    /// Nobody tells which server that is.
+    pub async fn default_server(&self) -> RedisResult<RedisAddress> {
+        Ok(self.topology.primary_of(self.default_slot).await?.address.clone())
+    }
+
     /// A new connection to the server that commands without a key go to.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::totals;
 use quotabell::types::{PartitionNumber, Subject, keys};
-use quotabell::wire::Partition;
+use quotabell::wire::{Partition, RedisClient};
 use serde_json::{Value, json};
 
 use crate::support::api::Caller;
@@ -89,6 +89,32 @@ async fn partitions_of_a_cluster_are_counted_on_every_node() {
     streams.are_shared_by(1, &gone).await;
     streams.agree().await;
     second.drain().await;
+}
+
+/// A write for each partition, one after the other, took longer than the check may: a healthy Redis was reported away.
+/// Each call of an open route cost up to 256 commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_tries_one_write_on_each_primary() {
+    let (server, cluster) = (RedisServer::start(), RedisCluster::start().await);
+    let nodes: Vec<RedisClient> = (0..cluster.nodes.len()).map(|node| cluster.client(node)).collect();
+    for (url, servers, primaries) in [(server.url(), vec![server.client()], 1), (cluster.url(""), nodes, 3)] {
+        let mut daemon = Streams::on(&url, 64).await.daemon().start().await;
+        let before = writes_tried(&servers).await;
+        assert_eq!(daemon.get("/readyz").await.status, 200);
+        assert_eq!(writes_tried(&servers).await - before, primaries, "{url}");
+        daemon.drain().await;
+    }
+}
+
+/// How often PERSIST has run on these servers. Without deliveries only readiness runs it.
+async fn writes_tried(servers: &[RedisClient]) -> u64 {
+    let mut tried = 0;
+    for server in servers {
+        let stats: String = server.query(redis::cmd("INFO").arg("commandstats")).await.expect("it answers");
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_persist:calls=")?.split(',').next());
+        tried += calls.map_or(0, |calls| calls.parse::<u64>().expect("a number"));
+    }
+    tried
 }
 
 /// A producer that computes another partition must learn which one is right, and nothing may be counted twice.
