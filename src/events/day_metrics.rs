@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::types::{Day, Metric};
 
-/// As many days as events of one time may be of, late ones in every zone, are fewer.
+/// Maximum number of held days, unless one load has more: events that arrive at one time are of fewer days.
 const DAYS_MAX: usize = 16;
 
 /// The metrics of a partition by day.
@@ -49,12 +49,11 @@ impl DayMetrics {
         self.days.contains_key(&day)
     }
 
-    /// Takes what the set of a day holds. The oldest of too many days is let go.
-    pub(super) fn take(&mut self, day: Day, metrics: impl Iterator<Item = Metric>) {
-        if self.days.len() >= DAYS_MAX {
-            self.days.pop_first();
-        }
-        self.days.insert(day, metrics.collect());
+    /// Takes the sets of days that one load has read, and releases the oldest of the other days if there are too many.
+    /// Entries may need all days of the load at once: without one of them they would wait for ever.
+    pub(super) fn take(&mut self, days: &[Day], metrics: Vec<Vec<Metric>>) {
+        while self.days.len() + days.len() > DAYS_MAX && self.days.pop_first().is_some() {}
+        self.days.extend(days.iter().copied().zip(metrics.into_iter().map(HashSet::from_iter)));
     }
 
     /// Judges a metric, and keeps a new one that is admitted.

@@ -152,9 +152,7 @@ impl StateLoader {
         if !builder.follows(checkpoint) {
             return Err(SessionError::Again("another worker committed while counters were read"));
         }
-        for (day, metrics) in missing.days.iter().zip(metrics) {
-            held.day_metrics.take(*day, metrics.into_iter());
-        }
+        held.day_metrics.take(&missing.days, metrics);
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
         builder.take_records(held, records);
         // A change is noticed after the load that it came too late for. Somebody who writes a subject all the time

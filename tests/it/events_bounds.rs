@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::types::percent::THRESHOLDS_MAX;
-use quotabell::types::{Alert, StreamId};
+use quotabell::types::{Alert, Day, StreamId};
 
 /// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it
 /// for 90 ms. The first commit costs as much as 8,000 counters, so it has 200 alerts; how many more later ones may have
@@ -267,4 +267,19 @@ async fn an_event_that_arrived_longer_ago_than_counters_live_is_refused() {
     let detail = String::from_utf8_lossy(&refused[0].1[5]).into_owned();
     assert!(detail.contains("1970-01-01") && detail.contains("stream.age_max"), "{detail}");
     assert_eq!(partition.alerts().await, [("alice".to_owned(), 80)], "the one of 45 days ago counts");
+}
+
+/// The days of one reading drove each other out, so an outage of three weeks stopped the counting for ever.
+#[tokio::test]
+async fn a_backlog_of_many_days_is_counted() {
+    let partition = Partition::without_worker();
+    let now = partition.now().await;
+    for days in (0..40).rev() {
+        let entry = format!("{}-0", now.plus(-days * 86_400_000).0);
+        partition.run::<String>(&["XADD", "usage", &entry, "subject", "alice"]).await;
+    }
+    partition.start_worker().await;
+    partition.caught_up().await;
+    assert_eq!(partition.refused().await, []);
+    assert_eq!(partition.count("alice", "requests", Day::in_utc(now).expect("a day")).await, Some(1));
 }
