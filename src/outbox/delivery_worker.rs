@@ -35,8 +35,8 @@ use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, S
 use crate::wire::ErrorKind;
 use crate::wire::backoff::{Backoff, BackoffPolicy};
 
-/// How long an outcome is kept for a Redis that does not come back, after its lease ran out. Longer than any failover
-/// or restart; then the task ends, and the delivery is attempted again.
+/// How long an outcome is kept for a Redis that does not come back or refuses the daemon, after its lease ran out.
+/// Longer than any failover or restart; then the task ends, and the delivery is attempted again.
 const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// How long a delivery waits for the end of an attempt before it is given back. Behind a slow receiver others would
@@ -294,9 +294,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away nobody else can take the
-    /// delivery either, so this goes on after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`]. `None`: given up,
-    /// said loudly.
+    /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away or refuses this daemon, nobody
+    /// else can take the delivery either, so this continues after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`].
+    /// `None`: given up, said loudly.
     pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,
@@ -319,7 +319,9 @@ impl<N: Notifier> DeliveryWorker<N> {
                 tracing::debug!(delivery = %leased.id, %error, "not recorded: everything was moved away");
                 return None;
             }
-            let passing = error.error_kind().is_transient();
+            // The operator can mend a password or a right.
+            let kind = error.error_kind();
+            let passing = kind.is_transient() || matches!(kind, ErrorKind::Login | ErrorKind::Denied);
             let lapsed = leased.clock.lapsed();
             let (id, error) = (&leased.id, chain(&error));
             if lapsed > RECORD_OUTCOME_TIMEOUT || (!passing && !lapsed.is_zero()) {

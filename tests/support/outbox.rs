@@ -106,6 +106,12 @@ impl Outbox {
         Partition { client: Arc::clone(&self.client), keys: self.keys.clone() }
     }
 
+    /// A client that logs in as a user of Redis, `name:password`.
+    pub fn client_of(&self, user: &str) -> Arc<RedisClient> {
+        let url = self.server.url().replace("redis://", &format!("redis://{user}@"));
+        Arc::new(RedisClient::new(redis::Client::open(url).expect("a URL")))
+    }
+
     /// Runs a command: a name and its arguments.
     pub async fn run<T: FromRedisValue>(&self, name: &str, arguments: impl ToRedisArgs) -> T {
         let mut command = redis::cmd(name);

@@ -123,11 +123,14 @@ pub struct Setting {
     pub jump: JumpPolicy,
     pub concurrency: u32,
     pub lease_margin: Duration,
+    /// The user of Redis and its password, `name:password`; else the default user.
+    pub user: Option<&'static str>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { fallback: Vec::new(), jump: JumpPolicy::Each, concurrency: 16, lease_margin: Duration::from_secs(30) }
+        let lease_margin = Duration::from_secs(30);
+        Self { fallback: Vec::new(), jump: JumpPolicy::Each, concurrency: 16, lease_margin, user: None }
     }
 }
 
@@ -137,7 +140,7 @@ impl Loops {
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         let context = OutboxContext {
             // Each process has a link of its own.
-            client: Arc::new(outbox.server.client()),
+            client: setting.user.map_or_else(|| Arc::new(outbox.server.client()), |user| outbox.client_of(user)),
             keys: outbox.keys.clone(),
             contacts,
             jump: setting.jump,
