@@ -236,9 +236,11 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
         let settlement = match contacts {
             Some(contacts) => self.judge_contact(leased, contact, contacts, settlement).await,
-            None => settlement,
+            None => Some(settlement),
         };
-        self.end(leased, settlement).await;
+        if let Some(settlement) = settlement {
+            self.end(leased, settlement).await;
+        }
     }
 
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.

@@ -41,59 +41,68 @@ enum ContactVerdict {
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Disables the contact where the attempt says so. Returns how the lease is to end: as it would have, or with the
-    /// alert given to others.
+    /// Disables the contact if the attempt says so. Returns how the lease is to end: as it would have, or with the
+    /// alert given to others. `None`: the others could not be told, so the lease is left to run out. The outcome of a
+    /// message that arrived is recorded all the same: otherwise it might leave again.
     pub(super) async fn judge_contact(
         &self,
         leased: &LeasedDelivery,
         contact: &Contact,
         contacts: &ResolvedContacts,
         settlement: Settlement,
-    ) -> Settlement {
-        let Ok(notification) = &leased.notification else { return settlement };
-        let (Some(subject), Some(outcome)) = (notification.subject(), settlement.outcome()) else { return settlement };
+    ) -> Option<Settlement> {
+        let Ok(notification) = &leased.notification else { return Some(settlement) };
+        let (Some(subject), Some(outcome)) = (notification.subject(), settlement.outcome()) else {
+            return Some(settlement);
+        };
         let is_configured = contacts.is_configured(&contact.id);
         let reason = match self.verdict(subject, contact, outcome, leased.clock.now()).await {
             ContactVerdict::Disable(reason) => reason,
             // A dead delivery is told to nobody: its alert waits until it is known whether it goes to others.
             ContactVerdict::DisableAfter(wait) => match settlement {
-                Settlement::Dead(outcome) if !is_configured => return Settlement::Retry(outcome, wait),
-                other => return other,
+                Settlement::Dead(outcome) if !is_configured => return Some(Settlement::Retry(outcome, wait)),
+                other => return Some(other),
             },
-            ContactVerdict::Keep => return settlement,
+            ContactVerdict::Keep => return Some(settlement),
         };
         if is_configured {
             counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).increment(1);
             tracing::error!(contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
                 "a contact of the configuration wants nothing more or can't be reached: change fallback.contacts or operator.contacts");
-            return settlement;
+            return Some(settlement);
         }
         let state = DisabledState { reason, detail: detail_of(outcome), at: leased.clock.now() };
         let mark = || self.mark_disabled(subject, contact, &state);
-        let Some(Some(marked)) = self.retry_until_recorded(leased, mark).await else { return settlement };
+        let is_delivered = outcome.class == OutcomeClass::Delivered;
+        let marked = match self.retry_until_recorded(leased, mark).await {
+            Some(Some(marked)) => marked,
+            Some(None) => return Some(settlement),
+            None => return is_delivered.then_some(settlement),
+        };
         if marked == state {
             counter!(meters::CONTACTS_DISABLED, "reason" => reason.as_str()).increment(1);
             tracing::warn!(%subject, contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
                 "contact is disabled: it gets nothing until somebody enables it again");
         }
         let tell = || self.tell_of_disabled(subject, contact, &marked, leased.clock.now());
-        let Some(others) = self.retry_until_recorded(leased, tell).await else { return settlement };
+        let Some(others) = self.retry_until_recorded(leased, tell).await else {
+            return is_delivered.then_some(settlement);
+        };
         let is_enabled_again = matches!(others.find(&contact.id), ContactLookup::Found(_));
-        if is_enabled_again || outcome.class == OutcomeClass::Delivered {
-            return settlement;
+        if is_enabled_again || is_delivered {
+            return Some(settlement);
         }
         if let Notification::Alert(alert) = notification {
             let recipients = Recipients::of(alert, &others, self.outbox.jump);
             let source = FanOutSource::StaysLeased { id: &leased.id };
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
             let call = || fan_out(&self.outbox.client, &self.outbox.keys, &requests);
-            let Some(answers) = self.retry_until_recorded(leased, call).await else { return settlement };
-            if let [FanOutAnswer::Done(result)] = answers.as_slice() {
-                fan_out_log::fanned_out(alert, result);
-            }
+            let answers = self.retry_until_recorded(leased, call).await?;
+            let [FanOutAnswer::Done(result)] = answers.as_slice() else { return None };
+            fan_out_log::fanned_out(alert, result);
             self.outbox.new_deliveries.notify_one();
         }
-        Settlement::ContactDisabled(outcome.clone())
+        Some(Settlement::ContactDisabled(outcome.clone()))
     }
 
     /// Tells the subject's other contacts, and those of the operator that get notices, that a contact is disabled: each

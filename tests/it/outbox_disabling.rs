@@ -11,6 +11,7 @@ use quotabell::config::Config;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
+use quotabell::outbox::forget::forget_deliveries;
 use quotabell::outbox::{
     Dispatcher, FanOutLoop, JumpPolicy, LEASE_MARGIN, OutboxContext, RetryConfig, Slots, wake_subject,
 };
@@ -103,10 +104,10 @@ impl ContactReceivers {
             lease_margin: LEASE_MARGIN,
         };
         let stop = CancellationToken::new();
-        let token = stop.clone();
-        let fan_out = tokio::spawn(async move { drop(fan_out.run(token).await) });
-        let dispatcher = tokio::spawn(async move { drop(dispatcher.run(stop).await) });
-        Running { tasks: vec![fan_out, dispatcher] }
+        let (for_fan_out, for_dispatcher) = (stop.clone(), stop.clone());
+        let fan_out = tokio::spawn(async move { drop(fan_out.run(for_fan_out).await) });
+        let dispatcher = tokio::spawn(async move { drop(dispatcher.run(for_dispatcher).await) });
+        Running { tasks: vec![fan_out, dispatcher], stop }
     }
 
     /// The field `disabled` of the contact with this address.
@@ -153,6 +154,17 @@ impl ContactReceivers {
 
 struct Running {
     tasks: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+impl Running {
+    /// Stops the loops and waits for the drain.
+    async fn drained(mut self) {
+        self.stop.cancel();
+        for task in std::mem::take(&mut self.tasks) {
+            tokio::time::timeout(WAIT_MAX, task).await.expect("the drain ends").expect("no panic");
+        }
+    }
 }
 
 impl Drop for Running {
@@ -427,6 +439,59 @@ async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
     let mails = receivers.mails();
     assert!(mails.len() == 1 && mails[0].contains("no more quota alerts"), "{mails:?}");
     assert!(receivers.hook.try_next().is_none(), "nothing more is sent there");
+}
+
+/// A delivery that was settled although the others could not be told ended dead, and nobody else heard its alert.
+#[tokio::test]
+async fn a_delivery_is_not_settled_before_the_others_are_told() {
+    let gate = CancellationToken::new();
+    let mut receivers = ContactReceivers::found([Answer::status(410).held_by(&gate)]).await;
+    receivers.set(&[receivers.hook(), mail()]).await;
+    let running = receivers.start(Configured::default());
+    let alert = receivers.raise(80).await;
+    tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
+    until("the mail is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
+    // The mark can be written, and nothing may be sent.
+    let checkpoint = receivers.outbox.keys.checkpoint();
+    let () = receivers.outbox.run("HSET", &[checkpoint.as_str(), "moved_to", "elsewhere"]).await;
+    gate.cancel();
+    until("the contact is marked", || async { receivers.disabled(&receivers.hook()).await.is_some() }).await;
+    running.drained().await;
+    let own = delivery(&alert, &receivers.hook());
+    assert_eq!(receivers.outbox.state(&own).await, "pending");
+
+    let () = receivers.outbox.run("HDEL", &[checkpoint.as_str(), "moved_to"]).await;
+    receivers.outbox.let_time_pass(&own).await;
+    let _running = receivers.start(Configured::default());
+    receivers.until_ended(3).await;
+    assert_eq!(receivers.outbox.state(&own).await, "cancelled");
+}
+
+/// A delivery that is made after its subject was erased would name the subject for two weeks, and tell the operator of
+/// it.
+#[tokio::test]
+async fn a_subject_that_is_erased_while_its_contact_is_disabled_gets_no_deliveries() {
+    let gate = CancellationToken::new();
+    let mut receivers = ContactReceivers::found([Answer::status(410).held_by(&gate)]).await;
+    receivers.set(&[receivers.hook()]).await;
+    let () = receivers.outbox.run("ACL", &["SETUSER", "daemon", "on", ">right", "~*", "&*", "+@all"]).await;
+    let configured = Configured { operator: vec![receivers.operator()], ..Configured::default() };
+    let running = receivers.start_on(receivers.outbox.client_of("daemon:right"), configured);
+    let alert = receivers.raise(80).await;
+    tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
+    until("the operator's copy is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
+    // The mark can be written, and nothing of the deliveries.
+    let marks = format!("~{}*", receivers.outbox.keys.subject_prefix());
+    let () = receivers.outbox.run("ACL", &["SETUSER", "daemon", "resetkeys", &marks]).await;
+    gate.cancel();
+    until("the contact is marked", || async { receivers.disabled(&receivers.hook()).await.is_some() }).await;
+    let () = receivers.outbox.run("DEL", &receivers.outbox.keys.subject(&receivers.alice)).await;
+    let ids = [receivers.hook(), receivers.operator().contact].map(|contact| delivery(&alert, &contact));
+    forget_deliveries(&receivers.outbox.partition(), &receivers.alice, &ids).await.expect("redis answers");
+    let () = receivers.outbox.run("ACL", &["SETUSER", "daemon", "~*"]).await;
+    running.drained().await;
+    let left: Vec<String> = receivers.outbox.run("KEYS", format!("{}*", receivers.outbox.keys.delivery_prefix())).await;
+    assert_eq!((left, receivers.outbox.totals().await.made), (Vec::new(), 2));
 }
 
 /// Answers that are lost make each step run twice: one mark, one notice, one delivery.
