@@ -85,7 +85,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             }
             Decision::Disabled(alert, contact, state) => {
                 drop(slot);
-                let tell = || self.tell_of_disabled(&alert.subject, &contact, &state, leased.clock.now());
+                let tell = || self.tell_of_disabled(&leased, &alert.subject, &contact, &state);
                 let Some(contacts) = self.retry_until_recorded(&leased, tell).await else { return };
                 self.fan_out_again(&leased, alert, &contacts).await;
             }

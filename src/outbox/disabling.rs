@@ -13,7 +13,7 @@ use super::ENDED_DELIVERY_TTL;
 use super::contact_health::{ContactHealth, ContactNote, UNKNOWN_KEPT, noted_since};
 use super::context::OutboxContext;
 use super::delivery_worker::DeliveryWorker;
-use super::enqueue::{NewDelivery, enqueue};
+use super::enqueue::{NewDelivery, enqueue_while_leased};
 use super::error::{Operation, OutboxError, chain};
 use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
 use super::fan_out_log;
@@ -84,7 +84,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             tracing::warn!(%subject, contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
                 "contact is disabled: it gets nothing until somebody enables it again");
         }
-        let tell = || self.tell_of_disabled(subject, contact, &marked, leased.clock.now());
+        let tell = || self.tell_of_disabled(leased, subject, contact, &marked);
         let Some(others) = self.retry_until_recorded(leased, tell).await else {
             return is_delivered.then_some(settlement);
         };
@@ -94,7 +94,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
         if let Notification::Alert(alert) = notification {
             let recipients = Recipients::of(alert, &others, self.outbox.jump);
-            let source = FanOutSource::StaysLeased { id: &leased.id };
+            let source = FanOutSource::StaysLeased { id: &leased.id, token: &leased.token };
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
             let call = || fan_out(&self.outbox.client, &self.outbox.keys, &requests);
             let answers = self.retry_until_recorded(leased, call).await?;
@@ -106,18 +106,19 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 
     /// Tells the subject's other contacts, and those of the operator that get notices, that a contact is disabled: each
-    /// once, however often this is called. Returns the contacts of the subject as they are now.
+    /// once, however often this is called, and none if the lease is lost. Returns the contacts of the subject as they
+    /// are now.
     pub(super) async fn tell_of_disabled(
         &self,
+        leased: &LeasedDelivery,
         subject: &Subject,
         disabled: &Contact,
         state: &DisabledState,
-        now: UnixMs,
     ) -> Result<ResolvedContacts, OutboxError> {
         let OutboxContext { client, keys, contacts, new_deliveries, .. } = &self.outbox;
         let contacts = contacts.contacts_of(client, subject).await?;
         // Deliveries are kept for so long: later nobody knows that they were told.
-        if now.since(state.at) >= ENDED_DELIVERY_TTL {
+        if leased.clock.now().since(state.at) >= ENDED_DELIVERY_TTL {
             return Ok(contacts);
         }
         let address = masked_contact(disabled).address().to_owned();
@@ -125,7 +126,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let notification = Notification::ContactDisabled(notice);
         let operators = contacts.operator.iter().filter(|one| one.notices).map(|one| &one.contact);
         for contact in contacts.readable.iter().filter(|other| other.id != disabled.id).chain(operators) {
-            enqueue(client, keys, NewDelivery { notification: &notification, contact }).await?;
+            enqueue_while_leased(client, keys, NewDelivery { notification: &notification, contact }, leased).await?;
         }
         new_deliveries.notify_one();
         Ok(contacts)

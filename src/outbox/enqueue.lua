@@ -8,8 +8,10 @@
 -- ARGV[9] the notification, JSON
 -- ARGV[10] subject, '' without one   ARGV[11] channel: 'email' or 'webhook'   ARGV[12] contact id
 -- ARGV[13] destination
+-- ARGV[14], ARGV[15] id and lease token of the delivery that the notification follows from; '' for none
 --
 -- Returns 'made'     it is pending and due now
+--         'stale'    the delivery that it follows from ended, was erased, or another worker leased it: nothing written
 --         'exists'   a delivery of this id is there, in whichever state: nothing written
 --         an error   a key of another type, a total that is no number, a command that the user may not run, a key at
 --                    another node of the cluster, or a partition that was moved away: nothing written. Refused whole
@@ -22,8 +24,16 @@
 local now = now_ms()
 local refusal = moved_away_from(KEYS[10]) or schedule_refusal() or wrong_type(9, 'hash') or refused_total('made') or denied(KEYS[9], 'HSET')
 if refusal then return refusal end
+local failed
+if ARGV[14] ~= '' then
+  local held
+  held, failed = read('HMGET', ARGV[4] .. ARGV[14], 'state', 'lease_token')
+  if failed then return failed end
+  if held[1] ~= 'pending' or held[2] ~= ARGV[15] then return 'stale' end
+end
 if redis.call('EXISTS', KEYS[9]) == 1 then return 'exists' end
-local queue, failed = destination_of(ARGV[13])
+local queue
+queue, failed = destination_of(ARGV[13])
 failed = failed or refused_subject(ARGV[10])
 if failed then return failed end
 

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
+use super::lease::LeasedDelivery;
 use super::schedule;
 use crate::channels::destination;
 use crate::contacts::Contact;
@@ -27,6 +28,8 @@ pub enum EnqueueAnswer {
     Made,
     /// An earlier call made it; it may have ended since.
     Exists,
+    /// The delivery that it follows from ended, was erased, or another worker leased it.
+    Stale,
 }
 
 /// Makes the one delivery of a notification to one contact: pending, due now, and in the totals, in one step.
@@ -38,17 +41,38 @@ pub enum EnqueueAnswer {
 ///
 /// [`OutboxError`]; nothing was written if Redis answered with an error.
 pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<EnqueueAnswer, OutboxError> {
-    let NewDelivery { notification, contact } = new;
+    call(client, keys, new, ("", "")).await
+}
+
+/// As [`enqueue`] if the delivery that the notification follows from is still leased so: nothing new names a subject
+/// that was erased meanwhile.
+pub(super) async fn enqueue_while_leased(
+    client: &RedisClient,
+    keys: &Keys,
+    new: NewDelivery<'_>,
+    LeasedDelivery { id, token, .. }: &LeasedDelivery,
+) -> Result<EnqueueAnswer, OutboxError> {
+    call(client, keys, new, (id.as_str(), token)).await
+}
+
+async fn call(
+    client: &RedisClient,
+    keys: &Keys,
+    NewDelivery { notification, contact }: NewDelivery<'_>,
+    (source, token): (&str, &str),
+) -> Result<EnqueueAnswer, OutboxError> {
     let id = notification.delivery_to(&contact.id);
     let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id)).key(keys.checkpoint());
     call = call.arg(id.as_str()).arg(notification.kind().as_str());
     call = call.arg(notification.to_json()).arg(notification.subject().map_or("", Subject::as_str));
     call = call.arg(contact.channel().as_str()).arg(contact.id.as_str()).arg(destination(contact).as_str());
+    call = call.arg(source).arg(token);
     let of = || format!("delivery {id} of {}", keys.stream());
     let answer: String = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;
     match answer.as_str() {
         "made" => Ok(EnqueueAnswer::Made),
         "exists" => Ok(EnqueueAnswer::Exists),
+        "stale" => Ok(EnqueueAnswer::Stale),
         _ => Err(OutboxError::Answer { operation: Operation::Enqueue, of: of(), answer }),
     }
 }

@@ -8,7 +8,7 @@
 -- ARGV[8 ..] for each alert, 1..100 of them. The first alert may have any number of contacts; all the others together
 --   have fewer than 200:
 --   'outbox', 'delivery' or 'kept': the source, id of the outbox entry or of the source delivery, lease token of the
---   source delivery ('' for the others), alert id, the alert as JSON, subject, when it expires in ms, number of
+--   source delivery ('' for an entry), alert id, the alert as JSON, subject, when it expires in ms, number of
 --   deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook', 'none'), contact id,
 --   destination. Without any contact the caller wants the one delivery of channel 'none'.
 --
@@ -60,12 +60,14 @@ end
 
 -- Why nothing is done about an alert: the answer, or an error reply as the second value.
 local function judge_source(alert)
-  if alert.kind ~= 'delivery' then return nil end
+  if alert.kind == 'outbox' then return nil end
   alert.key = ARGV[4] .. alert.source
   local held = redis.pcall('HMGET', alert.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination')
   if held.err and was_refused(held) then return nil, held end
   if held.err then return 'wrong_type' end
+  -- Also of an erased subject: nothing new may name it.
   if held[1] ~= 'pending' or held[2] ~= alert.token then return 'stale' end
+  if alert.kind == 'kept' then return nil end
   alert.channel, alert.attempts, alert.before = held[3], tonumber(held[4]) or 0, tonumber(held[5] or '0') or 0
   local failed
   alert.queue, failed = destination_of(held[6] or 'none')

@@ -36,6 +36,8 @@ pub enum FanOutSource<'a> {
     StaysLeased {
         /// Its id.
         id: &'a DeliveryId,
+        /// The token of its lease.
+        token: &'a str,
     },
 }
 
@@ -142,7 +144,7 @@ pub async fn fan_out(
         let (kind, id, token) = match source {
             FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
             FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
-            FanOutSource::StaysLeased { id } => ("kept", id.as_str(), ""),
+            FanOutSource::StaysLeased { id, token } => ("kept", id.as_str(), *token),
         };
         let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
         let wanted = wanted(alert, recipients);
