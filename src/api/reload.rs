@@ -15,7 +15,7 @@ use super::state::{ApiState, ReloadError, ReloadMode, ReloadedPlans};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReloadQuery {
-    /// Put a file into effect that is empty, or that drops a plan which a subject names.
+    /// Put a file into effect that is empty, removes `http.token` or drops a plan which a subject names.
     #[schemars(with = "Option<bool>", extend("default" = false))]
     force: Option<String>,
 }

@@ -107,7 +107,7 @@ pub const ROUTES: &[Route] = &[
         .about(
             "The configuration is judged whole and refused whole. Of a good one the plans come into effect with the \
              next batch and the next check, and the token of the API with the next request; other settings wait for \
-             the next start. A file that has become empty, or that drops a plan which a subject names, is refused too. \
+             the next start. A file that has become empty, removes `http.token` or drops a plan which a subject names is refused too. \
              As SIGHUP.",
         )
         .answers(&[

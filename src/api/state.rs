@@ -63,7 +63,7 @@ pub type ReloadPlans =
 /// Whether a reload may take something away that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadMode {
-    /// A configuration that has become empty, or that drops a plan which a subject names, is refused.
+    /// A configuration that has become empty, removes the token or drops a plan which a subject names is refused.
     Guarded,
     /// The operator has said that this is meant.
     Forced,

@@ -127,6 +127,9 @@ impl PlanReloader {
         if had_settings && !config.has_file_settings() {
             return Err("the configuration file sets nothing any more".to_owned());
         }
+        if self.token.is_set() && matches!(config.token(), Ok(None)) {
+            return Err("http.token is gone, and /v1/check would be open to everybody".to_owned());
+        }
         let dropped: Vec<String> =
             self.plans.names().into_iter().filter(|name| !config.plans.contains_key(name)).collect();
         if dropped.is_empty() {

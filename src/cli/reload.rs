@@ -21,9 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[command(
     after_help = "Asks the daemon that listens at http.listen of this configuration (POST /v1/reload), with the token of http.token. It \
     judges its whole configuration and refuses it whole: then the plans before stay in effect. It also refuses a file that has become \
-    empty, and one that drops a plan which a subject names, unless --force is given. New plans count from the next batch on, and a \
-    new token is in effect at once; other settings wait for the next start. SIGHUP does the same without --force, and the daemon's log \
-    tells how it ended.
+    empty, and one that removes http.token or drops a plan which a subject names, unless --force is given. New plans count from the \
+    next batch on, and a new token is in effect at once; other settings wait for the next start. SIGHUP does the same without --force, \
+    and the daemon's log tells how it ended.
 
 Exit codes: 0 the plans are in effect, 1 the daemon refused them or does not answer
 
@@ -38,7 +38,7 @@ pub struct ReloadArgs {
     /// Where the daemon listens [default: http.listen]
     #[arg(long)]
     pub url: Option<Url>,
-    /// Put a file into effect that is empty, or that drops a plan which subjects name
+    /// Put a file into effect that is empty, removes http.token or drops a plan which subjects name
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]

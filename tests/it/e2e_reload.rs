@@ -219,6 +219,31 @@ async fn a_plan_that_subjects_name_is_dropped_only_by_force() {
     forced.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_done();
 }
 
+/// A copy of the file that was cut off before `[http]` would open `/v1/check` to everybody, and close the reload that
+/// puts it right.
+#[tokio::test]
+async fn a_token_is_taken_away_only_by_force() {
+    let outbox = Outbox::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("quotabell.toml");
+    write(&file, "700");
+    let cut_off = std::fs::read_to_string(&file).expect("it is there");
+    write_plans(&file, &format!("{cut_off}[http]\ntoken = \"{TOKEN}\"\n"));
+    let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL_CONFIG", file.to_str().expect("a path"));
+    let mut daemon = setup.start().await;
+    let address = daemon.http().await;
+    let status = async || Caller::at(address).post("/v1/check", &json!({"subject": "alice"})).await.status;
+
+    write_plans(&file, &cut_off);
+    daemon.signal(Signal::SIGHUP);
+    let said = daemon.says("plans were ").await;
+    assert!(said.contains("http.token is gone") && said.contains("reload --force"), "{said}");
+    assert_eq!(status().await, 401);
+    let forced = quotabell(["reload", "--force", "--url", &format!("http://{address}")]);
+    forced.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_done();
+    assert_eq!(status().await, 200);
+}
+
 /// Whoever put a setting back read that it waits for the next start.
 #[tokio::test]
 async fn a_setting_that_was_restored_waits_for_nothing() {
