@@ -40,9 +40,13 @@ impl DeploymentRecord {
         &self.path
     }
 
-    /// The recorded deployment; `None` if there is no record, or none that can be read.
-    pub(super) fn read(&self) -> Option<Instance> {
-        self.all().remove(&self.place).map(|instance| Instance::from_stored(&instance))
+    /// The recorded deployment; `None` if there is no record.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read, or is damaged: it may have held a record.
+    pub(super) fn read(&self) -> io::Result<Option<Instance>> {
+        Ok(self.all()?.remove(&self.place).map(|instance| Instance::from_stored(&instance)))
     }
 
     /// Keeps the record up to date until it is stopped, and looks once more then. Gives up, and logs that, if the file
@@ -51,12 +55,11 @@ impl DeploymentRecord {
         loop {
             let is_last = stop.is_cancelled();
             if let Some(instance) = deployment_of(&partitions).await
-                && self.read().as_ref() != Some(&instance)
                 && let Err(error) = self.write(&instance)
             {
                 tracing::info!(
                     path = %self.path.display(), %error,
-                    "could not record the deployment: the next start will not notice an emptied Redis"
+                    "could not record the deployment: the next start may not notice an emptied Redis"
                 );
                 return stop.cancelled().await;
             }
@@ -70,17 +73,27 @@ impl DeploymentRecord {
         }
     }
 
+    /// Records the deployment, unless it is recorded already. Never replaces a file that it can't read: that may hold
+    /// the records of other streams.
     fn write(&self, instance: &Instance) -> io::Result<()> {
-        let mut all = self.all();
-        all.insert(self.place.clone(), instance.as_str().to_owned());
+        let mut all = self.all()?;
+        if all.insert(self.place.clone(), instance.as_str().to_owned()).as_deref() == Some(instance.as_str()) {
+            return Ok(());
+        }
         let new = self.path.with_extension(format!("new-{}", std::process::id()));
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(&all)?)?;
+        // Otherwise a crash of the machine may leave an empty file under the name.
+        file.sync_all()?;
         fs::rename(&new, &self.path)
     }
 
-    fn all(&self) -> BTreeMap<String, String> {
-        fs::read(&self.path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    fn all(&self) -> io::Result<BTreeMap<String, String>> {
+        match fs::read(&self.path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -103,11 +116,24 @@ mod tests {
     fn records_of_several_servers_lie_side_by_side() {
         let folder = tempfile::tempdir().expect("a folder");
         let records = ["redis://a", "redis://b"].map(|redis| DeploymentRecord::new(folder.path(), redis, "usage"));
-        assert_eq!(records[0].read(), None);
+        assert_eq!(records[0].read().expect("readable"), None);
         for (record, name) in records.iter().zip(["one", "other"]) {
             record.write(&Instance::from_stored(name)).expect("written");
         }
-        let read = records.map(|record| record.read().map(|name| name.as_str().to_owned()));
+        let read = records.map(|record| record.read().expect("readable").map(|name| name.as_str().to_owned()));
         assert_eq!(read, [Some("one".to_owned()), Some("other".to_owned())]);
+    }
+
+    /// A file that a crash of the machine left empty would be taken for none, and the records of other streams would go
+    /// with the next write.
+    #[test]
+    fn a_damaged_file_is_not_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let record = DeploymentRecord::new(folder.path(), "redis://a", "usage");
+        for damaged in ["", "{\"redis://b usage\":\"oth"] {
+            fs::write(record.path(), damaged).expect("written");
+            assert!(record.read().is_err() && record.write(&Instance::from_stored("one")).is_err());
+            assert_eq!(fs::read_to_string(record.path()).expect("it is there"), damaged);
+        }
     }
 }

@@ -82,15 +82,8 @@ impl Parts<'_> {
         let stored = stored_partitions(&self.partitions).await;
         let stored = stored.map_err(|error| self.failure_of(&error, &reading()))?;
         check_stored_layout(&self.partitions, &stored).map_err(StartFailure::Permanent)?;
-        let record = self.deployment_record();
-        if stored.checkpoints.iter().all(|stored| stored.format.is_none())
-            && let Some(recorded) = record.read()
-        {
-            return Err(StartFailure::Transient(format!(
-                "Redis is empty, but {} says that it held the deployment {recorded}: restore a backup \
-                 (docs/operations.md), or delete that file to confirm a new deployment",
-                record.path().display()
-            )));
+        if stored.checkpoints.iter().all(|stored| stored.format.is_none()) {
+            self.check_new_deployment()?;
         }
         let differs = |stored: &StoredCheckpoint| {
             stored.fingerprint.as_deref().is_some_and(|fingerprint| *fingerprint != *settings.plans.fingerprint())
@@ -111,6 +104,21 @@ impl Parts<'_> {
         }
         self.share_instance().await.map_err(|error| self.failure_of(&error, &"name the deployment"))?;
         Ok(infos)
+    }
+
+    /// Whether an empty Redis has always been empty, as far as the record tells.
+    fn check_new_deployment(&self) -> Result<(), StartFailure> {
+        let record = self.deployment_record();
+        let path = record.path().display();
+        let why = match record.read() {
+            Ok(None) => return Ok(()),
+            Ok(Some(recorded)) => format!("but {path} says that it held the deployment {recorded}"),
+            Err(error) => format!("and a record of its deployment can't be read from {path} ({error})"),
+        };
+        Err(StartFailure::Transient(format!(
+            "Redis is empty, {why}: restore a backup (docs/operations.md), or delete that file to confirm a new \
+             deployment"
+        )))
     }
 
     /// Why a daemon would not start now, by what is stored: a task that ends by itself may have found that a migration

@@ -257,6 +257,9 @@ async fn a_daemon_whose_data_folder_lost_its_files_waits_for_the_operator() {
     assert!(line.contains(record.to_str().expect("UTF-8")), "{line}");
     assert_eq!(daemon.get("/readyz").await.status, 503);
     assert!(!daemon.has_said(READY));
+    std::fs::write(&record, "").expect("written");
+    daemon.says("Redis is empty, and a record of its deployment can't be read").await;
+    assert!(!daemon.has_said(READY));
     std::fs::remove_file(&record).expect("the record is there");
     daemon.says(READY).await;
     add(&place.client(), 2).await;
