@@ -35,18 +35,25 @@ pub(super) struct Header {
 }
 
 /// Reads the next record that is not blank; `None` at the end of the file. A quoted cell may hold separators, doubled
-/// quotes and line ends.
-pub(super) fn read_record<R: Read>(text: &mut ImportText<R>) -> Result<Option<RawRecord>, ImportReadError> {
+/// quotes and line ends. Before the header is known, every separator may end a cell.
+pub(super) fn read_record<R: Read>(
+    text: &mut ImportText<R>,
+    header: Option<&Header>,
+) -> Result<Option<RawRecord>, ImportReadError> {
+    let separators = header.map_or(&SEPARATORS[..], |header| std::slice::from_ref(&header.separator));
     loop {
         let Some(mut bytes) = text.read_line()? else { return Ok(None) };
         let line = text.line();
         if bytes.trim_ascii().is_empty() {
             continue;
         }
-        // An odd number of quotes so far: the line's end lies inside a cell.
-        while bytes.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
+        let mut place = Place::CellStart.after(&bytes, separators);
+        while place == Place::Quoted {
             match text.read_line()? {
-                Some(more) if (bytes.len() + more.len()) as u64 <= LINE_BYTES_MAX => bytes.extend(more),
+                Some(more) if (bytes.len() + more.len()) as u64 <= LINE_BYTES_MAX => {
+                    place = place.after(&more, separators);
+                    bytes.extend(more);
+                }
                 _ => return Err(ImportReadError::Endless { line }),
             }
         }
@@ -57,6 +64,31 @@ pub(super) fn read_record<R: Read>(text: &mut ImportText<R>) -> Result<Option<Ra
             text.pop();
         }
         return Ok(Some(RawRecord { line, text }));
+    }
+}
+
+/// A place in a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A quote here begins a quoted cell.
+    CellStart,
+    /// A quote here is a mistake of the line.
+    Unquoted,
+    Quoted,
+    /// After a quote in a quoted cell: its end, or the first of two.
+    AfterQuote,
+}
+
+impl Place {
+    /// The place after these bytes.
+    fn after(self, bytes: &[u8], separators: &[char]) -> Self {
+        bytes.iter().fold(self, |place, byte| match (place, byte) {
+            (Self::CellStart | Self::AfterQuote, b'"') => Self::Quoted,
+            (Self::Quoted, b'"') => Self::AfterQuote,
+            (Self::Quoted, _) => Self::Quoted,
+            _ if separators.contains(&char::from(*byte)) => Self::CellStart,
+            _ => Self::Unquoted,
+        })
     }
 }
 
@@ -149,6 +181,9 @@ fn cells_of(text: &str, separator: char) -> Result<Vec<Cell>, String> {
             None => {
                 let end = rest.find(separator).unwrap_or(rest.len());
                 let text = rest[..end].trim();
+                if text.contains('"') {
+                    return Err("a quote inside a cell: quote the whole cell, and double the quote in it".to_owned());
+                }
                 cells.push(Cell { text: text.to_owned(), was_trimmed: text.len() != end });
                 &rest[end..]
             }

@@ -97,7 +97,7 @@ impl<R: Read> ImportReader<R> {
 
     fn next_csv(&mut self) -> Result<Option<ImportLine>, ImportReadError> {
         let mut separator = None;
-        while let Some(record) = import_csv::read_record(&mut self.text)? {
+        while let Some(record) = import_csv::read_record(&mut self.text, self.header.as_ref())? {
             let Some(header) = &self.header else {
                 match (separator, record.separator()?) {
                     (None, named @ Some(_)) => separator = named,
@@ -334,6 +334,21 @@ mod tests {
         let lines = lines("subject,plan\nalice\n\"bob\"x,free\ncarol,free\n");
         assert!(lines[0].1.is_err() && lines[1].1.is_err());
         assert_eq!((lines[2].0, lines[2].1.is_ok()), (4, true));
+    }
+
+    /// Two stray quotes took all lines between them for one cell, and only the first of those lines was reported.
+    #[test]
+    fn a_quote_inside_a_cell_spoils_only_its_line() {
+        for (text, bad) in [
+            ("subject,plan\nal\"ice,free\ncarol;\"x,free\ndave,free\nbo\"b,free\n", [true, true, false, true]),
+            (
+                "subject\tplan\na\tsay \"x\"\n\"b\"\"\tc\"\tfree\n\"c\"x\"\tfree\nd,\"\tfree\n",
+                [true, false, true, true],
+            ),
+        ] {
+            let read: Vec<(u64, bool)> = lines(text).into_iter().map(|(line, row)| (line, row.is_err())).collect();
+            assert_eq!(read, [2, 3, 4, 5].into_iter().zip(bad).collect::<Vec<_>>(), "{text}");
+        }
     }
 
     /// A forgotten quote would otherwise swallow the file.
