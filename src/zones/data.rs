@@ -49,6 +49,8 @@ struct Folder {
     path: PathBuf,
     version: Option<String>,
     is_there: bool,
+    /// Whether an error hid what is there, as if the process had no file descriptors left.
+    has_failed: bool,
 }
 
 /// A zone's file can't be read.
@@ -73,19 +75,29 @@ pub(super) struct ZoneRules {
 
 impl ZoneData {
     /// Chooses by the environment and by what the system has now.
-    pub(super) fn choose() -> Self {
-        match std::env::var_os(TZDIR) {
+    ///
+    /// # Errors
+    ///
+    /// A folder may be there, but can't be looked at. The error is the choice without that folder.
+    pub(super) fn choose() -> Result<Self, Self> {
+        let mut has_failed = false;
+        let mut look = |path: PathBuf| {
+            let folder = Folder::at(path);
+            has_failed |= folder.has_failed;
+            folder
+        };
+        let data = match std::env::var_os(TZDIR) {
             Some(path) if !path.is_empty() => {
-                let folder = Folder::at(PathBuf::from(path));
+                let folder = look(path.into());
                 let source = if folder.is_there { ZoneSource::TzDir } else { ZoneSource::Bundled };
                 Self { source, folder: Some(folder) }
             }
             _ => {
-                let of_system =
-                    SYSTEM_FOLDERS.iter().map(|path| Folder::at(path.into())).find(|folder| folder.is_there);
+                let of_system = SYSTEM_FOLDERS.iter().map(|path| look(path.into())).find(|folder| folder.is_there);
                 Self::of_system(of_system)
             }
-        }
+        };
+        if has_failed { Err(data) } else { Ok(data) }
     }
 
     fn of_system(folder: Option<Folder>) -> Self {
@@ -148,23 +160,27 @@ impl ZoneData {
 
 impl Folder {
     fn at(path: PathBuf) -> Self {
-        let version = VERSION_FILES.iter().find_map(|file| version_of(&path.join(file)));
+        let mut has_failed = false;
+        let mut note = |error: io::Error| has_failed |= !is_absent(&error);
+        let version =
+            VERSION_FILES.iter().find_map(|file| version_of(&path.join(file)).map_err(&mut note).ok().flatten());
         // A folder that is left of a package without its files has no data.
-        let is_there = version.is_some() || path.read_dir().is_ok_and(|mut files| files.next().is_some());
-        Self { path, version, is_there }
+        let is_there =
+            version.is_some() || path.read_dir().map_err(&mut note).is_ok_and(|mut files| files.next().is_some());
+        Self { path, version, is_there, has_failed }
     }
 }
 
 /// The version in the first line of a file, as `# version 2026a` or `2026a`.
-fn version_of(path: &Path) -> Option<String> {
+fn version_of(path: &Path) -> io::Result<Option<String>> {
     const LINE_BYTES_MAX: u64 = 64;
     let mut start = Vec::new();
-    File::open(path).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut start).ok()?;
+    File::open(path)?.take(LINE_BYTES_MAX).read_to_end(&mut start)?;
     let text = String::from_utf8_lossy(&start);
-    let line = text.lines().next()?;
+    let line = text.lines().next().unwrap_or_default();
     let version = line.strip_prefix("# version ").unwrap_or(line).trim();
     let is_version = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    is_version.then(|| version.to_owned())
+    Ok(is_version.then(|| version.to_owned()))
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {

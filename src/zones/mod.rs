@@ -20,8 +20,10 @@ pub mod data;
 use data::{ZoneData, ZoneDataError, ZoneRules};
 
 /// The zones in use. Its size is bounded by the names that the zone data have, about 600.
-static TABLE: LazyLock<RwLock<Table>> =
-    LazyLock::new(|| RwLock::new(Table { data: ZoneData::choose(), zones: BTreeMap::new() }));
+static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| {
+    let (Ok(data) | Err(data)) = ZoneData::choose();
+    RwLock::new(Table { data, zones: BTreeMap::new() })
+});
 
 struct Table {
     data: ZoneData,
@@ -61,7 +63,8 @@ pub struct Refreshed {
 
 /// Chooses the zone data again and reads the zones in use from them. Reads one file for each zone, so it blocks.
 pub fn refresh() -> Refreshed {
-    let data = ZoneData::choose();
+    // A folder that can't be looked at stays in use.
+    let data = ZoneData::choose().unwrap_or_else(|_| data_in_use());
     let zones: Vec<&'static NamedZone> = read(&TABLE).zones.values().copied().collect();
     let (mut changed, mut failed) = (Vec::new(), Vec::new());
     for zone in zones {

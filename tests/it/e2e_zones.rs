@@ -103,6 +103,28 @@ async fn an_update_of_zone_data_moves_the_days_of_a_running_daemon() {
     assert_eq!(shown.collect::<Vec<_>>(), [r#"quotabell_zone_data_info{source="TZDIR",version="2031b"} 1"#]);
 }
 
+/// A daemon that had no file descriptors left would take the bundled rules for those of the system, for every zone at
+/// once.
+#[tokio::test]
+async fn a_folder_that_cannot_be_looked_at_stays_in_use() {
+    let outbox = Outbox::start();
+    let folder = ZoneFolder::new("2031a", 3);
+    let place = tempfile::tempdir().expect("a folder");
+    let link = place.path().join("zoneinfo");
+    std::os::unix::fs::symlink(folder.path(), &link).expect("linked");
+    let _: () = outbox.run("HSET", &["quota_subject:alice", "timezone", ZONE]).await;
+    let setup = DaemonSetup::on(&outbox.server.url()).env("TZDIR", link.to_str().expect("UTF-8"));
+    let mut daemon = setup.start().await;
+    count(&outbox, &daemon, 1).await;
+
+    // A link to itself is an error other than an absent file, for root too.
+    std::fs::remove_file(&link).expect("it is there");
+    std::os::unix::fs::symlink(&link, &link).expect("linked");
+    daemon.says("a zone keeps the rules that it had").await;
+    assert!(!daemon.has_said("the zone data have changed"));
+    assert!(daemon.get("/metrics").await.body.contains("{source=\"TZDIR\",version=\"2031a\"} 1"));
+}
+
 /// An operator who asks whether a daemon knows this year's rules must not have to guess which files it reads.
 #[test]
 fn source_and_version_of_the_zone_data_are_printed() {
