@@ -243,11 +243,12 @@ mod tests {
         ("CLIENT", "would change the connection that asks"),
     ];
     /// Parts that act as another user, or on another server.
-    const OTHER_USERS: [(&str, &str); 4] = [
+    const OTHER_USERS: [(&str, &str); 5] = [
         ("cli/", "verbs have the rights of the operator"),
         ("demo/", "has a server of its own"),
         ("migration/", "a verb"),
         ("wire/embedded.rs", "the server is the daemon's own"),
+        ("wire/launch.rs", "the server is the daemon's own"),
     ];
 
     /// A file below `src`.
