@@ -65,7 +65,7 @@ pub(super) struct NewContactBody {
     metrics: Option<Vec<Metric>>,
 }
 
-/// A contact that is added: [`NewContactBody`], of which each channel has its fields.
+/// A contact that is added: [`NewContactBody`]. Each channel uses the fields that are its own.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct NewContact(NewContactBody);

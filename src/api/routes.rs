@@ -169,7 +169,7 @@ pub const ROUTES: &[Route] = &[
         .hiding("subject")
         .answers(&[ok("Here they are."), REDIS_UNAVAILABLE]),
     route("GET", "/v1/subjects/{id}/usage", RequiredToken, || get(subjects::usage))
-        .operation("usage", "subjects", "What a subject used, of which limits")
+        .operation("usage", "subjects", "Usage and limits of a subject")
         .about(
             "In the periods that go on now, or on a day with the week and the month in which it lies. A subject for \
              which nothing is set has the default plan.",

@@ -33,7 +33,7 @@ pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,
     token: CurrentToken,
-    /// Where the settings of subjects lie.
+    /// The servers that hold the settings of subjects.
     first: Partition,
     /// What the daemon was started with: what differs from it waits for the next start.
     started: Config,
@@ -48,7 +48,7 @@ pub(super) struct PlanReloader {
 }
 
 impl PlanReloader {
-    /// For a daemon that was started with `config`, of which these are the plans and the token. Reads the files that it
+    /// For a daemon that was started with `config` and has these plans and this token. Reads the files that it
     /// names.
     pub(super) fn new(
         read: ReadConfig,

@@ -60,8 +60,8 @@ impl Places {
         self.0.values().any(|place| place.layer() == Layer::File)
     }
 
-    /// Where the key with these segments was written; of a key that was left out, or that stands inside one variable,
-    /// where its nearest table was.
+    /// The place of the key with these segments; if the key was left out, or is inside one variable, the place of its
+    /// nearest table.
     pub(super) fn of(&self, path: &[String]) -> Place {
         let nearest = (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]));
         nearest.cloned().unwrap_or(Place::Embedded { line: 1 })

@@ -7,7 +7,7 @@ use crate::wire::Partitions;
 pub struct Migration<'a> {
     /// What is copied.
     pub from: &'a Partitions,
-    /// Where to.
+    /// The target.
     pub to: &'a Partitions,
     /// The same as people read it.
     pub to_shown: &'a str,

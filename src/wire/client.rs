@@ -165,7 +165,7 @@ impl RedisClient {
         }
     }
 
-    /// Where commands without a key go; `None` if there is only one server.
+    /// The server of commands without a key; `None` if there is only one server.
     ///
     /// # Errors
     ///

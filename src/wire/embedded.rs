@@ -46,7 +46,7 @@ pub struct EmbeddedServer {
     started: EmbeddedStart,
     info: ServerInfo,
     port: u16,
-    /// Where it listens, with its password.
+    /// Its address and password.
     node: RedisNode,
     data_dir: PathBuf,
     /// Only of a server that this process started; to be waited for when it ends.
@@ -154,7 +154,7 @@ impl EmbeddedServer {
         self.port
     }
 
-    /// Where it listens, with its password.
+    /// Its address and password.
     pub const fn node(&self) -> &RedisNode {
         &self.node
     }

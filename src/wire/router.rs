@@ -33,7 +33,7 @@ const REDIRECTS_MAX: u32 = 5;
 #[derive(Debug)]
 pub struct Router {
     topology: Arc<Topology>,
-    /// Where commands without a key go.
+    /// The server of commands without a key.
     default_slot: HashSlot,
     connections: Arc<RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>>,
 }
@@ -83,7 +83,7 @@ impl Router {
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections }
     }
 
-    /// Where commands without a key go.
+    /// The server of commands without a key.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 pub(super) const UTC: &str = "UTC";
 /// The variable that names a folder of zone data, as for the C library.
 const TZDIR: &str = "TZDIR";
-/// Where systems have their zone data. Source: the folders that jiff and Go look at.
+/// The folders in which systems keep their zone data. Source: those that jiff and Go read.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 /// Files that state the version of the data, the first line: of Linux, and of BSD and macOS.
 const VERSION_FILES: [&str; 2] = ["tzdata.zi", "+VERSION"];
@@ -110,7 +110,7 @@ impl ZoneData {
         Self { source, folder }
     }
 
-    /// Where the data come from.
+    /// The origin of the data.
     pub const fn source(&self) -> ZoneSource {
         self.source
     }

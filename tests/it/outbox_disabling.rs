@@ -411,16 +411,22 @@ async fn contacts_of_the_configuration_are_never_disabled() {
     assert!(!receivers.outbox.run::<bool>("EXISTS", &receivers.outbox.keys.subject(&receivers.alice)).await);
 }
 
-/// A daemon that dies after the mark has told nobody yet; the next one has to, and must not send to the contact again.
-#[tokio::test]
-async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
-    let gate = CancellationToken::new();
-    let mut receivers = ContactReceivers::found([Answer::status(410).held_by(&gate)]).await;
+/// Receivers, their dispatcher, and an alert whose email is settled while the hook holds back its answer, a 410.
+async fn attempt_held_by(gate: &CancellationToken) -> (ContactReceivers, Running, Alert) {
+    let mut receivers = ContactReceivers::found([Answer::status(410).held_by(gate)]).await;
     receivers.set(&[receivers.hook(), mail()]).await;
     let running = receivers.start(Configured::default());
     let alert = receivers.raise(80).await;
     tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
     until("the mail is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
+    (receivers, running, alert)
+}
+
+/// A daemon that dies after the mark has told nobody yet; the next one has to, and must not send to the contact again.
+#[tokio::test]
+async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
+    let gate = CancellationToken::new();
+    let (mut receivers, running, alert) = attempt_held_by(&gate).await;
     // The mark can be written, and nothing of the deliveries.
     let circuits = receivers.outbox.keys.circuits();
     let () = receivers.outbox.run("SET", &[circuits.as_str(), "broken"]).await;
@@ -445,12 +451,7 @@ async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
 #[tokio::test]
 async fn a_delivery_is_not_settled_before_the_others_are_told() {
     let gate = CancellationToken::new();
-    let mut receivers = ContactReceivers::found([Answer::status(410).held_by(&gate)]).await;
-    receivers.set(&[receivers.hook(), mail()]).await;
-    let running = receivers.start(Configured::default());
-    let alert = receivers.raise(80).await;
-    tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
-    until("the mail is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
+    let (receivers, running, alert) = attempt_held_by(&gate).await;
     // The mark can be written, and nothing may be sent.
     let checkpoint = receivers.outbox.keys.checkpoint();
     let () = receivers.outbox.run("HSET", &[checkpoint.as_str(), "moved_to", "elsewhere"]).await;

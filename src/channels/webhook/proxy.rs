@@ -72,7 +72,7 @@ impl Proxy {
         Ok(Self { url: address, authorization })
     }
 
-    /// Where it is.
+    /// Its host and port.
     pub(super) fn url(&self) -> &Uri {
         &self.url
     }

@@ -16,7 +16,7 @@ pub struct ActionResultView {
     /// being attempted; `unknown`.
     #[schemars(description = "What was done.", schema_with = "words_of_done")]
     pub result: &'static str,
-    /// Where the delivery stands now.
+    /// The state of the delivery now.
     #[schemars(with = "DeliveryState")]
     pub state: Option<DeliveryState>,
     /// After a retry or a replay, where the circuit of its destination is open: it waits for an attempt there to

@@ -13,7 +13,7 @@ use crate::wire::{Partition, RedisClient};
 /// Ids read in one call where nothing else is.
 const IDS_READ_MAX: usize = 5000;
 
-/// Where a list goes on.
+/// The position at which a list continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryCursor {
     /// The time of the last id that was looked at.

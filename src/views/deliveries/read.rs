@@ -90,7 +90,7 @@ pub struct DeliveryScan<'a> {
     ids: ScannedIds,
 }
 
-/// Where the ids come from.
+/// The source of the ids.
 #[derive(Debug)]
 enum ScannedIds {
     /// A list.
