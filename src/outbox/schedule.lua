@@ -65,53 +65,52 @@ local function collect(command, key, first, second)
   write[size + 1], write[size + 2] = first, second
 end
 
--- The deliveries of each subject, by when their hashes expire: NEVER while they are pending. Here: the subjects of
--- which the call changes some.
-local subjects = {}
+-- The deliveries of each subject, by when their hashes expire: NEVER while they are pending. Here: the size of each
+-- list that was judged, and of each subject whose deliveries the call changes, whether one of them is pending now.
+local list_sizes, changed_lists = {}, {}
 
 -- The error reply where the deliveries of a subject can't be kept. Asked before the first write, as destination_of is.
-local subject_errors = {}
 local function refused_subject(subject)
-  if subject_errors[subject] == nil then
-    local count, failed = read('ZCARD', ARGV[6] .. subject)
-    subject_errors[subject] = failed or false
-  end
-  return subject_errors[subject] or nil
+  if list_sizes[subject] then return nil end
+  local failed
+  list_sizes[subject], failed = read('ZCARD', ARGV[6] .. subject)
+  return failed
 end
 
 -- A delivery is pending.
 local function note_pending(subject, id)
   collect('ZADD', ARGV[6] .. subject, whole(NEVER), id)
-  subjects[subject] = true
+  changed_lists[subject] = true
 end
 
 -- A delivery has ended: its hash lives for so many seconds. Those begin when EXPIRE runs, which is later in the call,
 -- so it is listed for a minute more.
 local function note_ended(subject, id, now, ttl_s)
   collect('ZADD', ARGV[6] .. subject, whole(now + 1000 * ttl_s + 60000), id)
-  subjects[subject] = true
+  changed_lists[subject] = changed_lists[subject] or false
 end
 
--- The deliveries whose hashes are gone leave, and the key lives as long as the last hash.
+-- The key lives as long as the last hash. When a delivery ends, those whose hashes are gone leave the list.
 local EXPIRED_AT_ONCE = 100
-local function keep_subject(subject, now)
-  local key = ARGV[6] .. subject
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, EXPIRED_AT_ONCE)) do
-    redis.call('ZREM', key, id)
+local function keep_subject(subject, has_pending, now)
+  local key, size = ARGV[6] .. subject, list_sizes[subject]
+  if has_pending then
+    if size > 0 then redis.call('PERSIST', key) end
+    return
   end
-  local last
+  if size > 1 then
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, EXPIRED_AT_ONCE)) do
+      redis.call('ZREM', key, id)
+    end
+  end
   for _ = 1, EXPIRED_AT_ONCE do
     local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-    last = tonumber(newest[2] or '')
+    local last = tonumber(newest[2] or '')
+    if last and last ~= NEVER then redis.call('EXPIRE', key, whole(math.max(1, math.ceil((last - now) / 1000)))) end
     -- The lease can't know the subject of a pending delivery whose hash is missing. If the slot moves, EXISTS may fail:
     -- then the id stays.
-    if last ~= NEVER or redis.pcall('EXISTS', ARGV[4] .. newest[1]) ~= 0 then break end
+    if last ~= NEVER or redis.pcall('EXISTS', ARGV[4] .. newest[1]) ~= 0 then return end
     redis.call('ZREM', key, newest[1])
-  end
-  if last == NEVER then
-    redis.call('PERSIST', key)
-  elseif last then
-    redis.call('EXPIRE', key, whole(math.max(1, math.ceil((last - now) / 1000))))
   end
 end
 
@@ -122,8 +121,8 @@ local function count(field, n) counted[field] = (counted[field] or 0) + n end
 local function write_collected(now)
   for _, write in ipairs(collected) do call_in_slices(write.command, write.key, write, 1, #write) end
   for field, n in pairs(counted) do redis.call('HINCRBY', KEYS[7], field, n) end
-  for subject in pairs(subjects) do keep_subject(subject, now) end
-  collected, collected_of, counted, subjects = {}, {ZADD = {}, ZREM = {}}, {}, {}
+  for subject, has_pending in pairs(changed_lists) do keep_subject(subject, has_pending, now) end
+  collected, collected_of, counted, changed_lists = {}, {ZADD = {}, ZREM = {}}, {}, {}
 end
 
 local destinations = {}

@@ -432,7 +432,7 @@ async fn the_deliveries_of_a_subject_are_listed_for_as_long_as_they_are_kept() {
     assert!(ttl_s().await > 0);
     outbox.assert_balanced().await;
 
-    // What has expired leaves the list with the next alert.
+    // What has expired leaves the list when the next one ends.
     let () = outbox.run("DEL", &[outbox.keys.delivery(&leased[0].id), outbox.keys.delivery(&leased[1].id)]).await;
     let passed = [list.as_str(), "1", leased[0].id.as_str(), "1", leased[1].id.as_str()];
     let _: u64 = outbox.run("ZADD", &passed).await;
