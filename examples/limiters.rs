@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::{
     Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
     RateDecision, SlidingWindow, one_time_token,
 };
 use quotabell::types::{Rate, Units};
-use quotabell::wire::RedisClient;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::api::server::ServerLimits;
 use crate::config::Config;
-use crate::wire::EmbeddedServer;
+use crate::redis_client::EmbeddedServer;
 
 mod deployment_record;
 mod embedded_supervisor;

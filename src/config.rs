@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(config.plans["pro"].limits.len(), 2);
     }
 
-    /// A verb that reads another configuration than the daemon works on another stream.
+    /// A command that reads another configuration than the daemon works on another stream.
     #[test]
     fn a_named_file_wins_over_the_default_one_which_need_not_be_there() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! The program: one verb, one exit code.
+//! The program: one command, one exit code.
 
 use std::io::{self, Write as _};
 use std::pin::Pin;
@@ -53,8 +53,8 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
     };
     let runtime = builder.enable_all().build().context("start the runtime")?;
     // As one kind of future for both runtimes: each would else have all of the program compiled for itself.
-    let verb: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = Box::pin(cli.execute());
-    let ended = runtime.block_on(verb);
+    let command: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = Box::pin(cli.execute());
+    let ended = runtime.block_on(command);
     // The system may still look up the name of the Redis server in a thread, for half a minute. Nobody waits for that.
     runtime.shutdown_background();
     ended

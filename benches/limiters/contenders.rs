@@ -3,12 +3,12 @@
 use std::sync::LazyLock;
 
 use anyhow::Context as _;
+use quotabell::redis_client::{RedisClient, Script};
 use quotabell::throttle::{
     Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
     SlidingWindow, one_time_token,
 };
 use quotabell::types::Units;
-use quotabell::wire::{RedisClient, Script};
 
 use crate::load::{CALLS_A_KEY, LIMIT, Load, WINDOW, rate};
 use crate::peers::Peer;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 
 use crate::Size;
 use crate::contenders::Contender;

@@ -1,8 +1,8 @@
 //! What a key of each limiter costs the server: after the first call, after some, and when its limit is used up.
 
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::{Cooldown, ExpiringSet, FixedWindow, Gcra, Lease, SlidingWindow, one_time_token};
 use quotabell::types::{Rate, Units};
-use quotabell::wire::RedisClient;
 
 use crate::Size;
 use crate::figures::Series;

@@ -56,7 +56,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the history of a subject costs Redis: hashes as the janitor fills them, with up to 65,535 units a day.
+/// What the history of a subject costs Redis: hashes as the stream maintenance fills them, with up to 65,535 units a
+/// day.
 fn history(subjects: usize) -> anyhow::Result<f64> {
     let server = RedisServer::start();
     let mut connection = contenders::connect(server.port())?;

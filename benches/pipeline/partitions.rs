@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use quotabell::redis_client::RedisClient;
+use quotabell::redis_client::RedisEndpoint;
+use quotabell::redis_client::config::RedisConfig;
 use quotabell::types::{Keys, PartitionNumber};
-use quotabell::wire::RedisClient;
-use quotabell::wire::RedisEndpoint;
-use quotabell::wire::config::RedisConfig;
 
 use crate::Size;
 use crate::bench_server::server_cpu_us;

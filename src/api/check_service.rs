@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::decision::Recorded;
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 use crate::subjects::SettingsLookup;
 use crate::types::{ONCE_A_MINUTE, PartitionNumber, Window, meters};
-use crate::wire::endpoint::Deployment;
-use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
 use super::config::{CheckConfig, OnError};
 

@@ -40,7 +40,7 @@ impl ConnectionLimit {
 
     /// A permit, where one is free or an idle connection gives way. `None` where every connection is being answered.
     /// Cancel-safe, but a connection that gave way stays closed.
-    pub async fn take(&self) -> Option<ConnectionPermit> {
+    pub async fn admit(&self) -> Option<ConnectionPermit> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Some(self.permit(permit));
         }

@@ -25,10 +25,10 @@ use crate::contacts::edit::{AddContactError, RemoveOutcome};
 use crate::contacts::state::FilterChange;
 use crate::contacts::store::edit_contacts;
 use crate::contacts::{Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat};
+use crate::redis_client::Partition;
 use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Percent, Secret, Subject};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
-use crate::wire::Partition;
 
 /// The body of a contact that is added.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -183,7 +183,7 @@ pub(super) async fn list(
     SubjectPath(subject): SubjectPath,
 ) -> Result<JsonAnswer<ContactList>, Problem> {
     let (stored, now) = within(CALL_TIMEOUT, api.verification.list(&subject)).await?;
-    let contacts: Vec<ContactView> = stored.iter().map(|stored| ContactView::of(stored, now)).collect();
+    let contacts: Vec<ContactView> = stored.iter().map(|stored| ContactView::new(stored, now)).collect();
     Ok(JsonAnswer(ContactList { contacts }))
 }
 
@@ -239,13 +239,13 @@ async fn change_one(
         change(array);
         array.find(contact).ok_or(VerificationError::NotFound)
     };
-    let Partition { client, keys } = api.partitions.of(subject);
+    let Partition { client, keys } = api.partitions.partition_of(subject);
     let changed = async {
         let changed = edit_contacts(client, keys, subject, change).await?;
         Ok::<_, VerificationError>((changed, client.server_time().await?))
     };
     let (changed, now) = within(CALL_TIMEOUT, changed).await?;
-    Ok(JsonAnswer(ContactView::of(&changed, now)))
+    Ok(JsonAnswer(ContactView::new(&changed, now)))
 }
 
 /// Edits the contacts of a subject, whoever added them. After an error the edit may be written.
@@ -254,7 +254,7 @@ pub(super) async fn edit<T>(
     subject: &Subject,
     edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
 ) -> Result<T, Problem> {
-    let Partition { client, keys } = api.partitions.of(subject);
+    let Partition { client, keys } = api.partitions.partition_of(subject);
     within(CALL_TIMEOUT, edit_contacts(client, keys, subject, edit)).await
 }
 

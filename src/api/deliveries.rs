@@ -12,7 +12,7 @@ use super::operation::JsonAnswer;
 use super::path::{self, DeliveryPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
-use crate::outbox::{self, ActionAnswer, DeliveryAction};
+use crate::outbox::{self, ActionReply, DeliveryAction};
 use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
 use crate::views::deliveries::{self, ActionResultView, DeliveriesCursor, behind_open_circuits};
 use crate::views::explain::Audience;
@@ -133,7 +133,7 @@ pub(super) async fn act(
         // As it is before: an attempt may close it at once.
         let circuits = behind_open_circuits(partition, action, std::slice::from_ref(&id)).await?;
         let results = outbox::act(&partition.client, &partition.keys, action, std::slice::from_ref(&id)).await?;
-        api.new_deliveries.of(partition.number()).notify_one();
+        api.new_deliveries.signal_of(partition.number()).notify_one();
         let circuit = circuits.get(&id).map(|view| view.circuit);
         Ok::<_, Problem>((results.into_iter().next().expect("an answer for each id"), circuit))
     };
@@ -141,10 +141,10 @@ pub(super) async fn act(
     tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an HTTP client requested an action");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
     match result.answer {
-        ActionAnswer::Done => Ok(JsonAnswer(ActionResultView::of(action, &result, circuit))),
-        ActionAnswer::Missing => Err(unknown(&id)),
-        ActionAnswer::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
-        ActionAnswer::InState(state) => {
+        ActionReply::Done => Ok(JsonAnswer(ActionResultView::new(action, &result, circuit))),
+        ActionReply::Missing => Err(unknown(&id)),
+        ActionReply::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
+        ActionReply::InState(state) => {
             let takes: Vec<&str> = action.takes().iter().map(|state| state.as_str()).collect();
             let takes = takes.join(" or ");
             Err(conflict(format!("the delivery is {state}, only one that is {takes} can be {}", action.done())))

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use crate::channels::REGISTRY;
 use crate::ledger::query::lag;
 use crate::outbox::{DestinationCounts, totals};
+use crate::redis_client::{Partition, Partitions};
 use crate::types::{Destination, meters};
-use crate::wire::{Partition, Partitions};
 
 use super::ready::Readiness;
 
@@ -37,7 +37,7 @@ pub(super) async fn refresh(partitions: &Partitions, readiness: &Readiness) {
         Ok(Some(mut open)) => {
             let servers = REGISTRY.into_iter().filter(|definition| definition.server.is_some());
             let servers: Vec<Destination> =
-                servers.map(|definition| Destination::of(definition.channel, None)).collect();
+                servers.map(|definition| Destination::derive(definition.channel, None)).collect();
             open.retain(|name: &String| servers.iter().all(|server| server.as_str() != name));
             gauge!(meters::RECEIVERS_FAILING).set(open.len() as f64);
         }
@@ -51,7 +51,7 @@ async fn read(partition: Partition) -> Option<Vec<String>> {
     let Partition { client, keys } = &partition;
     let set = |name, value| meters::of_partition(name, partition.number()).set(value);
     for definition in REGISTRY.into_iter().filter(|definition| definition.server.is_some()) {
-        let server = Destination::of(definition.channel, None);
+        let server = Destination::derive(definition.channel, None);
         let mut command = redis::cmd("ZSCORE");
         command.arg(keys.circuits()).arg(server.as_str());
         if let Ok(open) = client.query::<Option<f64>>(&command).await {

@@ -13,12 +13,12 @@ use super::path::{self, ContactPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use crate::contacts::ContactArray;
+use crate::redis_client::Partition;
 use crate::subjects::mutes::set_mute;
 use crate::types::mute::REASON_BYTES_MAX;
 use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, duration};
 use crate::verification::VerificationError;
 use crate::views::MuteView;
-use crate::wire::Partition;
 
 /// Without an end it lasts until somebody ends it. At most one of `until` and `for`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -95,7 +95,7 @@ pub(super) async fn unmute_subject(
 
 /// Mutes a subject or one metric of it, or ends that mute. After an error it may be written.
 async fn set(api: &ApiState, subject: &Subject, metric: Option<&Metric>, mute: Option<&Mute>) -> Result<(), Problem> {
-    let Partition { client, keys } = api.partitions.of(subject);
+    let Partition { client, keys } = api.partitions.partition_of(subject);
     within(CALL_TIMEOUT, set_mute(client, keys, subject, metric, mute)).await.map(drop)
 }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::outbox::OutboxError;
-use crate::wire::{ErrorKind, error_kind};
+use crate::redis_client::{ErrorKind, error_kind};
 
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 

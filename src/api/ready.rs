@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::events::CountingStatus;
+use crate::redis_client::server::{InspectError, ServerReadiness, UnsupportedServer, inspect};
+use crate::redis_client::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 use crate::types::ONCE_A_MINUTE;
-use crate::wire::server::{InspectError, ServerReadiness, UnsupportedServer, inspect};
-use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
 /// Shorter than the timeouts of usual readiness probes.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::events::report::COMMIT_LABELS;
 use crate::outbox::Operation;
+use crate::redis_client::ERROR_CLASSES;
 use crate::types::meters::MeterKind;
 use crate::types::{Channel, DeliveryState, DisableReason, OutcomeClass, RefusalReason, meters};
 use crate::verification::VerificationEvent;
-use crate::wire::ERROR_CLASSES;
 
 use super::check_service::CheckOutcome;
 

@@ -135,10 +135,10 @@ impl Acceptor {
                 name: ONCE_A_MINUTE, connections, "http has reached its connection limit: idle connections give way"
             );
         }
-        if let Some(permit) = self.everything.take().await {
+        if let Some(permit) = self.everything.admit().await {
             return (permit, Purpose::Everything);
         }
-        if let Some(permit) = self.probes.take().await {
+        if let Some(permit) = self.probes.admit().await {
             return (permit, Purpose::OneProbe);
         }
         tokio::select! {

@@ -13,10 +13,10 @@ use super::token::CurrentToken;
 use super::top_cache::TopCache;
 use crate::channels::Channels;
 use crate::outbox::NewDeliveries;
+use crate::redis_client::Partitions;
 use crate::subjects::Plans;
 use crate::verification::VerificationService;
 use crate::views::explain::Explainer;
-use crate::wire::Partitions;
 
 pub struct ApiState {
     pub readiness: Arc<Readiness>,

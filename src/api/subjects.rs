@@ -19,6 +19,7 @@ use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
 use crate::contacts::store::{EditContactsError, replace_settings};
 use crate::erasure::{self, ErasedSubject};
+use crate::redis_client::Partition;
 use crate::subjects::record::limit_warnings;
 use crate::types::{Day, Metric, UnixMs};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
@@ -27,7 +28,6 @@ use crate::views::{
     AlertCursor, AlertFilter, AlertView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts,
     subject, subject_list,
 };
-use crate::wire::Partition;
 
 /// An erasure looks through every delivery and every refused event that is kept.
 const ERASE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ pub(super) async fn show(
     SubjectPath(subject): SubjectPath,
 ) -> Result<JsonAnswer<SubjectView>, Problem> {
     let QueryState { partitions, plans, .. } = &api.reads;
-    let partition = partitions.of(&subject);
+    let partition = partitions.partition_of(&subject);
     let read = async {
         RedisResult::Ok((subject::read_fields(partition, &subject).await?, partition.client.server_time().await?))
     };
@@ -78,7 +78,7 @@ pub(super) async fn replace(
     Json(body): Json<SubjectBody>,
 ) -> Result<JsonAnswer<SubjectView>, Problem> {
     let plans = &api.reads.plans;
-    let partition = api.partitions.of(&subject);
+    let partition = api.partitions.partition_of(&subject);
     let Partition { client, keys } = partition;
     let view = async || -> RedisResult<SubjectView> {
         let fields = subject::read_fields(partition, &subject).await?;
@@ -139,7 +139,7 @@ pub(super) async fn usage(
 ) -> Result<JsonAnswer<UsageView>, Problem> {
     let day = path::parameter("day", day.as_deref())?;
     let QueryState { partitions, plans, late_max, .. } = &api.reads;
-    let partition = partitions.of(&subject);
+    let partition = partitions.partition_of(&subject);
     let read = async {
         let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
         let now = partition.client.server_time().await?;
@@ -173,7 +173,7 @@ pub(super) async fn history(
     let (from, to) = (path::parameter("from", from.as_deref())?, path::parameter("to", to.as_deref())?);
     let range = DayRange::new(from, to).map_err(|error| Problem::bad_request(format!("from: {error}")))?;
     let QueryState { partitions, plans, late_max, history_days, .. } = &api.reads;
-    let partition = partitions.of(&subject);
+    let partition = partitions.partition_of(&subject);
     let read = async {
         let settings = SubjectSettings::read(&subject::read_fields(partition, &subject).await?, plans);
         let now = partition.client.server_time().await?;
@@ -204,7 +204,7 @@ pub(super) async fn alerts(
     SubjectPath(subject): SubjectPath,
     ListRequest { after, limit }: ListRequest<AlertCursor>,
 ) -> Result<JsonAnswer<AlertList>, Problem> {
-    let partition = api.reads.partitions.of(&subject);
+    let partition = api.reads.partitions.partition_of(&subject);
     let filter = AlertFilter { subject: Some(subject), since: None };
     let read = async {
         let periods = alerts::kept_periods(partition.client.server_time().await?);

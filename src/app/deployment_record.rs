@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::stored_deployment;
-use crate::types::Instance;
-use crate::wire::Partitions;
+use crate::redis_client::Partitions;
+use crate::types::DeploymentId;
 
 /// The file in the data folder.
 const FILE: &str = "quotabell-deployments.json";
@@ -45,8 +45,8 @@ impl DeploymentRecord {
     /// # Errors
     ///
     /// The file can't be read, or is damaged: it may have held a record.
-    pub(super) fn read(&self) -> io::Result<Option<Instance>> {
-        Ok(self.all()?.remove(&self.place).map(|instance| Instance::from_stored(&instance)))
+    pub(super) fn read(&self) -> io::Result<Option<DeploymentId>> {
+        Ok(self.all()?.remove(&self.place).map(|instance| DeploymentId::from_stored(&instance)))
     }
 
     /// Keeps the record up to date until it is stopped, and looks once more then. Gives up, and logs that, if the file
@@ -75,7 +75,7 @@ impl DeploymentRecord {
 
     /// Records the deployment, unless it is recorded already. Never replaces a file that it can't read: that may hold
     /// the records of other streams.
-    fn write(&self, instance: &Instance) -> io::Result<()> {
+    fn write(&self, instance: &DeploymentId) -> io::Result<()> {
         let mut all = self.all()?;
         if all.insert(self.place.clone(), instance.as_str().to_owned()).as_deref() == Some(instance.as_str()) {
             return Ok(());
@@ -98,7 +98,7 @@ impl DeploymentRecord {
 }
 
 /// The deployment that has counted in any of the partitions.
-async fn deployment_of(partitions: &Partitions) -> Option<Instance> {
+async fn deployment_of(partitions: &Partitions) -> Option<DeploymentId> {
     for partition in partitions.iter() {
         if let Ok(Some(instance)) = stored_deployment(&partition.client, &partition.keys.checkpoint()).await {
             return Some(instance);
@@ -118,7 +118,7 @@ mod tests {
         let records = ["redis://a", "redis://b"].map(|redis| DeploymentRecord::new(folder.path(), redis, "usage"));
         assert_eq!(records[0].read().expect("readable"), None);
         for (record, name) in records.iter().zip(["one", "other"]) {
-            record.write(&Instance::from_stored(name)).expect("written");
+            record.write(&DeploymentId::from_stored(name)).expect("written");
         }
         let read = records.map(|record| record.read().expect("readable").map(|name| name.as_str().to_owned()));
         assert_eq!(read, [Some("one".to_owned()), Some("other".to_owned())]);
@@ -132,7 +132,7 @@ mod tests {
         let record = DeploymentRecord::new(folder.path(), "redis://a", "usage");
         for damaged in ["", "{\"redis://b usage\":\"oth"] {
             fs::write(record.path(), damaged).expect("written");
-            assert!(record.read().is_err() && record.write(&Instance::from_stored("one")).is_err());
+            assert!(record.read().is_err() && record.write(&DeploymentId::from_stored("one")).is_err());
             assert_eq!(fs::read_to_string(record.path()).expect("it is there"), damaged);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::embedded::{EmbeddedStart, StopOutcome};
-use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::embedded::{EmbeddedStart, StopOutcome};
+use crate::redis_client::{EmbeddedError, EmbeddedServer, RedisConfig};
 
 /// A server that lived this long did not die of its start.
 const SETTLED: Duration = Duration::from_secs(60);

@@ -13,10 +13,10 @@ use crate::channels::Channels;
 use crate::config::Config;
 use crate::events::CountingStatus;
 use crate::outbox::NewDeliveries;
+use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
 use crate::verification::VerificationService;
-use crate::wire::{Partitions, RedisEndpoint};
 
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,

@@ -16,12 +16,12 @@ use tokio::signal::unix::Signal;
 use crate::api::CurrentToken;
 use crate::api::state::{ReloadError, ReloadMode, ReloadedPlans};
 use crate::config::Config;
+use crate::redis_client::endpoint::UrlSource;
+use crate::redis_client::{Partition, RedisEndpoint};
 use crate::subjects::Plans;
 use crate::subjects::plan_use::{NamedPlan, first_subject_naming};
 use crate::subjects::watch::ChangeFeed;
 use crate::types::meters;
-use crate::wire::endpoint::UrlSource;
-use crate::wire::{Partition, RedisEndpoint};
 
 /// Reads the configuration as it stands now.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
@@ -65,7 +65,7 @@ impl PlanReloader {
             token,
             first,
             started: config.clone(),
-            started_files: FileDigests::of(config),
+            started_files: FileDigests::from_config(config),
             started_redis: redis.to_string(),
             had_settings: tokio::sync::Mutex::new(config.has_file_settings()),
             holders: Mutex::default(),
@@ -159,7 +159,7 @@ impl PlanReloader {
         if !settings.is_empty() {
             tracing::warn!(settings, "settings beside the plans have changed too: they take effect at the next start");
         }
-        let mut files = self.started_files.changed(&FileDigests::of(config));
+        let mut files = self.started_files.changed(&FileDigests::from_config(config));
         if config.endpoint().is_ok_and(|redis| redis.to_string() == self.started_redis)
             && let Some(at) = files.iter().position(|setting| *setting == UrlSource::URL_FILE)
         {
@@ -194,7 +194,7 @@ struct FileDigests(BTreeMap<&'static str, Option<[u8; 32]>>);
 
 impl FileDigests {
     /// Reads the files, so it blocks for a moment.
-    fn of(config: &Config) -> Self {
+    fn from_config(config: &Config) -> Self {
         let digest = |bytes: Vec<u8>| Sha256::digest(bytes).into();
         Self(
             config.named_files().iter().map(|file| (file.setting, std::fs::read(file.path).ok().map(digest))).collect(),

@@ -11,13 +11,15 @@ use crate::ledger::stored_partitions::{
     OtherPartitions, StoredCheckpoint, StoredPartitions, WrongKeyType, stored_partitions,
 };
 use crate::migration;
-use crate::types::Instance;
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::client::RESPONSE_TIMEOUT;
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::server::{InspectError, ServerReadiness};
+use crate::redis_client::{
+    DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoint, ServerInfo, error_kind, inspect,
+};
+use crate::types::DeploymentId;
 use crate::types::text::pluralize;
-use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::client::RESPONSE_TIMEOUT;
-use crate::wire::endpoint::Deployment;
-use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{DeploymentError, ErrorKind, Partition, Partitions, RedisEndpoint, ServerInfo, error_kind, inspect};
 
 /// What to do about a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
@@ -151,7 +153,7 @@ impl Parts<'_> {
         if self.partitions.count() == 1 {
             return Ok(());
         }
-        let mut instance = Instance::random().as_str().to_owned();
+        let mut instance = DeploymentId::random().as_str().to_owned();
         for Partition { client, keys } in self.partitions.iter() {
             let checkpoint = keys.checkpoint();
             let mut claim = redis::cmd("HSETNX");
@@ -198,7 +200,7 @@ impl Parts<'_> {
         if error_kind(source).is_transient() {
             return StartFailure::Transient(source.to_string());
         }
-        if let Some(error) = DeploymentError::of(source) {
+        if let Some(error) = DeploymentError::find_in(source) {
             return permanent(format_args!("{}: {error}", self.endpoint), error.hint());
         }
         let hint = match error_kind(source) {

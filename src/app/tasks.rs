@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::outbox::OutboxError;
-use crate::wire::ErrorKind;
-use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::ErrorKind;
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 
 /// A loop that ran for this long has recovered from the error that stopped it before.
 const STABLE_AFTER: Duration = Duration::from_secs(60);

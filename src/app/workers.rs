@@ -16,12 +16,13 @@ use crate::events::{DaemonName, EventWorker, Membership, PartitionLease};
 use crate::ledger::Committer;
 use crate::ledger::commit_settings::CommitSettings;
 use crate::outbox::{
-    ChannelNotifier, ConsentRequests, DigestLoop, Dispatcher, FanOutLoop, LEASE_MARGIN, OutboxContext, Slots, Waker,
+    ChannelNotifier, ConsentRequests, ContactChangeListener, DigestLoop, DispatcherConfig, FanOutLoop, LEASE_MARGIN,
+    OutboxContext, Slots,
 };
+use crate::redis_client::Partition;
+use crate::redis_client::endpoint::Deployment;
 use crate::subjects::watch::{ChangeFeed, ChangeListener};
 use crate::types::Keys;
-use crate::wire::Partition;
-use crate::wire::endpoint::Deployment;
 
 pub(super) struct Workers<'a> {
     pub(super) parts: &'a Parts<'a>,
@@ -83,13 +84,13 @@ impl Workers<'_> {
             tasks.spawn_restarted("digest", stop, move |stop| digests.clone().run(stop));
         }
         tasks.spawn("verification", Arc::clone(&parts.verification).run_removal(stop.clone()));
-        let waker = Waker {
+        let contact_change_listener = ContactChangeListener {
             partitions: parts.partitions.clone(),
             contacts: waker_contacts,
             changes: waker_changes,
             new_deliveries: parts.new_deliveries.clone(),
         };
-        tasks.spawn("waker", waker.run(stop.clone()));
+        tasks.spawn("contact_change_listener", contact_change_listener.run(stop.clone()));
         Ok(())
     }
 
@@ -138,8 +139,8 @@ impl Workers<'_> {
             client,
             keys,
             contacts,
-            jump: self.parts.config.alerts.jump,
-            new_deliveries: Arc::clone(self.parts.new_deliveries.of(partition.number())),
+            on_multiple: self.parts.config.alerts.on_multiple,
+            new_deliveries: Arc::clone(self.parts.new_deliveries.signal_of(partition.number())),
         };
         let (fan_out, new_alerts) = (outbox.clone(), Arc::clone(new_alerts));
         let fan_out = move |stop| FanOutLoop::new(fan_out.clone(), Arc::clone(&new_alerts)).run(stop);
@@ -154,7 +155,7 @@ impl Workers<'_> {
             return;
         }
         let give_up_after = self.parts.config.retry.give_up_after;
-        let dispatcher = move || Dispatcher {
+        let dispatcher = move || DispatcherConfig {
             outbox: outbox.clone(),
             notifier: Arc::clone(&notifier),
             consents: Arc::clone(&consents),

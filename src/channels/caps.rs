@@ -15,10 +15,10 @@ use super::channel::NotificationChannel;
 use super::registry::{definition, destination};
 use super::set::Channels;
 use crate::contacts::Contact;
+use crate::redis_client::backoff::BackoffPolicy;
+use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
 use crate::types::{Channel, Destination, Keys, ONCE_A_MINUTE, Rate, Units, duration};
-use crate::wire::backoff::BackoffPolicy;
-use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// Asks the limiters.
 #[derive(Debug)]
@@ -53,9 +53,9 @@ impl Caps {
 
     /// Counts one message to this contact, if its cap admits it; always, if it has no cap. A message that was counted
     /// stays counted, whatever becomes of it. Not repeatable: a second call counts another.
-    pub async fn take(&self, channels: &Channels, contact: &Contact) -> CapDecision {
-        match Cap::of(channels, &self.keys, contact.channel(), &destination(contact)) {
-            Some(cap) => self.decide(&cap, cap.take(&self.client).await),
+    pub async fn decide_attempt(&self, channels: &Channels, contact: &Contact) -> CapDecision {
+        match Cap::for_destination(channels, &self.keys, contact.channel(), &destination(contact)) {
+            Some(cap) => self.decide(&cap, cap.take_token(&self.client).await),
             None => CapDecision::Allowed,
         }
     }
@@ -115,14 +115,19 @@ enum CapLimiter {
 
 impl Cap {
     /// The cap of a channel, for what goes to this destination; `None` where none holds.
-    pub fn of(channels: &Channels, keys: &Keys, channel: Channel, destination: &Destination) -> Option<Self> {
+    pub fn for_destination(
+        channels: &Channels,
+        keys: &Keys,
+        channel: Channel,
+        destination: &Destination,
+    ) -> Option<Self> {
         let rate = channels.get(channel).and_then(NotificationChannel::cap)?;
         if definition(channel)?.origin.is_none() {
             let limiter = CapLimiter::Channel(FixedWindow::new(rate));
             return Some(Self { channel, rate, key: keys.cap(channel, None), limiter });
         }
         // An attempt says what is wrong with an address that names no origin.
-        if *destination == Destination::of(channel, None) {
+        if *destination == Destination::derive(channel, None) {
             return None;
         }
         let limiter = SlidingWindow::new(rate).expect("the settings allow no more than can be counted");
@@ -151,7 +156,7 @@ impl Cap {
         })
     }
 
-    async fn take(&self, client: &RedisClient) -> RedisResult<RateDecision> {
+    async fn take_token(&self, client: &RedisClient) -> RedisResult<RateDecision> {
         match &self.limiter {
             CapLimiter::Channel(limiter) => limiter.take(client, &self.key, Units::ONE).await,
             CapLimiter::Destination(limiter) => limiter.take(client, &self.key, Units::ONE).await,

@@ -26,7 +26,7 @@ pub(super) struct DnsAnswer {
 
 impl DnsAnswer {
     /// The addresses in these lookups, one for each family that was answered.
-    pub(super) fn of<'a>(lookups: impl Iterator<Item = &'a Lookup>) -> Self {
+    pub(super) fn from_lookups<'a>(lookups: impl Iterator<Item = &'a Lookup>) -> Self {
         let (mut addresses, mut until) = (Vec::new(), None::<Instant>);
         for lookup in lookups {
             let found = lookup.answers().iter().filter_map(|record| record.data.ip_addr());
@@ -73,7 +73,8 @@ mod tests {
         let record =
             |number: u32| Record::from_rdata(name(0), 86_400, RData::A(std::net::Ipv4Addr::from(number).into()));
         let lookup = Lookup::new_with_max_ttl(Query::query(name(0), RecordType::A), (0..4_000).map(record));
-        let (answers, answer, now) = (DnsAnswers::default(), DnsAnswer::of([&lookup].into_iter()), Instant::now());
+        let (answers, answer, now) =
+            (DnsAnswers::default(), DnsAnswer::from_lookups([&lookup].into_iter()), Instant::now());
         assert_eq!(answer.addresses.len(), ADDRESSES_MAX);
         (0..=ANSWERS_MAX).for_each(|number| answers.keep(name(number), answer.clone(), now));
         assert!(answers.0.lock().expect("free").len() <= ANSWERS_MAX);

@@ -17,7 +17,7 @@ pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
 /// What deliveries to this contact share with those to others at the same receiver.
 pub fn destination(contact: &Contact) -> Destination {
     let origin = definition(contact.channel()).and_then(|definition| definition.origin?(contact.address()));
-    Destination::of(contact.channel(), origin.as_deref())
+    Destination::derive(contact.channel(), origin.as_deref())
 }
 
 /// Judges a contact by its form: address, secret, headers.

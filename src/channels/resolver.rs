@@ -177,7 +177,7 @@ async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveE
     let mut found: Vec<_> = [Some(first), second].into_iter().flatten().collect();
     // IPv6 first: whoever connects to several addresses prefers the family of the first one.
     found.sort_by_key(|found| found.as_ref().is_ok_and(|lookup| lookup.query().query_type() == RecordType::A));
-    let answer = DnsAnswer::of(found.iter().flatten());
+    let answer = DnsAnswer::from_lookups(found.iter().flatten());
     if !answer.addresses.is_empty() {
         return Ok(answer);
     }

@@ -1,7 +1,7 @@
 //! Made-up alerts: what templates are checked with at start, what `preview` shows and `send-test` sends.
 
 use crate::types::{
-    Alert, AlertId, AlertKey, BillingDay, Instance, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
+    Alert, AlertId, AlertKey, BillingDay, DeploymentId, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
     Window, WindowLimit,
 };
 use crate::zones::Zone;
@@ -33,11 +33,11 @@ pub struct Sample {
 impl Sample {
     /// A customer that does not exist.
     pub fn example() -> Self {
-        Self::of(Subject::parse(b"example-customer").expect("a legal subject"))
+        Self::for_subject(Subject::parse(b"example-customer").expect("a legal subject"))
     }
 
     /// This subject, with the plan, zone and limit of one that does not exist.
-    pub fn of(subject: Subject) -> Self {
+    pub fn for_subject(subject: Subject) -> Self {
         let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
         let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
         // The bundled data have this zone.
@@ -62,7 +62,7 @@ impl Sample {
         };
         let entry = StreamId { ms: u64::try_from(raised_at.0).unwrap_or(0), seq: 0 };
         Alert {
-            id: AlertId::of(&Instance::from_stored("sample"), &key),
+            id: AlertId::derive(&DeploymentId::from_stored("sample"), &key),
             subject,
             metric,
             window,

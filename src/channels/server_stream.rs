@@ -92,7 +92,7 @@ impl Allowance {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) {
+    fn spend(&self, bytes: usize) {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -130,7 +130,7 @@ impl<S: SocketStream> AsyncRead for MeteredStream<S> {
             }
         };
         buf.advance(read);
-        this.allowance.take(read);
+        this.allowance.spend(read);
         this.since_yield += read;
         Poll::Ready(Ok(()))
     }

@@ -68,7 +68,7 @@ impl Channels {
         self.built.iter().find(|(name, _)| *name == channel).map(|(_, channel)| channel.as_ref())
     }
 
-    fn of(&self, contact: &Contact) -> &dyn NotificationChannel {
+    fn channel_of(&self, contact: &Contact) -> &dyn NotificationChannel {
         self.get(contact.channel()).expect("every contact has a channel of the registry")
     }
 
@@ -84,7 +84,7 @@ impl Channels {
 
     /// Renders one message, sends it and says how it ended. See [`NotificationChannel::send`].
     pub async fn send(&self, message: Message<'_>) -> Outcome {
-        self.of(message.contact).send(message).await
+        self.channel_of(message.contact).send(message).await
     }
 
     /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and
@@ -95,7 +95,7 @@ impl Channels {
     pub async fn send_test(&self, contact: &Contact, sample: &Sample, now: UnixMs) -> Outcome {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
-        let delivery = &DeliveryId::of(&alert.id, &contact.id);
+        let delivery = &DeliveryId::derive(&alert.id, &contact.id);
         let content = Content::Alert(&alert, AlertPurpose::Test);
         self.send(Message { delivery, contact, content, unsubscribe: None, more_follows: false, now }).await
     }
@@ -113,7 +113,7 @@ impl Channels {
 
     /// Why no attempt for this contact can succeed. See [`NotificationChannel::refusal`].
     pub fn refusal(&self, contact: &Contact) -> Option<ProbeResult> {
-        self.of(contact).refusal(contact)
+        self.channel_of(contact).refusal(contact)
     }
 
     /// Tries what an attempt on this channel needs, for one contact or for none in particular. Sends nothing.

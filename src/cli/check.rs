@@ -7,11 +7,11 @@ use super::context::CliContext;
 use super::subject_settings;
 use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse, whole_seconds};
 use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
+use crate::redis_client::Partition;
 use crate::subjects::Profile;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say};
 use crate::types::{EventId, Metric, Subject, Units};
-use crate::wire::Partition;
 
 #[derive(Debug, Args)]
 #[command(
@@ -65,7 +65,7 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let Partition { client, keys } = redis.partitions.of(&request.subject);
+    let Partition { client, keys } = redis.partitions.partition_of(&request.subject);
     let judged = CheckScript::new(keys.clone()).run(client, &request, &profile).await;
     let decision = match judged {
         Err(CheckError::Redis(error)) => {

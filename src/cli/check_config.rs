@@ -1,6 +1,6 @@
 //! `check-config`: the settings in effect, and whether they work. Writes nothing anywhere.
 //!
-//! Settings go to stdout, a line for each check to stderr. What is wrong with files and variables ends the verb at
+//! Settings go to stdout, a line for each check to stderr. What is wrong with files and variables ends the command at
 //! once, exit 78; connections are all tried, and any that fails makes it exit 1. Read next: `server` and `rights`, the
 //! checks of Redis, and `reach`, those of what is sent.
 

@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to complete verbs and options.
+//! `completions`: what a shell needs to complete commands and options.
 
 use clap::{Args, Command};
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! The verbs' way to Redis: one connection, whose errors say what was tried and where.
+//! The commands' way to Redis: one connection, whose errors say what was tried and where.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use url::Url;
 use crate::app::startup::check_partition_count;
 use crate::config::Config;
 use crate::ledger::stored_partitions::stored_partitions;
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::{
+    DeploymentError, ErrorKind, Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint, error_kind,
+};
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
-use crate::wire::endpoint::Deployment;
-use crate::wire::{
-    DeploymentError, ErrorKind, Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint, error_kind,
-};
 
-/// A connection for verbs. Connects when first used; starts no server.
+/// A connection for commands. Connects when first used; starts no server.
 #[derive(Debug)]
 pub struct CliConnection {
     pub partitions: Partitions,
@@ -41,7 +41,7 @@ pub struct CliConnection {
 pub async fn redis(config: &Config) -> anyhow::Result<CliConnection> {
     let (redis, stored) = open(config).await?;
     if let Err(error) = &stored
-        && matches!(DeploymentError::of(error), Some(DeploymentError::NotRedis { .. }))
+        && matches!(DeploymentError::find_in(error), Some(DeploymentError::NotRedis { .. }))
     {
         redis.explained("read the checkpoint", Err(error.clone()))?;
     }

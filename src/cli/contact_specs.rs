@@ -13,13 +13,13 @@ use serde_json::json;
 
 use super::contact_filter::ContactFilterArgs;
 use crate::channels::{self, ChannelDefinition, FilterFlag, FilterFlags, FormatDefinition, REGISTRY, SecretDefinition};
-use crate::contacts::merge::{ContactSpec, GivenOptions};
+use crate::contacts::merge::{ContactSpec, ExplicitOptions};
 use crate::contacts::message_format::InvalidFormat;
 use crate::contacts::state::FilterChange;
 use crate::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_address};
 use crate::types::{Channel, Secret};
 
-/// What was named, channel by channel. As arguments of a verb: a flag for each channel, and those of its secrets,
+/// What was named, channel by channel. As arguments of a command: a flag for each channel, and those of its secrets,
 /// formats and headers.
 #[derive(Debug, Clone)]
 pub struct AddressArgs(Vec<ChannelAddresses>);
@@ -39,7 +39,7 @@ struct ChannelAddresses {
     metrics: Vec<Option<String>>,
 }
 
-/// The same with flags that say which alerts the nth address hears, for a verb that names several contacts.
+/// The same with flags that say which alerts the nth address hears, for a command that names several contacts.
 #[derive(Debug, Clone)]
 pub struct FilteredAddressArgs(pub AddressArgs);
 
@@ -120,7 +120,7 @@ impl FromArgMatches for AddressArgs {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        // Not every verb has the flags of the filter.
+        // Not every command has the flags of the filter.
         let given = |flag| matches.try_get_many::<String>(flag).ok().flatten();
         let values = |flag| given(flag).into_iter().flatten().cloned().map(Some).collect();
         for named in &mut self.0 {
@@ -289,7 +289,7 @@ impl ContactSpecs {
         NamedAddress { address, secret, format, headers, filter }: NamedAddress,
     ) -> Result<(), String> {
         let ChannelDefinition { channel, secret: secrets, .. } = *definition;
-        let named = GivenOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
+        let named = ExplicitOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
         let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
         let generated = secrets.filter(|_| !named.secret).and_then(|secrets| (secrets.generate)(&format));
         let secret = secret.map(Secret::new).or_else(|| generated.clone());

@@ -1,4 +1,4 @@
-//! What every verb is given beside its own arguments.
+//! What every command is given beside its own arguments.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::config::{Config, ConfigError, DEFAULT_FILE, file_in_effect};
 /// The variable that names the configuration file where `--config` does not.
 const VARIABLE: &str = "QUOTABELL_CONFIG";
 
-/// What every verb is given beside its own arguments.
+/// What every command is given beside its own arguments.
 #[derive(Debug, Clone)]
 pub struct CliContext {
     /// `None` where only the defaults and the environment count.

@@ -81,7 +81,7 @@ pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
-    let stream = redis.partitions.of(&args.subject).keys.stream().to_owned();
+    let stream = redis.partitions.partition_of(&args.subject).keys.stream().to_owned();
     let emitted = append_all(&args, &redis, stream).await?;
     output::print(&args.format, &emitted, |output| output.line(&emitted.last_id))
 }

@@ -49,7 +49,7 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
     let what = format!("read history of {subject}");
     let (late_max, days) = (config.stream.late_max, config.history.days);
     let request = HistoryRequest { subject, settings, metric, range, now, late_max, days };
-    let partition = redis.partitions.of(&request.subject);
+    let partition = redis.partitions.partition_of(&request.subject);
     let history = redis.explained(what, history::read(partition, request).await)?;
     let history = history.with_context(|| format!("no day holds {now}, which the server's clock shows"))?;
     if config.history.days == 0 {

@@ -79,11 +79,11 @@ pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
         tokio::select! {
             stopped = tokio::signal::ctrl_c() => return stopped.context("wait for Ctrl-C"),
             mail = smtp.next() => {
-                let mail = ReceivedMail::of(&mail, Local::now());
+                let mail = ReceivedMail::from_caught(&mail, Local::now());
                 output::print(&args.format, &mail, |output| mail.print(output))?;
             }
             request = http.next() => {
-                let webhook = ReceivedWebhook::of(&request, &verifier, Local::now());
+                let webhook = ReceivedWebhook::from_caught(&request, &verifier, Local::now());
                 output::print(&args.format, &webhook, |output| webhook.print(output))?;
             }
         }
@@ -160,7 +160,7 @@ struct ReceivedMail {
 }
 
 impl ReceivedMail {
-    fn of(caught: &CaughtMail, at: DateTime<Local>) -> Self {
+    fn from_caught(caught: &CaughtMail, at: DateTime<Local>) -> Self {
         let raw = caught.text();
         Self {
             channel: "email",
@@ -196,7 +196,7 @@ struct ReceivedWebhook {
 }
 
 impl ReceivedWebhook {
-    fn of(caught: &CaughtRequest, verifier: &SignatureVerifier, at: DateTime<Local>) -> Self {
+    fn from_caught(caught: &CaughtRequest, verifier: &SignatureVerifier, at: DateTime<Local>) -> Self {
         let text = String::from_utf8_lossy(&caught.body).into_owned();
         let as_string = |_| to_raw_value(&text).expect("text is JSON");
         let webhook_id = caught.headers.get("webhook-id").and_then(|id| id.to_str().ok());

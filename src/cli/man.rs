@@ -7,7 +7,7 @@ use clap::{Args, Command};
 use crate::terminal::hint;
 use crate::terminal::output::Output;
 
-/// What the examples in a verb's help begin with.
+/// What the examples in a command's help begin with.
 const EXAMPLES: &str = "Examples:\n";
 /// What the exit codes in the program's help begin with.
 const EXIT_CODES: &str = "Exit codes: ";
@@ -17,20 +17,20 @@ const EXIT_CODES: &str = "Exit codes: ";
   quotabell man > /usr/local/share/man/man1/quotabell.1
   quotabell man subject set | man -l -")]
 pub struct ManArgs {
-    /// The verb whose page to print [default: the program's own]
-    pub verb: Vec<String>,
+    /// The command whose page to print [default: the program's own]
+    pub command: Vec<String>,
 }
 
-/// Prints the page of `root` or of one of its verbs as roff.
+/// Prints the page of `root` or of one of its commands as roff.
 pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     root.build();
-    let page = manual_page(find(root, &args.verb)?).context("render the manual page")?;
+    let page = manual_page(find(root, &args.command)?).context("render the manual page")?;
     let mut output = Output::stdout();
     output.bytes(&page)?;
     output.finish()
 }
 
-/// The page of a verb. The text behind the options is parted into sections of its own: the renderer would fill the
+/// The page of a command. The text behind the options is parted into sections of its own: the renderer would fill the
 /// lines of the examples into running text.
 fn manual_page(command: Command) -> std::io::Result<Vec<u8>> {
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -62,15 +62,15 @@ fn escaped(line: &str) -> String {
     if text.starts_with(['.', '\\']) { format!("\\&{text}") } else { text }
 }
 
-fn find(root: Command, verbs: &[String]) -> anyhow::Result<Command> {
+fn find(root: Command, names: &[String]) -> anyhow::Result<Command> {
     let mut command = root;
-    for verb in verbs {
-        let known: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
-        let Some(found) = command.find_subcommand(verb) else {
-            let message = format!("{} has no verb {verb:?}", command.get_name());
+    for name in names {
+        let known: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        let Some(found) = command.find_subcommand(name) else {
+            let message = format!("{} has no command {name:?}", command.get_name());
             let hint = match known.as_slice() {
                 [] => "it has none at all".to_owned(),
-                known => format!("its verbs are {}", known.join(", ")),
+                known => format!("its commands are {}", known.join(", ")),
             };
             return Err(hint::usage(message, hint));
         };

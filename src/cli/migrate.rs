@@ -7,11 +7,11 @@ use serde_json::json;
 use super::context::CliContext;
 use crate::config::Config;
 use crate::migration::{Migration, MigrationError, MigrationSummary};
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::{Partition, Partitions, RedisConfig, RedisEndpoint};
 use crate::terminal::hint::{self, usage, with_hint};
 use crate::terminal::output::{self, FormatArgs, pluralize, say};
 use crate::types::{PARTITIONS_MAX, PartitionNumber};
-use crate::wire::endpoint::Deployment;
-use crate::wire::{Partition, Partitions, RedisConfig, RedisEndpoint};
 
 #[derive(Debug, Args)]
 #[command(

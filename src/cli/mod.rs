@@ -1,9 +1,9 @@
-//! The command line: a file per verb.
+//! The command line: a file per command.
 //!
-//! Each verb's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a verb fails is in
-//! `hint`, how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything that
-//! lives on. Each `run` ends with an error for a configuration or a value that is wrong, for what Redis says, and when
-//! stdout is closed.
+//! Each command's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a command fails
+//! is in `hint`, how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything
+//! that lives on. Each `run` ends with an error for a configuration or a value that is wrong, for what Redis says, and
+//! when stdout is closed.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ mod whole_number;
 Exit codes: 0 done, 1 failed, 2 usage, 78 configuration or template"
 )]
 pub struct Cli {
-    /// The configuration file (TOML), laid over the defaults. Every verb takes it. Without it, the file that
+    /// The configuration file (TOML), laid over the defaults. Every command takes it. Without it, the file that
     /// QUOTABELL_CONFIG names is read, else /etc/quotabell/quotabell.toml where that exists
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -76,12 +76,12 @@ pub struct Cli {
 
     /// What to do.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub command: Command,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum Command {
     /// Run the daemon: count usage events, raise alerts, deliver them
     Run(run::RunArgs),
     /// Show the whole job on one machine: Redis, traffic, alerts, a summary
@@ -126,7 +126,7 @@ pub enum Verb {
     Man(man::ManArgs),
 }
 
-/// Which tokio runtime a verb needs.
+/// Which tokio runtime a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeKind {
     /// A daemon: threads on every core.
@@ -136,9 +136,9 @@ pub enum RuntimeKind {
 }
 
 impl Cli {
-    /// Which runtime the verb needs.
+    /// Which runtime the command needs.
     pub const fn runtime_kind(&self) -> RuntimeKind {
-        if matches!(self.verb, Verb::Run(_) | Verb::Demo(_)) {
+        if matches!(self.command, Command::Run(_) | Command::Demo(_)) {
             RuntimeKind::MultiThread
         } else {
             RuntimeKind::CurrentThread
@@ -147,41 +147,41 @@ impl Cli {
 
     /// Whether this is the daemon, which handles its signals itself.
     pub const fn is_daemon(&self) -> bool {
-        matches!(self.verb, Verb::Run(_))
+        matches!(self.command, Command::Run(_))
     }
 
-    /// Does what the verb says.
+    /// Does what the command says.
     ///
     /// # Errors
     ///
-    /// Whatever stopped the verb; [`crate::terminal::hint::report`] turns it into an exit code and text.
+    /// Whatever stopped the command; [`crate::terminal::hint::report`] turns it into an exit code and text.
     pub async fn execute(self) -> anyhow::Result<()> {
         if self.verbose {
             return Err(hint::usage("--verbose goes with --version alone", "`quotabell --version --verbose`"));
         }
         let context = CliContext::new(self.config);
-        match self.verb {
-            Verb::Run(args) => run::run(args, &context).await,
-            Verb::Demo(args) => demo::run(args).await,
-            Verb::CheckConfig(args) => check_config::run(args, &context).await,
-            Verb::Reload(args) => reload::run(args, &context).await,
-            Verb::Emit(args) => emit::run(args, &context).await,
-            Verb::Subject(args) => subject::run(args, &context).await,
-            Verb::Contact(args) => contact::run(args, &context).await,
-            Verb::Usage(args) => usage::run(args, &context).await,
-            Verb::History(args) => history::run(args, &context).await,
-            Verb::Top(args) => top::run(args, &context).await,
-            Verb::Check(args) => check::run(args, &context).await,
-            Verb::Alerts(args) => alerts::run(args, &context).await,
-            Verb::Deliveries(args) => deliveries::run(args, &context).await,
-            Verb::Explain(args) => explain::run(args, &context).await,
-            Verb::Refused(args) => refused::run(args, &context).await,
-            Verb::Migrate(args) => migrate::run(args, &context).await,
-            Verb::SendTest(args) => send_test::run(args, &context).await,
-            Verb::Listen(args) => listen::run(args, &context).await,
-            Verb::Preview(args) => preview::run(args, &context).await,
-            Verb::Completions(args) => completions::run(&args, Self::command()),
-            Verb::Man(args) => man::run(&args, Self::command()),
+        match self.command {
+            Command::Run(args) => run::run(args, &context).await,
+            Command::Demo(args) => demo::run(args).await,
+            Command::CheckConfig(args) => check_config::run(args, &context).await,
+            Command::Reload(args) => reload::run(args, &context).await,
+            Command::Emit(args) => emit::run(args, &context).await,
+            Command::Subject(args) => subject::run(args, &context).await,
+            Command::Contact(args) => contact::run(args, &context).await,
+            Command::Usage(args) => usage::run(args, &context).await,
+            Command::History(args) => history::run(args, &context).await,
+            Command::Top(args) => top::run(args, &context).await,
+            Command::Check(args) => check::run(args, &context).await,
+            Command::Alerts(args) => alerts::run(args, &context).await,
+            Command::Deliveries(args) => deliveries::run(args, &context).await,
+            Command::Explain(args) => explain::run(args, &context).await,
+            Command::Refused(args) => refused::run(args, &context).await,
+            Command::Migrate(args) => migrate::run(args, &context).await,
+            Command::SendTest(args) => send_test::run(args, &context).await,
+            Command::Listen(args) => listen::run(args, &context).await,
+            Command::Preview(args) => preview::run(args, &context).await,
+            Command::Completions(args) => completions::run(&args, Self::command()),
+            Command::Man(args) => man::run(&args, Self::command()),
         }
     }
 }
@@ -197,35 +197,35 @@ pub fn version_details(words: &[String]) -> String {
 }
 
 /// What to write instead of a command line whose subject stands by itself where `--subject` names it, or the other way
-/// round: verbs about one subject take it by itself, lists that it only narrows take the option.
+/// round: commands about one subject take it by itself, lists that it only narrows take the option.
 pub fn hint_on_subject(error: &clap::Error, words: &[String]) -> Option<String> {
     // An argument in its own place with a wrong value was not meant as the subject.
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
-    let mut verb = &Cli::command();
-    let mut path = vec![verb.get_name()];
+    let mut command = &Cli::command();
+    let mut path = vec![command.get_name()];
     for word in words {
-        if let Some(below) = verb.find_subcommand(word) {
-            verb = below;
+        if let Some(below) = command.find_subcommand(word) {
+            command = below;
             path.push(below.get_name());
         }
     }
     let is_option = |word: &str| word == SUBJECT_OPTION || word.starts_with("--subject=");
     let is_subject = |one: &clap::Arg| one.get_id() == "subject" || one.get_id() == "subjects";
-    let positionals: Vec<&clap::Arg> = verb.get_positionals().collect();
+    let positionals: Vec<&clap::Arg> = command.get_positionals().collect();
     if is_option(found) {
         positionals.iter().find(|one| is_subject(one))?;
         let names = positionals.iter().flat_map(|one| one.get_value_names().unwrap_or_default());
         let line: Vec<&str> = path.into_iter().chain(names.map(|name| name.as_str())).collect();
         return Some(format!("the subject stands by itself: {}", line.join(" ")));
     }
-    // Verbs that do more than list have a command for it.
-    if found == LIST_COMMAND && verb.get_opts().any(|one| one.get_id() == "limit") {
+    // Commands that do more than list have a command for it.
+    if found == LIST_COMMAND && command.get_opts().any(|one| one.get_id() == "limit") {
         return Some(format!("`{}` lists them", path.join(" ")));
     }
-    let takes_option = verb.get_opts().any(is_subject) && !words.iter().any(|word| is_option(word));
+    let takes_option = command.get_opts().any(is_subject) && !words.iter().any(|word| is_option(word));
     (takes_option && positionals.is_empty() && may_be_subject(found))
         .then(|| format!("to name a subject, write {SUBJECT_OPTION} {}", printable(found)))
 }
@@ -237,7 +237,7 @@ fn may_be_subject(word: &str) -> bool {
     !(word.starts_with('-') || is_address || is_time)
 }
 
-/// What lists, of verbs that also do something else.
+/// What lists, of commands that also do something else.
 const LIST_COMMAND: &str = "list";
 
 /// The option by which lists take a subject.

@@ -1,4 +1,4 @@
-//! `--for`, `--until` and `--reason`, for the verbs that mute.
+//! `--for`, `--until` and `--reason`, for the commands that mute.
 
 use std::time::Duration;
 

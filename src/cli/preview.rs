@@ -103,5 +103,5 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
 /// time, so that two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
     let PreviewArgs { part: _, format: _, locale: _, subject, metric, threshold, limit, billing_day } = args;
-    Sample { metric, limit, billing_day, ..Sample::of(subject) }.alert(threshold, SAMPLE_AT)
+    Sample { metric, limit, billing_day, ..Sample::for_subject(subject) }.alert(threshold, SAMPLE_AT)
 }

@@ -22,7 +22,7 @@ use crate::types::{Channel, ContactId, Keys, Outcome, OutcomeClass, Subject, Uni
 use crate::views::SubjectSettings;
 
 /// How long a contact of a subject is left alone after a test message: what is in somebody's mailbox can't be taken
-/// back, and a verb in a loop is written quickly.
+/// back, and a command in a loop is written quickly.
 const COOLDOWN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -90,7 +90,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
     }
     let outcome = channels.send_test(&contact, &sample, now).await;
     channels.close().await;
-    let shown = TestMessageView::of(&contact, &outcome, secret.as_ref());
+    let shown = TestMessageView::new(&contact, &outcome, secret.as_ref());
     output::print(&args.format, &shown, |output| output.pairs(&shown.pairs(&contact)))?;
     outcome_to_result(&outcome, &contact)
 }
@@ -183,7 +183,7 @@ async fn sample_of(subject: &Subject, redis: &CliConnection, config: &Config) ->
     let plans = config.plans()?;
     let SubjectSettings { plan, zone, billing_day, limits, unreadable } = SubjectSettings::read(&fields, &plans);
     subject_settings::warn(subject, &unreadable);
-    let sample = Sample { plan, zone, billing_day, ..Sample::of(subject.clone()) };
+    let sample = Sample { plan, zone, billing_day, ..Sample::for_subject(subject.clone()) };
     let Some((metric, limits)) = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value()) else {
         return Ok(sample);
     };
@@ -212,7 +212,7 @@ fn choose(subject: &Subject, named: Option<&str>, contacts: &ResolvedContacts) -
     }
 }
 
-/// The contact that is named, found as the verbs of contacts find it: also one that gets no alerts.
+/// The contact that is named, found as the commands of contacts find it: also one that gets no alerts.
 fn choose_named(subject: &Subject, text: &str, contacts: &ResolvedContacts) -> anyhow::Result<Contact> {
     // A webhook whose new secret nobody has confirmed has two of one id: the first is the one that gets alerts.
     let known: Vec<&Contact> = contacts.readable.iter().chain(unusable(contacts)).collect();
@@ -313,7 +313,7 @@ fn described(contact: &Contact) -> String {
 }
 
 impl<'a> TestMessageView<'a> {
-    fn of(contact: &'a Contact, outcome: &'a Outcome, secret: Option<&'a GeneratedSecret>) -> Self {
+    fn new(contact: &'a Contact, outcome: &'a Outcome, secret: Option<&'a GeneratedSecret>) -> Self {
         Self {
             contact: &contact.id,
             channel: contact.channel(),

@@ -1,4 +1,4 @@
-//! A subject's settings, for the verbs that show what it used.
+//! A subject's settings, for the commands that show what it used.
 
 use super::connect::CliConnection;
 use crate::subjects::record::{BILLING_DAY, SubjectField, TIMEZONE};

@@ -42,7 +42,7 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
     let now = redis.server_time().await?;
     let what = format!("read usage of {subject}");
     let request = UsageRequest { subject, settings, day, now, late_max: config.stream.late_max };
-    let partition = redis.partitions.of(&request.subject);
+    let partition = redis.partitions.partition_of(&request.subject);
     let usage = redis.explained(what, usage::read(partition, request).await)?;
     let usage = usage.with_context(|| format!("no period holds that day or {now}, which the server's clock shows"))?;
     output::print(&format, &usage, |output| print(&usage, now, output))

@@ -51,7 +51,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
         &["plans", "*", "rate", "*"],
         r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
     ),
-    (&["alerts", "jump"], "\"each\" or \"highest\""),
+    (&["alerts", "on_multiple"], "\"each\" or \"highest\""),
     (&["delivery", "send"], "true or false"),
     (&["delivery", "concurrency"], "a whole number, 1 or more"),
     (&["delivery", "per_destination_max"], "a whole number, 1 or more"),

@@ -9,13 +9,13 @@ use super::error::ConfigError;
 use super::settings::Config;
 use crate::channels::{self, InvalidSetting, REGISTRY};
 use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
+use crate::redis_client::client::RESPONSE_TIMEOUT;
+use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
 use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
 use crate::types::percent::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
-use crate::wire::client::RESPONSE_TIMEOUT;
-use crate::wire::redis_url::SCHEMES;
 
 /// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -67,7 +67,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     let Some(Violation { path, other, problem }) = violations.0 else { return Ok(()) };
     // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
-    let place_of = |path: &[String]| config.places.of(path);
+    let place_of = |path: &[String]| config.places.place_of(path);
     let path = other.filter(|other| place_of(other).is_own() && !place_of(&path).is_own()).unwrap_or(path);
     Err(ConfigError::Value { place: place_of(&path), path, problem })
 }

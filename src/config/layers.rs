@@ -134,7 +134,7 @@ impl Layers {
                 if let Some(key) = keys.keys().find(|key| !allowed.contains(&key.as_str())) {
                     let path = vec![section.to_owned(), "contacts".to_owned(), format!("[{index}]"), key.clone()];
                     let allowed = allowed.iter().map(ToString::to_string).collect();
-                    return Err(ConfigError::UnknownKey { place: self.places.of(&path), path, allowed });
+                    return Err(ConfigError::UnknownKey { place: self.places.place_of(&path), path, allowed });
                 }
             }
         }

@@ -13,11 +13,11 @@ use crate::api::Token;
 use crate::channels::{self, ChannelError, Channels, InvalidContact, Preview, PreviewRequest};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
+use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::Plans;
 use crate::subjects::plans::PlansError;
 use crate::types::{Keys, PartitionNumber, Secret};
 use crate::views::explain::Explainer;
-use crate::wire::{Partitions, RedisEndpoint};
 
 impl Config {
     /// The keys of the first partition, and of subjects.
@@ -51,7 +51,7 @@ impl Config {
             contacts: self.contact_resolver(),
             configured: self.configured_contacts(),
             give_up_after: self.retry.give_up_after,
-            jump: self.alerts.jump,
+            on_multiple: self.alerts.on_multiple,
             plans,
             late_max: self.stream.late_max,
         }
@@ -76,7 +76,7 @@ impl Config {
         for (section, (index, contact)) in fallback.chain(operator.map(|named| ("operator", named))) {
             if let Err(InvalidContact { problem, .. }) = check(contact) {
                 let path = vec![section.to_owned(), "contacts".to_owned(), format!("[{index}]")];
-                return Err(ConfigError::Value { place: self.places.of(&path), path, problem });
+                return Err(ConfigError::Value { place: self.places.place_of(&path), path, problem });
             }
         }
         Ok(())
@@ -121,7 +121,8 @@ impl Config {
         error: impl Error + Send + Sync + 'static,
         hint: Option<&'static str>,
     ) -> ConfigError {
-        let place = setting.map(|setting| self.places.of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()));
+        let place =
+            setting.map(|setting| self.places.place_of(&setting.split('.').map(str::to_owned).collect::<Vec<_>>()));
         ConfigError::Component(ComponentError { setting, place, error: Box::new(error), hint })
     }
 }

@@ -62,7 +62,7 @@ impl Places {
 
     /// The place of the key with these segments; if the key was left out, or is inside one variable, the place of its
     /// nearest table.
-    pub(super) fn of(&self, path: &[String]) -> Place {
+    pub(super) fn place_of(&self, path: &[String]) -> Place {
         let nearest = (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]));
         nearest.cloned().unwrap_or(Place::Embedded { line: 1 })
     }

@@ -23,7 +23,7 @@ impl Layers {
                 Err(error) => error,
             };
             let path: Vec<String> = error.path().iter().filter_map(segment).collect();
-            let is_variable = matches!(self.places.of(&path), Place::Variable(_));
+            let is_variable = matches!(self.places.place_of(&path), Place::Variable(_));
             match self.get_mut(&path) {
                 Some(value) if is_variable && let Some(typed) = typed(value) => *value = typed,
                 _ => return Err(self.refused(path, &error.into_inner().to_string())),
@@ -35,7 +35,7 @@ impl Layers {
         let mut quoted = message.split('`').skip(1).step_by(2).map(str::to_owned);
         if message.starts_with("unknown field") {
             path.extend(quoted.next().filter(|key| path.last() != Some(key)));
-            return ConfigError::UnknownKey { place: self.places.of(&path), path, allowed: quoted.collect() };
+            return ConfigError::UnknownKey { place: self.places.place_of(&path), path, allowed: quoted.collect() };
         }
         if let ([plans, _, limits, metric], Some(value)) = (path.as_slice(), self.get_mut(&path))
             && plans == "plans"
@@ -43,7 +43,7 @@ impl Layers {
             && let Some(rest) = dotted(value)
         {
             let metric = format!("{metric}.{rest}");
-            return ConfigError::UnquotedMetric { place: self.places.of(&path), path, metric };
+            return ConfigError::UnquotedMetric { place: self.places.place_of(&path), path, metric };
         }
         let problem = match message.starts_with("missing field") {
             true => {
@@ -52,7 +52,7 @@ impl Layers {
             }
             false => in_words(message, path.last().is_some_and(|key| SECRET_KEYS.contains(&key.as_str()))),
         };
-        ConfigError::Value { place: self.places.of(&path), path, problem }
+        ConfigError::Value { place: self.places.place_of(&path), path, problem }
     }
 }
 

@@ -16,11 +16,11 @@ use crate::contacts::{FallbackConfig, OperatorConfig, masked_contact};
 use crate::events::config::StreamConfig;
 use crate::ledger::history::HistoryConfig;
 use crate::outbox::{AlertsConfig, DeliveryConfig, RetryConfig};
+use crate::redis_client::RedisConfig;
+use crate::redis_client::endpoint::UrlSource;
 use crate::subjects::config::{PlanConfig, SubjectsConfig};
 use crate::types::duration;
 use crate::verification::VerificationConfig;
-use crate::wire::RedisConfig;
-use crate::wire::endpoint::UrlSource;
 
 use super::place::Places;
 use crate::types::text_form::text_enum;

@@ -14,7 +14,7 @@ impl Config {
         for (plan, settings) in &self.plans {
             for (metric, limits) in &settings.limits {
                 let path = ["plans", plan, "limits", metric.as_str()].map(str::to_owned);
-                let place = self.places.of(&path);
+                let place = self.places.place_of(&path);
                 warnings.extend(limits.contradictions().map(|pair| format!("{}: {pair} ({place})", key(&path))));
             }
         }

@@ -169,7 +169,7 @@ impl ContactArray {
     }
 
     pub(super) fn edit(&mut self, position: usize, edit: impl FnOnce(&mut ElementFields)) {
-        let mut fields = ElementFields::of(&self.elements[position]).expect("a contact is an object");
+        let mut fields = ElementFields::parse(&self.elements[position]).expect("a contact is an object");
         edit(&mut fields);
         let element = fields.to_json();
         self.is_changed |= element.get() != self.elements[position].get();
@@ -179,11 +179,11 @@ impl ContactArray {
 
 fn read(position: usize, element: &RawValue) -> Result<StoredContact, UnreadableContact> {
     let contact = contact_of(element)?;
-    let fields = ElementFields::of(element).ok_or_else(not_an_object)?;
+    let fields = ElementFields::parse(element).ok_or_else(not_an_object)?;
     let mut endpoint = vec![contact.channel().as_str(), contact.address()];
     endpoint.extend(contact.secret().map(Secret::reveal));
-    let consent = ConsentId::of(&endpoint, &fields.text(NONCE).unwrap_or_default());
-    let origin = if fields.has(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
+    let consent = ConsentId::derive(&endpoint, &fields.text(NONCE).unwrap_or_default());
+    let origin = if fields.has_field(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
     let unverified_until = fields.text(UNVERIFIED_UNTIL).filter(|_| !contact.verified);
     let unverified_until = unverified_until.and_then(|text| UnixMs::of_rfc3339(&text));
     Ok(StoredContact { contact, origin, consent, unverified_until, position })
@@ -195,7 +195,7 @@ fn contact_of(element: &RawValue) -> Result<Contact, UnreadableContact> {
         return Err(not_an_object());
     }
     Contact::of_element(element).map_err(|error| {
-        let id = ElementFields::of(element).and_then(|fields| fields.text("id")).filter(|id| !id.is_empty());
+        let id = ElementFields::parse(element).and_then(|fields| fields.text("id")).filter(|id| !id.is_empty());
         UnreadableContact { id: id.map(|id| ContactId::from_stored(&id)), why: without_values(&error) }
     })
 }

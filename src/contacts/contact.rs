@@ -55,7 +55,7 @@ impl Contact {
 
     /// An e-mail contact with the id derived from its address.
     pub fn email(address: &str) -> Self {
-        Self::at(Channel::Email, address, None)
+        Self::with_address(Channel::Email, address, None)
     }
 
     /// A webhook contact of the standard format with the id derived from its URL.
@@ -65,17 +65,17 @@ impl Contact {
 
     /// A webhook contact with the id derived from its URL.
     pub fn webhook_with(url: &str, options: ContactOptions) -> Self {
-        Self::at(Channel::Webhook, url, Some(options))
+        Self::with_address(Channel::Webhook, url, Some(options))
     }
 
     /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
     /// through.
     pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         let options = Endpoint::has_options(channel).then_some(options);
-        channel.address_field().map(|_| Self::at(channel, address, options))
+        channel.address_field().map(|_| Self::with_address(channel, address, options))
     }
 
-    fn at(channel: Channel, address: &str, options: Option<ContactOptions>) -> Self {
+    fn with_address(channel: Channel, address: &str, options: Option<ContactOptions>) -> Self {
         Self {
             id: derived_id(channel, address),
             endpoint: Endpoint { channel, address: address.to_owned(), options },

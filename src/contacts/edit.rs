@@ -83,13 +83,13 @@ impl ContactArray {
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_options(other, contact);
             self.set(other.position, NONCE, &nonce);
-            return Ok(self.at(other.position));
+            return Ok(self.contact_at(other.position));
         }
         self.check_count(1, contacts_max)?;
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
         self.set(self.elements.len() - 1, NONCE, &nonce);
-        Ok(self.at(self.elements.len() - 1))
+        Ok(self.contact_at(self.elements.len() - 1))
     }
 
     /// Whether so many more may be added.
@@ -98,7 +98,7 @@ impl ContactArray {
         if fits { Ok(()) } else { Err(TooManyContacts { contacts_max }) }
     }
 
-    fn at(&self, position: usize) -> StoredContact {
+    fn contact_at(&self, position: usize) -> StoredContact {
         let written = self.contacts().into_iter().find(|stored| stored.position == position);
         written.expect("a contact that was just written can be read")
     }

@@ -15,7 +15,7 @@ pub(super) struct ElementFields(Vec<(String, Box<RawValue>)>);
 
 impl ElementFields {
     /// Reads an element; `None` where it is not an object.
-    pub(super) fn of(element: &RawValue) -> Option<Self> {
+    pub(super) fn parse(element: &RawValue) -> Option<Self> {
         serde_json::from_str(element.get()).ok()
     }
 
@@ -25,7 +25,7 @@ impl ElementFields {
     }
 
     /// Whether there is a field of this name.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(super) fn has_field(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 

@@ -14,14 +14,14 @@ pub struct ContactSpec {
     /// The contact. Its id, mute, consent and what was not named apply only where its address is new.
     pub contact: Contact,
     /// What was named beside the address.
-    pub named: GivenOptions,
+    pub named: ExplicitOptions,
     /// Which alerts it is to hear. A new contact bears this already.
     pub filter: FilterChange,
 }
 
 /// Which options of a contact the operator named. A stored contact keeps the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct GivenOptions {
+pub struct ExplicitOptions {
     /// The secret. Where none was named, one may have been generated: a stored one that fits is kept.
     pub secret: bool,
     /// The format.
@@ -32,7 +32,7 @@ pub struct GivenOptions {
 
 /// What a merge does with stored contacts that are not named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnnamedContacts {
+pub enum UnlistedPolicy {
     /// All of them stay.
     KeepAll,
     /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be
@@ -66,7 +66,7 @@ impl ContactArray {
     pub fn merge(
         &mut self,
         named: &[ContactSpec],
-        unnamed: UnnamedContacts,
+        unnamed: UnlistedPolicy,
         contacts_max: usize,
         is_sound: impl Fn(&Contact) -> bool,
     ) -> Result<MergeReport, TooManyContacts> {
@@ -83,13 +83,13 @@ impl ContactArray {
                 continue;
             };
             named_positions.push(found.position);
-            let kept_secret = with_named(&found.contact, contact, GivenOptions { secret: false, ..*named });
+            let kept_secret = with_named(&found.contact, contact, ExplicitOptions { secret: false, ..*named });
             let merged = match !named.secret && is_sound(&kept_secret) {
                 true => {
                     report.kept_secrets.extend(contact.secret().map(|_| kept_secret.clone()));
                     kept_secret
                 }
-                false => with_named(&found.contact, contact, GivenOptions { secret: true, ..*named }),
+                false => with_named(&found.contact, contact, ExplicitOptions { secret: true, ..*named }),
             };
             self.set_options(found, &merged);
             if !found.contact.verified {
@@ -114,7 +114,7 @@ impl ContactArray {
 }
 
 /// The stored contact with those options of `other` that are named.
-fn with_named(stored: &Contact, other: &Contact, named: GivenOptions) -> Contact {
+fn with_named(stored: &Contact, other: &Contact, named: ExplicitOptions) -> Contact {
     let (Some(before), Some(after)) = (stored.options(), other.options()) else { return stored.clone() };
     stored.clone().with_options(ContactOptions {
         secret: if named.secret { after } else { before }.secret.clone(),
@@ -125,12 +125,12 @@ fn with_named(stored: &Contact, other: &Contact, named: GivenOptions) -> Contact
 
 impl MergeReport {
     /// Whether an element that is not named stays; `None` for one that can't be read. Notes what stays.
-    fn keeps(&mut self, element: Option<&StoredContact>, unnamed: UnnamedContacts) -> bool {
+    fn keeps(&mut self, element: Option<&StoredContact>, unnamed: UnlistedPolicy) -> bool {
         let origin = element.map(|stored| stored.origin);
         let stays = match unnamed {
-            UnnamedContacts::KeepAll => true,
-            UnnamedContacts::RemoveOperators => origin != Some(ContactOrigin::Operator),
-            UnnamedContacts::RemoveAll => false,
+            UnlistedPolicy::KeepAll => true,
+            UnlistedPolicy::RemoveOperators => origin != Some(ContactOrigin::Operator),
+            UnlistedPolicy::RemoveAll => false,
         };
         match element {
             Some(stored) if stays && stored.origin == ContactOrigin::Subject => {
@@ -158,7 +158,7 @@ mod tests {
         serde_json::from_str(stored).expect("contacts")
     }
 
-    fn merged(stored: &str, named: &[ContactSpec], unnamed: UnnamedContacts) -> String {
+    fn merged(stored: &str, named: &[ContactSpec], unnamed: UnlistedPolicy) -> String {
         let mut array = array(stored);
         let is_sound = |contact: &Contact| contact.address() != "https://broken.test/";
         array.merge(named, unnamed, CONTACTS_MAX, is_sound).expect("few enough");
@@ -173,14 +173,14 @@ mod tests {
     fn named(contact: Contact) -> ContactSpec {
         ContactSpec {
             contact,
-            named: GivenOptions { secret: true, ..GivenOptions::default() },
+            named: ExplicitOptions { secret: true, ..ExplicitOptions::default() },
             filter: FilterChange::default(),
         }
     }
 
     /// A contact whose secret was generated.
     fn generated(contact: Contact) -> ContactSpec {
-        ContactSpec { contact, named: GivenOptions::default(), filter: FilterChange::default() }
+        ContactSpec { contact, named: ExplicitOptions::default(), filter: FilterChange::default() }
     }
 
     /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.
@@ -191,19 +191,19 @@ mod tests {
         let pending = r#"{"channel":"email","address":"new@b.test","verified":false}"#;
         let stored = format!(r#"[{main},{{"channel":"email","address":"old@b.test"}},7,{confirmed},{pending}]"#);
         let again = [named(Contact::email("a@b.test"))];
-        let kept = merged(&stored, &again, UnnamedContacts::RemoveOperators);
+        let kept = merged(&stored, &again, UnlistedPolicy::RemoveOperators);
         assert_eq!(kept, format!("[{main},7,{confirmed},{pending}]"));
-        assert_eq!(merged(&kept, &again, UnnamedContacts::RemoveOperators), kept, "once more changes nothing");
-        assert_eq!(merged(&stored, &again, UnnamedContacts::RemoveAll), format!("[{main}]"));
-        assert_eq!(merged(&stored, &again, UnnamedContacts::KeepAll), stored);
-        let merged_again = array(&stored).merge(&again, UnnamedContacts::RemoveOperators, CONTACTS_MAX, |_| true);
+        assert_eq!(merged(&kept, &again, UnlistedPolicy::RemoveOperators), kept, "once more changes nothing");
+        assert_eq!(merged(&stored, &again, UnlistedPolicy::RemoveAll), format!("[{main}]"));
+        assert_eq!(merged(&stored, &again, UnlistedPolicy::KeepAll), stored);
+        let merged_again = array(&stored).merge(&again, UnlistedPolicy::RemoveOperators, CONTACTS_MAX, |_| true);
         let report = merged_again.expect("few enough");
         let kept: Vec<&str> = report.kept_of_subject.iter().map(Contact::address).collect();
         assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
         // The operator vouches for what was not confirmed.
         let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
         let both = both.map(named);
-        let vouched = read_all(&merged(&stored, &both, UnnamedContacts::RemoveAll));
+        let vouched = read_all(&merged(&stored, &both, UnlistedPolicy::RemoveAll));
         assert!(vouched.iter().all(|contact| contact.verified), "{vouched:?}");
         assert_eq!(vouched.iter().map(Contact::address).collect::<Vec<_>>(), ["new@b.test", "first@b.test"]);
     }
@@ -219,12 +219,12 @@ mod tests {
             let mut array = array(stored);
             array.merge(named, unnamed, 4, |_| true).map(|_| read_all(&array.to_stored()).len())
         };
-        assert_eq!(merge("", &specs(0..4), UnnamedContacts::KeepAll), Ok(4));
-        assert_eq!(merge("", &specs(0..5), UnnamedContacts::KeepAll), Err(TooManyContacts { contacts_max: 4 }));
-        let stored = merged("", &specs(0..6), UnnamedContacts::KeepAll);
-        assert_eq!(merge(&stored, &specs(0..6), UnnamedContacts::RemoveOperators), Ok(6));
-        assert_eq!(merge(&stored, &specs(6..7), UnnamedContacts::KeepAll), Err(TooManyContacts { contacts_max: 4 }));
-        assert_eq!(merge(&stored, &specs(6..10), UnnamedContacts::RemoveOperators), Ok(4));
+        assert_eq!(merge("", &specs(0..4), UnlistedPolicy::KeepAll), Ok(4));
+        assert_eq!(merge("", &specs(0..5), UnlistedPolicy::KeepAll), Err(TooManyContacts { contacts_max: 4 }));
+        let stored = merged("", &specs(0..6), UnlistedPolicy::KeepAll);
+        assert_eq!(merge(&stored, &specs(0..6), UnlistedPolicy::RemoveOperators), Ok(6));
+        assert_eq!(merge(&stored, &specs(6..7), UnlistedPolicy::KeepAll), Err(TooManyContacts { contacts_max: 4 }));
+        assert_eq!(merge(&stored, &specs(6..10), UnlistedPolicy::RemoveOperators), Ok(4));
     }
 
     /// A receiver checks with the secret that it knows: one that was only generated must not take its place.
@@ -236,19 +236,19 @@ mod tests {
         let stored = format!("[{},{}]", of(good, "old"), of(broken, "old"));
         let generated = [good, broken].map(|url| generated(hook(url, "made")));
         let expected = format!("[{},{}]", of(good, "old"), of(broken, "made"));
-        assert_eq!(merged(&stored, &generated, UnnamedContacts::RemoveOperators), expected);
+        assert_eq!(merged(&stored, &generated, UnlistedPolicy::RemoveOperators), expected);
         let explicit = [good, broken].map(|url| named(hook(url, "mine")));
         let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
-        assert_eq!(merged(&stored, &explicit, UnnamedContacts::RemoveOperators), expected);
+        assert_eq!(merged(&stored, &explicit, UnlistedPolicy::RemoveOperators), expected);
         // Of two contacts of one URL, the one that signs alerts keeps its secret.
         let twice = format!("[{},{}]", of(good, "cut off"), of(good, "old"));
         let mut array = array(&twice);
         let signs = |contact: &Contact| secret_of(contact) == "old";
-        array.merge(&generated[..1], UnnamedContacts::RemoveOperators, CONTACTS_MAX, signs).expect("few enough");
+        array.merge(&generated[..1], UnlistedPolicy::RemoveOperators, CONTACTS_MAX, signs).expect("few enough");
         assert_eq!(array.to_stored(), format!("[{}]", of(good, "old")));
         // A secret that somebody proposed through the API is not the one that the receiver checks with.
         let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;
         let beside = format!("[{proposed},{}]", of(good, "old"));
-        assert_eq!(merged(&beside, &generated[..1], UnnamedContacts::RemoveOperators), beside);
+        assert_eq!(merged(&beside, &generated[..1], UnlistedPolicy::RemoveOperators), beside);
     }
 }

@@ -14,11 +14,11 @@ use super::array::{CONTACTS, ContactArray, UnreadableContact};
 use super::edit::CONTACTS_BOUND;
 use super::unreadable_log;
 use crate::contacts::{Contact, OperatorContact};
+use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
 use crate::subjects::record::{LOCALE, parse_locale};
 use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// Reads contacts of subjects; holds the fallback contacts.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ impl ContactResolver {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.subject(subject)).arg(CONTACTS).arg(LOCALE);
         let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
-        self.resolve(subject, reply.map(|values| StoredFields::take(&mut values.into_iter())))
+        self.resolve(subject, reply.map(|values| StoredFields::from_values(&mut values.into_iter())))
     }
 
     /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is ignored, and is
@@ -163,7 +163,7 @@ impl ContactResolver {
         let (stored, muted) = match stored {
             Ok(values) => {
                 let mut values = values.into_iter();
-                (Ok(StoredFields::take(&mut values)), values.collect())
+                (Ok(StoredFields::from_values(&mut values)), values.collect())
             }
             Err(error) => (Err(error), Vec::new()),
         };
@@ -221,7 +221,7 @@ impl ContactResolver {
     /// Pure: the contacts that a stored field means.
     fn parse(&self, field: Option<Vec<u8>>) -> ResolvedContacts {
         let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {
-            Ok(array) => ResolvedContacts::of(&array, self.contacts_max),
+            Ok(array) => ResolvedContacts::from_array(&array, self.contacts_max),
             Err(error) => ResolvedContacts::broken(&error.to_string()),
         };
         let own = ResolvedContacts { operator: Arc::clone(&self.operator), ..own };
@@ -248,7 +248,7 @@ struct StoredFields {
 
 impl StoredFields {
     /// The first values of a reply.
-    fn take(values: &mut impl Iterator<Item = Option<Vec<u8>>>) -> Self {
+    fn from_values(values: &mut impl Iterator<Item = Option<Vec<u8>>>) -> Self {
         Self { contacts: values.next().flatten(), locale: values.next().flatten() }
     }
 }
@@ -296,7 +296,7 @@ impl ResolvedContacts {
         self.source == ContactsSource::Fallback || id.is_of_operator()
     }
 
-    fn of(array: &ContactArray, contacts_max: usize) -> Self {
+    fn from_array(array: &ContactArray, contacts_max: usize) -> Self {
         let mut contacts = Self::default();
         // A plain HSET may store any number. What is left out counts as unreadable: nobody may conclude that it was
         // removed.

@@ -8,10 +8,10 @@ use std::sync::LazyLock;
 use redis::{Pipeline, RedisError, RedisResult};
 
 use super::array::{CONTACTS, ContactArray, ContactArrayError};
+use crate::redis_client::{RedisClient, Script};
 use crate::subjects::SubjectRecord;
 use crate::subjects::record::is_setting;
 use crate::types::{Keys, Subject};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("store.lua")));
 

@@ -15,8 +15,8 @@ use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 
 use super::scenario::FALLBACK_ADDRESS;
+use crate::redis_client::RedisNode;
 use crate::terminal::hint;
-use crate::wire::RedisNode;
 
 /// How long it may take until it is ready.
 const READY_MAX: Duration = Duration::from_secs(20);

@@ -10,8 +10,8 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
 use super::daemon::Daemon;
+use crate::redis_client::{EmbeddedError, EmbeddedServer, RedisConfig};
 use crate::terminal::hint::with_hint;
-use crate::wire::{EmbeddedError, EmbeddedServer, RedisConfig};
 
 /// How many free ports are tried: between our look and the server's bind another program may take one.
 const PORTS_MAX: usize = 10;

@@ -92,7 +92,7 @@ fn read_mail(caught: &CaughtMail, subjects: &[SimulatedSubject]) -> ReceivedAtte
     let contact = contact_of(subjects, |contact| caught.to.first().is_some_and(|to| to == contact.address()));
     let alert = AlertId::from_stored(&mail::header(&raw, "X-Quotabell-Alert").unwrap_or_default());
     let message_id = mail::header(&raw, "Message-ID").unwrap_or_default();
-    let is_of = |contact: &Contact| message_id.starts_with(&format!("<{}@", DeliveryId::of(&alert, &contact.id)));
+    let is_of = |contact: &Contact| message_id.starts_with(&format!("<{}@", DeliveryId::derive(&alert, &contact.id)));
     let numbers = mail::part(&raw, "text/plain").and_then(|text| numbers_of_text(&text)).unwrap_or_default();
     let problem = if !contact.is_some_and(is_of) {
         Some(format!("its Message-ID {message_id} is not of this delivery"))

@@ -18,11 +18,11 @@ use super::scenario::{self, Scenario, SimulatedSubject, Upgrade};
 use super::screen::Screen;
 use crate::ledger::query;
 use crate::outbox::{Totals, totals};
+use crate::redis_client::{Partition, Partitions, RedisEndpoint};
 use crate::terminal::table::Color;
 use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
 use crate::types::{Alert, Keys, PartitionNumber, Period, Subject};
 use crate::views::refused::MergedRefusedEvents;
-use crate::wire::{Partition, Partitions, RedisEndpoint};
 
 /// The stream's name, as in the defaults.
 const STREAM: &str = "usage";
@@ -206,7 +206,7 @@ impl Run<'_> {
         let mut pipeline = redis::pipe();
         for SimulatedSubject { uses, day, .. } in &self.scenario.subjects {
             let subject = uses.subject.as_str();
-            let Partition { keys, .. } = partitions.of(&uses.subject);
+            let Partition { keys, .. } = partitions.partition_of(&uses.subject);
             pipeline.hget(keys.usage(&uses.metric, *day, keys::bucket(subject)), subject);
         }
         let counts: Vec<Option<u64>> = partitions.first().client.pipe(&pipeline).await.context("read the counts")?;

@@ -14,12 +14,12 @@ use tokio::time::{Instant, interval};
 use crate::channels::webhook::secret;
 use crate::contacts::Contact;
 use crate::contacts::array::CONTACTS;
+use crate::redis_client::{Partition, Partitions};
 use crate::subjects::record::TIMEZONE;
 use crate::types::{
-    AlertId, AlertKey, BillingDay, Day, DaySpan, Instance, Keys, Limits, Metric, Percent, Period, PeriodSpan, Subject,
-    UnixMs, WindowLimit,
+    AlertId, AlertKey, BillingDay, Day, DaySpan, DeploymentId, Keys, Limits, Metric, Percent, Period, PeriodSpan,
+    Subject, UnixMs, WindowLimit,
 };
-use crate::wire::{Partition, Partitions};
 use crate::zones::Zone;
 
 /// Everything below; {steady} and {flaky} stand for the URLs of receivers.
@@ -231,7 +231,10 @@ impl SubjectUse {
         let span = PeriodSpan::containing(window, zone, BillingDay::FIRST, now).with_context(form)?;
         let units = u64::try_from(percent.threshold_units(units)).unwrap_or(u64::MAX);
         let (subject, metric, period) = (&self.subject, &self.metric, span.period);
-        let id = AlertId::of(&Instance::from_stored(INSTANCE), &AlertKey { subject, metric, period, percent, units });
+        let id = AlertId::derive(
+            &DeploymentId::from_stored(INSTANCE),
+            &AlertKey { subject, metric, period, percent, units },
+        );
         Ok(SimulatedAlert { what: what.to_owned(), id, period })
     }
 

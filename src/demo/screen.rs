@@ -24,7 +24,7 @@ pub(super) struct Screen {
 impl Screen {
     /// The screen of this process; the clock of its lines starts now.
     pub(super) fn new(format: Format) -> Self {
-        let styling = if format == Format::Json { Styling::Plain } else { Styling::of(&std::io::stdout()) };
+        let styling = if format == Format::Json { Styling::Plain } else { Styling::for_stream(&std::io::stdout()) };
         Self { format, styling, started: Instant::now() }
     }
 

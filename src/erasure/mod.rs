@@ -15,11 +15,11 @@ use crate::ledger::query;
 use crate::outbox::forget::{ForgottenDeliveries, forget_alerts, forget_deliveries, forget_failures};
 use crate::outbox::forget_in_digests::forget_in_digests;
 use crate::outbox::subject_deliveries::deliveries_of;
+use crate::redis_client::{Partition, Partitions};
 use crate::subjects::Plans;
 use crate::types::Subject;
 use crate::verification::{ForgottenRequests, forget_requests};
 use crate::views::{alerts, subject as subjects};
-use crate::wire::{Partition, Partitions};
 
 /// How often the deliveries of a subject are looked for: its settings have gone, so that few more can be made.
 const PASSES_MAX: usize = 10;
@@ -73,7 +73,7 @@ pub async fn erase(
     event_age_max: Duration,
     subject: &Subject,
 ) -> RedisResult<ErasedSubject> {
-    let partition = partitions.of(subject);
+    let partition = partitions.partition_of(subject);
     let Partition { client, keys } = partition;
     let begun = client.server_time().await?;
     let periods = alerts::stored_periods(begun, event_age_max);

@@ -10,14 +10,14 @@ use std::time::Duration;
 use crate::ledger::batch::{Batch, RefusedEvent};
 use crate::ledger::event_ids::{EventIdDigest, NewEventIds, window_of};
 use crate::ledger::read_totals::RaisedRecords;
-use crate::types::{Instance, Keys, RefusalReason, StreamId, Subject, UnixMs};
-use crate::wire::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
+use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
+use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs};
 
-use super::batch_changes::{BatchChanges, Evidence};
-use super::held_state::{HeldState, Missing, MissingRecords};
+use super::batch_changes::{BatchChanges, EntryRange};
 use super::looked_up_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, look_up};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
+use super::worker_cache::{LoadRequest, MissingRecords, WorkerCache};
 
 pub use super::looked_up_entry::StreamEntry;
 
@@ -54,7 +54,7 @@ pub struct BatchBuilder {
     /// Number of the batch; tells whether a row is in it.
     number: u32,
     /// How often counters had been removed when the session began.
-    generation: u64,
+    erasure_epoch: u64,
     /// The run id of the server process whose entries are added.
     server: Option<Arc<str>>,
     batch: Batch,
@@ -105,9 +105,9 @@ impl BatchBuilder {
             bounds,
             age_max: Duration::MAX,
             number: NUMBER_FIRST,
-            generation: 0,
+            erasure_epoch: 0,
             server: None,
-            batch: Batch::new(Instance::from_stored(""), StreamId::ZERO),
+            batch: Batch::new(DeploymentId::from_stored(""), StreamId::ZERO),
             closed: None,
             first_entry: StreamId::ZERO,
             newest_read: UnixMs(0),
@@ -126,14 +126,14 @@ impl BatchBuilder {
     }
 
     /// Begins the first batch of a session: of what was added or closed before, nothing is on its way.
-    pub fn begin_session(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
+    pub fn begin_session(&mut self, instance: DeploymentId, from: StreamId, bounds: BatchBounds) {
         (self.closed, self.full_readings) = (None, None);
         self.begin(instance, from, bounds);
     }
 
-    /// What is held was read at this generation of the counters, or later.
-    pub const fn set_generation(&mut self, generation: u64) {
-        self.generation = generation;
+    /// What is held was read at this erasure_epoch of the counters, or later.
+    pub const fn set_erasure_epoch(&mut self, erasure_epoch: u64) {
+        self.erasure_epoch = erasure_epoch;
     }
 
     /// What is added from now on is read from the server process with this run id. For the first batch of a session,
@@ -155,10 +155,11 @@ impl BatchBuilder {
     }
 
     /// Begins a batch that follows `from`, whatever was added before.
-    pub fn begin(&mut self, instance: Instance, from: StreamId, bounds: BatchBounds) {
+    pub fn begin(&mut self, instance: DeploymentId, from: StreamId, bounds: BatchBounds) {
         self.number += 1;
         self.bounds = bounds;
-        self.batch = Batch { generation: self.generation, server: self.server.clone(), ..Batch::new(instance, from) };
+        self.batch =
+            Batch { erasure_epoch: self.erasure_epoch, server: self.server.clone(), ..Batch::new(instance, from) };
         self.changes.begin(self.number);
         self.rows.clear();
         (self.refused_bytes, self.ids) = (0, 0);
@@ -222,7 +223,7 @@ impl BatchBuilder {
     /// or the batch is full. How many were added, and what became of the one behind them.
     pub fn add<'a, F>(
         &mut self,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         mut entries: impl Iterator<Item = StreamEntry<F>>,
         server: UnixMs,
     ) -> (usize, AddResult)
@@ -246,7 +247,7 @@ impl BatchBuilder {
         }
     }
 
-    fn add_one<'a, F>(&mut self, held: &mut HeldState, found: &LookedUpEntry<'a, F>, server: UnixMs) -> AddResult
+    fn add_one<'a, F>(&mut self, held: &mut WorkerCache, found: &LookedUpEntry<'a, F>, server: UnixMs) -> AddResult
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
@@ -284,7 +285,7 @@ impl BatchBuilder {
 
     fn add_event<F>(
         &mut self,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         LookedUpEntry { entry, raw, subject_index }: &LookedUpEntry<'_, F>,
         server: UnixMs,
     ) -> Result<AddResult, InvalidEvent> {
@@ -304,7 +305,7 @@ impl BatchBuilder {
         }
         let id = event.id.map(|id| {
             let metric = held.totals.metric(held.cache.subject(subject_index).extra.metric);
-            EventIdDigest::of(&held.cache.subject(subject_index).subject, metric, id)
+            EventIdDigest::derive(&held.cache.subject(subject_index).subject, metric, id)
         });
         let window = window_of(arrival);
         if id.is_some_and(|id| held.event_ids.contains(window, id)) {
@@ -335,15 +336,15 @@ impl BatchBuilder {
     /// Whether an entry needs something that is not held, which is added to `missing`. Broken entries need nothing.
     pub fn needs<'a, F>(
         &mut self,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         entry: &StreamEntry<F>,
         server: UnixMs,
-        missing: &mut Missing,
+        missing: &mut LoadRequest,
     ) -> bool
     where
         F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     {
-        let raw = RawEvent::of(entry.fields.clone());
+        let raw = RawEvent::from_fields(entry.fields.clone());
         let arrival = arrival_of(entry.id, server);
         let is_broken = raw.check_fields().is_err() || check_arrival(arrival, server, self.age_max).is_err();
         let Some(bytes) = raw.subject.filter(|_| !is_broken) else { return false };
@@ -371,12 +372,12 @@ impl BatchBuilder {
     }
 
     /// The counters that have reached a threshold and whose raised alerts have not been read yet.
-    pub fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
+    pub fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }
 
     /// Takes what was raised, of the first of [`Self::reached`].
-    pub fn take_records(&mut self, held: &HeldState, records: Vec<RaisedRecords>) {
+    pub fn take_records(&mut self, held: &WorkerCache, records: Vec<RaisedRecords>) {
         self.changes.take_records(held, records, self.newest_read);
     }
 
@@ -387,11 +388,11 @@ impl BatchBuilder {
 
     /// Closes the batch, once it [is ready](Self::is_ready).
     #[must_use]
-    pub fn finish(&mut self, held: &mut HeldState) -> Batch {
-        let mut batch = std::mem::replace(&mut self.batch, Batch::new(Instance::from_stored(""), StreamId::ZERO));
+    pub fn finish(&mut self, held: &mut WorkerCache) -> Batch {
+        let mut batch = std::mem::replace(&mut self.batch, Batch::new(DeploymentId::from_stored(""), StreamId::ZERO));
         self.closed = Some(ClosedBatch { from: batch.from, to: batch.to });
         batch.behind_for = self.full_readings.map_or(Duration::ZERO, |readings| readings.last.since(readings.first));
-        let evidence = Evidence { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
+        let evidence = EntryRange { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
         self.changes.close(held, &mut batch, evidence);
         batch
     }
@@ -416,7 +417,7 @@ mod tests {
         assert!(!builder.has_used_numbers_up());
         let begin = |builder: &mut BatchBuilder| {
             let before = builder.number;
-            builder.begin(Instance::from_stored("x"), StreamId::ZERO, bounds);
+            builder.begin(DeploymentId::from_stored("x"), StreamId::ZERO, bounds);
             assert!(builder.number > before && builder.oldest_batch_in_use() == before);
         };
         // The reading that takes the last numbers is still committed, an entry a batch.
@@ -431,17 +432,17 @@ mod tests {
     #[test]
     fn event_ids_are_part_of_the_cost() {
         let plans = Plans::without_limits();
-        let mut held = HeldState::new(10, 100, &plans);
+        let mut held = WorkerCache::new(10, 100, &plans);
         let bounds = BatchBounds { entries: 100, cost: 100 };
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
-        builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
+        builder.begin_session(DeploymentId::from_stored("x"), StreamId::ZERO, bounds);
         let subject_index = held.cache.add("alice".parse().expect("legal"));
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         for ms in 1..=8 {
             let number = ms.to_string();
             let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"id", number.as_bytes())];
             let entry = StreamEntry { id: StreamId { ms, seq: 0 }, fields: fields.into_iter() };
-            let mut missing = Missing::default();
+            let mut missing = LoadRequest::default();
             if builder.needs(&mut held, &entry, UnixMs(1), &mut missing) {
                 held.take_totals(&missing, &[0], builder.oldest_batch_in_use());
             }
@@ -459,17 +460,17 @@ mod tests {
         let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
         let plan = PlanConfig { limits, thresholds: percents.to_vec(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let mut held = HeldState::new(10, 10, &plans);
+        let mut held = WorkerCache::new(10, 10, &plans);
         let bounds = BatchBounds { entries: 100, cost: 200 };
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
-        builder.begin_session(Instance::from_stored("x"), StreamId::ZERO, bounds);
+        builder.begin_session(DeploymentId::from_stored("x"), StreamId::ZERO, bounds);
         let subject_index = held.cache.add("alice".parse().expect("legal"));
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
-        let add = |builder: &mut BatchBuilder, held: &mut HeldState, ms: u64, units: &str| {
+        let add = |builder: &mut BatchBuilder, held: &mut WorkerCache, ms: u64, units: &str| {
             let id = StreamId { ms, seq: 0 };
             let fields = [(b"subject".as_slice(), b"alice".as_slice()), (b"units", units.as_bytes())];
             let entry = StreamEntry { id, fields: fields.into_iter() };
-            let mut missing = Missing::default();
+            let mut missing = LoadRequest::default();
             if builder.needs(held, &entry, UnixMs(1), &mut missing) {
                 held.take_totals(&missing, &[0], builder.oldest_batch_in_use());
             }
@@ -488,7 +489,7 @@ mod tests {
         assert_eq!(records.len(), 2);
         // Other settings: what they say of the thresholds has to be compared with what was raised.
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
-        builder.begin(Instance::from_stored("x"), StreamId { ms: 1, seq: 0 }, bounds);
+        builder.begin(DeploymentId::from_stored("x"), StreamId { ms: 1, seq: 0 }, bounds);
         add(&mut builder, &mut held, 2, "1");
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
         builder.take_records(&held, vec![records]);
@@ -498,7 +499,7 @@ mod tests {
     /// Fan-out and sending leave the server to counting that is behind, and to no other.
     #[test]
     fn a_batch_says_for_how_long_readings_have_been_full() {
-        let mut held = HeldState::new(9, 9, &Plans::without_limits());
+        let mut held = WorkerCache::new(9, 9, &Plans::without_limits());
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
         let mut behind_ms = |readings: &[(bool, i64)]| {
             readings.iter().for_each(|(is_full, at)| builder.note_reading(*is_full, UnixMs(*at)));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
-use crate::ledger::HeldTotals;
+use crate::ledger::CounterCache;
 use crate::ledger::batch::{Batch, CounterGroup, GROUP_ROWS_MAX, NewAlert, Row};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Threshold, ThresholdTransition, next_threshold};
@@ -13,8 +13,8 @@ use crate::types::text::pluralize;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
 
-use super::held_state::{HeldState, MissingRecords};
-use super::parse::{Amount, InvalidEvent};
+use super::parse::{InvalidEvent, UsageDelta};
+use super::worker_cache::{MissingRecords, WorkerCache};
 
 /// A counter that is not there yet costs the server as much as three that are, of which each takes about 0.2 us, ...
 const NEW_ROW_COST: usize = 3;
@@ -70,7 +70,7 @@ struct BatchPosition {
 
 /// The entries that the changes come from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Evidence {
+pub(super) struct EntryRange {
     /// The first entry.
     pub(super) first_entry: StreamId,
     /// The last one.
@@ -103,21 +103,21 @@ impl BatchChanges {
     /// A counter would pass 2^53 - 1.
     pub(super) fn count(
         &mut self,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         subject_index: u32,
-        amount: Amount,
+        amount: UsageDelta,
     ) -> Result<(), InvalidEvent> {
         match amount {
-            Amount::Used(units) => self.add(held, subject_index, units),
-            Amount::Credit(units) => {
+            UsageDelta::Used(units) => self.add(held, subject_index, units),
+            UsageDelta::Credit(units) => {
                 self.give_back(held, subject_index, units);
                 Ok(())
             }
         }
     }
 
-    fn add(&mut self, held: &mut HeldState, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
-        let HeldState { cache, totals, .. } = held;
+    fn add(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) -> Result<(), InvalidEvent> {
+        let WorkerCache { cache, totals, .. } = held;
         let subject = cache.subject(subject_index);
         let rows = subject.extra.rows();
         if let Some(row) = rows.iter().find(|row| totals.row(**row).total > UNITS_MAX - units.get()) {
@@ -140,7 +140,7 @@ impl BatchChanges {
     }
 
     /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
-    fn note_reached(&mut self, held: &mut HeldState, subject_index: u32, units: Units) {
+    fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
         for at in held.cache.subject(subject_index).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
             let row = held.totals.row_mut(at);
@@ -167,7 +167,7 @@ impl BatchChanges {
         }
     }
 
-    fn give_back(&mut self, held: &mut HeldState, subject_index: u32, units: Units) {
+    fn give_back(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
         let rows: Vec<u32> = held.cache.subject(subject_index).extra.rows().to_vec();
         for at in rows {
             let thresholds = held.thresholds(held.totals.key_of(at));
@@ -182,7 +182,7 @@ impl BatchChanges {
     }
 
     /// Takes the row, as it stands, among those that the batch changes.
-    fn change(&mut self, totals: &mut HeldTotals, at: u32) {
+    fn change(&mut self, totals: &mut CounterCache, at: u32) {
         let row = totals.row_mut(at);
         if row.changed_in_batch != self.number {
             row.changed_in_batch = self.number;
@@ -196,7 +196,7 @@ impl BatchChanges {
     }
 
     /// The counters that have reached a threshold and whose raised alerts have not been read yet.
-    pub(super) fn reached(&self, held: &HeldState) -> Vec<MissingRecords> {
+    pub(super) fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         let unknown = &self.reached[self.records.len()..];
         let key = |index: &u32| held.totals.key_of(self.rows[*index as usize].row);
         unknown.iter().map(|index| held.missing_records(key(index))).collect()
@@ -208,7 +208,7 @@ impl BatchChanges {
     }
 
     /// Takes what was raised of the first of [`Self::reached`]. What is not raised again costs nothing.
-    pub(super) fn take_records(&mut self, held: &HeldState, records: Vec<RaisedRecords>, now: UnixMs) {
+    pub(super) fn take_records(&mut self, held: &WorkerCache, records: Vec<RaisedRecords>, now: UnixMs) {
         for records in records {
             let Some(index) = self.reached.get(self.records.len()) else { return };
             let key = held.totals.key_of(self.rows[*index as usize].row);
@@ -221,7 +221,7 @@ impl BatchChanges {
     }
 
     /// Puts counters and alerts into a batch, once [`Self::has_all_records`].
-    pub(super) fn close(&mut self, held: &mut HeldState, batch: &mut Batch, evidence: Evidence) {
+    pub(super) fn close(&mut self, held: &mut WorkerCache, batch: &mut Batch, evidence: EntryRange) {
         let positions = self.arrange(held, batch, evidence.now);
         let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));
         for (index, records) in reached.into_iter().zip(records) {
@@ -232,7 +232,7 @@ impl BatchChanges {
     /// Which of its thresholds a changed counter raises, where `records` were raised before.
     fn raised<'a>(
         &self,
-        held: &HeldState,
+        held: &WorkerCache,
         index: u32,
         thresholds: &'a [Threshold],
         records: &RaisedRecords,
@@ -255,7 +255,7 @@ impl BatchChanges {
     }
 
     /// Puts the changed counters into groups, by the hash in which they lie; says where each is.
-    fn arrange(&self, held: &mut HeldState, batch: &mut Batch, now: UnixMs) -> Vec<BatchPosition> {
+    fn arrange(&self, held: &mut WorkerCache, batch: &mut Batch, now: UnixMs) -> Vec<BatchPosition> {
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(self.rows.len());
         for (index, changed) in (0..).zip(&self.rows) {
             order.push((held.totals.key_of(changed.row).hash_id, index));
@@ -279,7 +279,7 @@ impl BatchChanges {
                 Row { subject, before: changed.before, total }
             };
             let rows = rows.iter().enumerate().map(row).collect();
-            batch.groups.push(CounterGroup { of, bucket: HeldTotals::bucket(hash_id), ttl_s, rows });
+            batch.groups.push(CounterGroup { of, bucket: CounterCache::bucket(hash_id), ttl_s, rows });
         }
         positions
     }
@@ -287,10 +287,10 @@ impl BatchChanges {
     /// Raises what a counter has reached, and says when it is to be judged next.
     fn raise_reached(
         &self,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         batch: &mut Batch,
         (index, at): (u32, BatchPosition),
-        evidence: Evidence,
+        evidence: EntryRange,
         mut records: RaisedRecords,
     ) {
         let changed = &self.rows[index as usize];
@@ -300,7 +300,7 @@ impl BatchChanges {
         let raised: Vec<Threshold> = self.raised(held, index, &thresholds, &records, evidence.now).copied().collect();
         let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
         percents.sort_unstable();
-        let moved = Moved { before: changed.before, used };
+        let moved = CountChange { before: changed.before, used };
         for threshold in raised {
             let Some(mut alert) = alert_of(held, batch, changed.row, moved, threshold, evidence) else { continue };
             alert.higher_percents = percents.iter().copied().filter(|percent| *percent > threshold.percent).collect();
@@ -317,19 +317,19 @@ impl BatchChanges {
 
 /// The counts of an alert.
 #[derive(Debug, Clone, Copy)]
-struct Moved {
+struct CountChange {
     before: u64,
     used: u64,
 }
 
 /// The alert that a counter raises at a threshold.
 fn alert_of(
-    held: &HeldState,
+    held: &WorkerCache,
     batch: &Batch,
     row: u32,
-    moved: Moved,
+    moved: CountChange,
     threshold: Threshold,
-    evidence: Evidence,
+    evidence: EntryRange,
 ) -> Option<Alert> {
     let Threshold { units, percent } = threshold;
     let RowKey { subject_index, hash_id } = held.totals.key_of(row);
@@ -340,7 +340,7 @@ fn alert_of(
     let limit = profile.limits_of(&of.metric).iter().find(|limit| limit.window == window)?;
     let key = AlertKey { subject: &subject.subject, metric: &of.metric, period: of.period, percent, units };
     Some(Alert {
-        id: AlertId::of(&batch.instance, &key),
+        id: AlertId::derive(&batch.instance, &key),
         subject: subject.subject.clone(),
         metric: of.metric.clone(),
         window,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::redis_client::ErrorKind;
 use crate::types::PartitionNumber;
-use crate::wire::ErrorKind;
 
 /// Shared by the workers of all partitions, who write it, and by readiness, which reads it.
 #[derive(Debug, Clone, Default)]

@@ -51,7 +51,7 @@ impl DayMetrics {
 
     /// Takes the sets of days that one load has read, and releases the oldest of the other days if there are too many.
     /// Entries may need all days of the load at once: without one of them they would wait for ever.
-    pub(super) fn take(&mut self, days: &[Day], metrics: Vec<Vec<Metric>>) {
+    pub(super) fn insert(&mut self, days: &[Day], metrics: Vec<Vec<Metric>>) {
         while self.days.len() + days.len() > DAYS_MAX && self.days.pop_first().is_some() {}
         self.days.extend(days.iter().copied().zip(metrics.into_iter().map(HashSet::from_iter)));
     }

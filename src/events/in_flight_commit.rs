@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use redis::RedisResult;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::ledger::{Batch, CommitAnswer, Committer};
-use crate::wire::RedisClient;
+use crate::ledger::{Batch, CommitReply, Committer};
+use crate::redis_client::RedisClient;
 
 use super::batch_sizer::BatchSizer;
 
@@ -19,7 +19,7 @@ pub(super) struct FinishedCommit {
     /// What it was to cost the server ([`BatchBounds::cost`](super::batch_builder::BatchBounds::cost)).
     pub(super) cost: usize,
     /// What became of it.
-    pub(super) answer: RedisResult<CommitAnswer>,
+    pub(super) answer: RedisResult<CommitReply>,
     /// Its round trip.
     pub(super) took: Duration,
 }
@@ -28,8 +28,8 @@ impl FinishedCommit {
     /// Adjusts how large the next batches may be.
     pub(super) fn adjust(&self, sizer: &mut BatchSizer) {
         match &self.answer {
-            Ok(CommitAnswer::Committed { ran, .. }) => sizer.committed(self.cost, self.took, *ran),
-            Ok(CommitAnswer::Old) | Err(_) => sizer.failed(),
+            Ok(CommitReply::Committed { ran, .. }) => sizer.committed(self.cost, self.took, *ran),
+            Ok(CommitReply::Old) | Err(_) => sizer.failed(),
             Ok(_) => {}
         }
     }
@@ -41,7 +41,7 @@ pub(super) struct InFlightCommit(Option<AbortOnDropHandle<FinishedCommit>>);
 
 impl InFlightCommit {
     /// Begins a commit: a task of its own, so that it leaves while the worker adds up the next batch.
-    pub(super) fn of(batch: Batch, cost: usize, committer: &Arc<Committer>, client: &Arc<RedisClient>) -> Self {
+    pub(super) fn begin(batch: Batch, cost: usize, committer: &Arc<Committer>, client: &Arc<RedisClient>) -> Self {
         let (committer, client) = (Arc::clone(committer), Arc::clone(client));
         Self(Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let began = Instant::now();
@@ -71,7 +71,7 @@ impl InFlightCommit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Instance, StreamId};
+    use crate::types::{DeploymentId, StreamId};
 
     /// A commit that is too slow or too old would otherwise be tried again for ever, and a quick one change nothing.
     #[test]
@@ -79,16 +79,16 @@ mod tests {
         let mut sizer = BatchSizer::new();
         let first = sizer.bounds().cost;
         let mut bound_after = |answer| {
-            let batch = Batch::new(Instance::from_stored("x"), StreamId::ZERO);
+            let batch = Batch::new(DeploymentId::from_stored("x"), StreamId::ZERO);
             let took = Duration::from_millis(1);
             FinishedCommit { batch, cost: sizer.bounds().cost, answer, took }.adjust(&mut sizer);
             sizer.bounds().cost
         };
         let ran = Some(Duration::from_micros(500));
-        let grown = bound_after(Ok(CommitAnswer::Committed { not_raised: Vec::new(), ran }));
+        let grown = bound_after(Ok(CommitReply::Committed { not_raised: Vec::new(), ran }));
         assert!(grown > first, "{first} {grown}");
-        assert_eq!(bound_after(Ok(CommitAnswer::Lost)), grown, "it says nothing about the size");
-        assert_eq!(bound_after(Ok(CommitAnswer::Old)), grown / 2);
+        assert_eq!(bound_after(Ok(CommitReply::Lost)), grown, "it says nothing about the size");
+        assert_eq!(bound_after(Ok(CommitReply::Old)), grown / 2);
         let failed = Err(redis::RedisError::from((redis::ErrorKind::Io, "no answer")));
         assert_eq!(bound_after(failed), grown / 4);
     }

@@ -5,12 +5,12 @@
 
 use redis::RedisResult;
 
-use crate::types::Instance;
-use crate::wire::RedisClient;
+use crate::redis_client::RedisClient;
+use crate::types::DeploymentId;
 
 /// The deployment that was stored when this daemon looked last; `None` if nothing had been counted.
 #[derive(Debug)]
-pub(super) struct KnownDeployment(Option<Instance>);
+pub(super) struct KnownDeployment(Option<DeploymentId>);
 
 impl KnownDeployment {
     /// Nothing was looked at yet.
@@ -20,7 +20,7 @@ impl KnownDeployment {
 
     /// Notes the deployment that is stored now, and returns the one that it has replaced: everything that belonged to
     /// that one is gone. Each loss is returned once.
-    pub(super) fn observe(&mut self, stored: Option<&Instance>) -> Option<Instance> {
+    pub(super) fn observe(&mut self, stored: Option<&DeploymentId>) -> Option<DeploymentId> {
         if self.0.as_ref() == stored {
             return None;
         }
@@ -28,7 +28,7 @@ impl KnownDeployment {
     }
 
     /// The deployment that was noted last.
-    pub(super) const fn get(&self) -> Option<&Instance> {
+    pub(super) const fn get(&self) -> Option<&DeploymentId> {
         self.0.as_ref()
     }
 
@@ -39,7 +39,7 @@ impl KnownDeployment {
     }
 
     /// Notes another name for the deployment that is there.
-    pub(super) fn rename(&mut self, stored: &Instance) {
+    pub(super) fn rename(&mut self, stored: &DeploymentId) {
         self.0 = Some(stored.clone());
     }
 }
@@ -49,11 +49,11 @@ impl KnownDeployment {
 /// # Errors
 ///
 /// What Redis or the connection said.
-pub async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisResult<Option<Instance>> {
+pub async fn stored_deployment(client: &RedisClient, checkpoint: &str) -> RedisResult<Option<DeploymentId>> {
     let mut command = redis::cmd("HMGET");
     command.arg(checkpoint).arg("id").arg("instance");
     let (id, instance): (Option<String>, Option<String>) = client.query(&command).await?;
-    Ok(id.and(instance).map(|instance| Instance::from_stored(&instance)))
+    Ok(id.and(instance).map(|instance| DeploymentId::from_stored(&instance)))
 }
 
 /// Whether a deployment is stored without a name: somebody deleted its checkpoint alone, or set it by hand.
@@ -73,7 +73,7 @@ mod tests {
     /// A loss that is reported with each session would page somebody for ever, and a first start would too.
     #[test]
     fn a_loss_is_found_once_and_a_first_commit_is_none() {
-        let [one, other] = ["one", "other"].map(Instance::from_stored);
+        let [one, other] = ["one", "other"].map(DeploymentId::from_stored);
         let mut known = KnownDeployment::unseen();
         let stored = [None, Some(&one), Some(&one), None, None, Some(&other), Some(&one)];
         let lost = stored.map(|stored| known.observe(stored));

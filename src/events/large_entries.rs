@@ -3,9 +3,9 @@
 //!
 //! The loop that meets them is in [`super::session`].
 
-use crate::types::{Instance, StreamId};
-use crate::wire::TruncatedEntry;
-use crate::wire::xread::StreamReader;
+use crate::redis_client::TruncatedEntry;
+use crate::redis_client::xread::StreamReader;
+use crate::types::{DeploymentId, StreamId};
 
 use super::in_flight_commit::InFlightCommit;
 use super::session_error::SessionError;
@@ -27,7 +27,7 @@ impl EventWorker {
                 return Ok(());
             } else {
                 let done = self.loader.finished().await;
-                self.take(done)?;
+                self.apply_read(done)?;
             }
         }
     }
@@ -51,7 +51,7 @@ impl EventWorker {
     /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
     pub(super) async fn refuse_truncated(
         &mut self,
-        instance: Instance,
+        instance: DeploymentId,
         entry: &TruncatedEntry,
         in_flight: &mut InFlightCommit,
     ) -> Result<(), SessionError> {

@@ -12,9 +12,9 @@ use redis::RedisResult;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::redis_client::{RedisClient, error_kind};
 use crate::throttle::{Lease, LeaseDecision};
 use crate::types::Keys;
-use crate::wire::{RedisClient, error_kind};
 
 use super::daemon_name::DaemonName;
 use super::known_deployment::{is_unnamed, stored_deployment};

@@ -2,8 +2,8 @@
 
 use crate::types::StreamId;
 
-use super::held_state::HeldState;
 use super::parse::RawEvent;
+use super::worker_cache::WorkerCache;
 
 /// How many entries are looked up together, so that their accesses to memory overlap. Where many subjects are held this
 /// is most of what an event costs.
@@ -32,12 +32,12 @@ where
 {
     /// Not looked up yet.
     pub(super) fn unresolved(entry: StreamEntry<F>) -> Self {
-        Self { raw: RawEvent::of(entry.fields.clone()), entry, subject_index: None }
+        Self { raw: RawEvent::from_fields(entry.fields.clone()), entry, subject_index: None }
     }
 }
 
 /// Finds the subjects of entries, and brings the rows of their last events into the processor's cache.
-pub(super) fn look_up<F>(held: &HeldState, some: &mut [LookedUpEntry<'_, F>]) {
+pub(super) fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) {
     for found in some.iter_mut() {
         found.subject_index = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
     }

@@ -12,10 +12,10 @@ use redis::{RedisError, RedisResult};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::redis_client::script::ScriptCall;
+use crate::redis_client::{Partitions, RedisClient, Script, error_kind};
 use crate::subjects::Plans;
 use crate::types::{PartitionNumber, keys};
-use crate::wire::script::ScriptCall;
-use crate::wire::{Partitions, RedisClient, Script, error_kind};
 
 use super::assignment::partitions_of;
 use super::daemon_name::{DaemonEntry, DaemonName};

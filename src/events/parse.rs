@@ -50,7 +50,7 @@ pub struct RawEvent<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageEvent<'a> {
     /// How much it uses, or gives back.
-    pub amount: Amount,
+    pub amount: UsageDelta,
     /// Of what; `None` for the default metric.
     pub metric: Option<&'a str>,
     /// When it happened: `ts`, else its arrival.
@@ -63,7 +63,7 @@ pub struct UsageEvent<'a> {
 
 /// How an event changes a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Amount {
+pub enum UsageDelta {
     /// It uses these units.
     Used(Units),
     /// It gives these units back; what was not used is not given back.
@@ -88,7 +88,7 @@ impl InvalidEvent {
 
 impl<'a> RawEvent<'a> {
     /// Takes the known fields, the first of each.
-    pub fn of(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+    pub fn from_fields(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut raw = Self::default();
         for (name, value) in fields {
             if name == SOURCE_ARRIVAL.as_bytes() && raw.source_arrival.is_none() {
@@ -164,13 +164,13 @@ impl<'a> RawEvent<'a> {
         Ok(UsageEvent { amount, metric, at, arrival, id: self.id })
     }
 
-    fn amount(&self) -> Result<Amount, InvalidEvent> {
+    fn amount(&self) -> Result<UsageDelta, InvalidEvent> {
         match (self.units, self.credit) {
-            (None, None) => Ok(Amount::Used(Units::ONE)),
+            (None, None) => Ok(UsageDelta::Used(Units::ONE)),
             (Some(digits), None) => Units::parse(digits)
-                .map(Amount::Used)
+                .map(UsageDelta::Used)
                 .map_err(|error| InvalidEvent::new(RefusalReason::BadUnits, error.to_string())),
-            (None, Some(digits)) => Units::parse(digits).map(Amount::Credit).map_err(|_| {
+            (None, Some(digits)) => Units::parse(digits).map(UsageDelta::Credit).map_err(|_| {
                 let rule = format!("credit must be decimal digits, 1 to {UNITS_MAX}");
                 InvalidEvent::new(RefusalReason::BadCredit, rule)
             }),
@@ -239,16 +239,16 @@ mod tests {
 
     fn judge(fields: &[(&str, &str)]) -> Result<(u64, Option<String>, i64), RefusalReason> {
         let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let raw = RawEvent::of(pairs);
+        let raw = RawEvent::from_fields(pairs);
         raw.parse(ARRIVAL)
             .map(|event| (units_of(event.amount), event.metric.map(str::to_owned), event.at.0))
             .map_err(|broken| broken.reason)
     }
 
-    fn units_of(amount: Amount) -> u64 {
+    fn units_of(amount: UsageDelta) -> u64 {
         match amount {
-            Amount::Used(units) => units.get(),
-            Amount::Credit(_) => 0,
+            UsageDelta::Used(units) => units.get(),
+            UsageDelta::Credit(_) => 0,
         }
     }
 
@@ -271,9 +271,9 @@ mod tests {
     fn an_event_gives_back_or_uses() {
         let amount = |fields: &[(&str, &str)]| {
             let pairs = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-            RawEvent::of(pairs).parse(ARRIVAL).map(|event| event.amount).map_err(|broken| broken.reason)
+            RawEvent::from_fields(pairs).parse(ARRIVAL).map(|event| event.amount).map_err(|broken| broken.reason)
         };
-        assert_eq!(amount(&[("credit", "5")]), Ok(Amount::Credit(Units::new(5).expect("in range"))));
+        assert_eq!(amount(&[("credit", "5")]), Ok(UsageDelta::Credit(Units::new(5).expect("in range"))));
         for bad in ["", "0", "-1", "1e3", "9007199254740992"] {
             assert_eq!(amount(&[("credit", bad)]), Err(RefusalReason::BadCredit), "{bad}");
         }
@@ -353,7 +353,7 @@ mod tests {
         #[test]
         fn any_bytes_are_judged(values in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 4)) {
             let names: [&[u8]; 4] = [b"units", b"metric", b"ts", b"id"];
-            let raw = RawEvent::of(names.into_iter().zip(values.iter().map(Vec::as_slice)));
+            let raw = RawEvent::from_fields(names.into_iter().zip(values.iter().map(Vec::as_slice)));
             let _ = raw.parse(ARRIVAL);
         }
     }

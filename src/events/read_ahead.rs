@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
+use crate::redis_client::XreadReply;
 use crate::types::{StreamId, UnixMs};
-use crate::wire::XreadReply;
 
 use super::batch_builder::{AddResult, BatchBuilder, StreamEntry};
-use super::held_state::{HeldState, Missing};
+use super::worker_cache::{LoadRequest, WorkerCache};
 
 /// So many readings wait at most. Then the server waits until one of them is added.
 const READINGS_MAX: usize = 6;
@@ -22,7 +22,7 @@ const ADDED_AT_ONCE: usize = 512;
 pub struct ReadAhead {
     readings: VecDeque<WaitingReading>,
     /// What the entries need, as far as nobody has asked for it yet.
-    missing: Missing,
+    missing: LoadRequest,
 }
 
 /// A reading of which some entries are not added yet.
@@ -59,7 +59,7 @@ impl ReadAhead {
     }
 
     /// Takes a reading, whose entries follow those of the last one.
-    pub fn push(&mut self, reply: XreadReply, builder: &mut BatchBuilder, held: &mut HeldState) {
+    pub fn push(&mut self, reply: XreadReply, builder: &mut BatchBuilder, held: &mut WorkerCache) {
         if reply.last().is_none() {
             return;
         }
@@ -73,7 +73,7 @@ impl ReadAhead {
 
     /// Adds some entries to the batch, unless it is full or the first of them needs something. Whether more can be
     /// added.
-    pub fn add_some(&mut self, builder: &mut BatchBuilder, held: &mut HeldState) -> bool {
+    pub fn add_some(&mut self, builder: &mut BatchBuilder, held: &mut WorkerCache) -> bool {
         let Some(reading) = self.readings.front_mut() else { return false };
         if reading.is_unready() {
             return false;
@@ -100,18 +100,18 @@ impl ReadAhead {
     }
 
     /// What is to be read before all entries can be added, but for what was taken by [`Self::take_missing`].
-    pub const fn missing(&self) -> &Missing {
+    pub const fn missing(&self) -> &LoadRequest {
         &self.missing
     }
 
     /// Takes what is to be read.
     #[must_use]
-    pub fn take_missing(&mut self) -> Missing {
+    pub fn take_missing(&mut self) -> LoadRequest {
         std::mem::take(&mut self.missing)
     }
 
     /// What was taken by [`Self::take_missing`] is held: looks what the entries that needed something need now.
-    pub fn look_again(&mut self, builder: &mut BatchBuilder, held: &mut HeldState) {
+    pub fn look_again(&mut self, builder: &mut BatchBuilder, held: &mut WorkerCache) {
         for reading in &mut self.readings {
             let unready = std::mem::take(&mut reading.unready);
             let needs = |at: &usize| reading.needs(*at, builder, held, &mut self.missing);
@@ -143,13 +143,13 @@ impl WaitingReading {
     }
 
     /// Finds what the entries that are not added need.
-    fn look_through(&mut self, builder: &mut BatchBuilder, held: &mut HeldState, missing: &mut Missing) {
+    fn look_through(&mut self, builder: &mut BatchBuilder, held: &mut WorkerCache, missing: &mut LoadRequest) {
         let entries = (self.added..).zip(self.entries_from(self.added));
         let unready = entries.filter(|(_, entry)| builder.needs(held, entry, self.server(), missing));
         self.unready = unready.map(|(at, _)| at).collect();
     }
 
-    fn needs(&self, at: usize, builder: &mut BatchBuilder, held: &mut HeldState, missing: &mut Missing) -> bool {
+    fn needs(&self, at: usize, builder: &mut BatchBuilder, held: &mut WorkerCache, missing: &mut LoadRequest) -> bool {
         let entry = self.entries_from(at).next();
         at >= self.added && entry.is_some_and(|entry| builder.needs(held, &entry, self.server(), missing))
     }
@@ -167,7 +167,7 @@ mod tests {
     /// Nothing is read for it, so nothing would come that has it added: it would wait for the next event.
     #[test]
     fn a_broken_event_of_an_unknown_subject_waits_for_nothing() {
-        let mut held = HeldState::new(10, 10, &Plans::without_limits());
+        let mut held = WorkerCache::new(10, 10, &Plans::without_limits());
         let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
         let mut ahead = ReadAhead::default();
         let entry = "*2\r\n$3\r\n1-0\r\n*4\r\n$7\r\nsubject\r\n$5\r\nalice\r\n$5\r\nunits\r\n$4\r\nmany\r\n";

@@ -6,11 +6,11 @@ use std::time::Duration;
 use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
 
-use crate::ledger::tidy::TidyWarning;
-use crate::ledger::{Batch, CommitAnswer};
+use crate::ledger::trim::TrimWarning;
+use crate::ledger::{Batch, CommitReply};
+use crate::redis_client::{ErrorKind, ReadError};
 use crate::subjects::FieldError;
-use crate::types::{Alert, Instance, ONCE_A_MINUTE, PartitionNumber, Subject, keys, meters};
-use crate::wire::{ErrorKind, ReadError};
+use crate::types::{Alert, DeploymentId, ONCE_A_MINUTE, PartitionNumber, Subject, keys, meters};
 
 use super::counting_status::CountingStatus;
 use super::known_deployment::KnownDeployment;
@@ -156,14 +156,14 @@ impl WorkerReport {
     }
 
     /// A commit was answered.
-    pub fn answered(&mut self, batch: &Batch, answer: &CommitAnswer, took: Duration) {
+    pub fn answered(&mut self, batch: &Batch, answer: &CommitReply, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
-            CommitAnswer::Committed { not_raised, .. } => self.committed(batch, not_raised, took),
-            CommitAnswer::Lost => {
+            CommitReply::Committed { not_raised, .. } => self.committed(batch, not_raised, took),
+            CommitReply::Lost => {
                 tracing::warn!(entry = %batch.to, "a batch's last entry has gone from the stream: reading again")
             }
-            CommitAnswer::Drift(drift) => {
+            CommitReply::Drift(drift) => {
                 counter!(meters::DRIFT).increment(1);
                 tracing::warn!(
                     key = drift.key,
@@ -173,7 +173,7 @@ impl WorkerReport {
                 );
             }
             // The audit, or the session that follows, says it.
-            CommitAnswer::Stale(_) | CommitAnswer::Recreated | CommitAnswer::Old | CommitAnswer::Replaced => {}
+            CommitReply::Stale(_) | CommitReply::Recreated | CommitReply::Old | CommitReply::Replaced => {}
         }
     }
 
@@ -210,14 +210,14 @@ impl WorkerReport {
     }
 
     /// The stream was tidied.
-    pub fn tidied(&mut self, notes: &[TidyWarning]) {
+    pub fn tidied(&mut self, notes: &[TrimWarning]) {
         let holder = notes.iter().find_map(|note| match note {
-            TidyWarning::TrimHeld(group) => Some(group.clone()),
-            TidyWarning::CommandRefused { .. } => None,
+            TrimWarning::TrimHeld(group) => Some(group.clone()),
+            TrimWarning::CommandRefused { .. } => None,
         });
         self.trim_held_by(holder);
         for note in notes {
-            if let TidyWarning::CommandRefused { what, error } = note
+            if let TrimWarning::CommandRefused { what, error } = note
                 && !self.refused_notes.contains(what)
             {
                 tracing::warn!(what, error, "the user may not run a command that tidies the stream");
@@ -277,7 +277,7 @@ impl WorkerReport {
     }
 
     /// This deployment is stored, or none that has counted anything.
-    pub fn deployment_found(&mut self, stored: Option<&Instance>) {
+    pub fn deployment_found(&mut self, stored: Option<&DeploymentId>) {
         let Some(lost) = self.deployment.observe(stored) else { return };
         counter!(meters::DEPLOYMENTS_LOST).increment(1);
         tracing::error!(
@@ -294,12 +294,12 @@ impl WorkerReport {
     }
 
     /// The name of the deployment that was stored when this daemon looked last.
-    pub const fn known_deployment(&self) -> Option<&Instance> {
+    pub const fn known_deployment(&self) -> Option<&DeploymentId> {
         self.deployment.get()
     }
 
     /// The deployment got a new name, because its checkpoint was set by hand. Nothing of it is lost.
-    pub fn deployment_named(&mut self, stored: &Instance) {
+    pub fn deployment_named(&mut self, stored: &DeploymentId) {
         self.deployment.rename(stored);
     }
 }
@@ -314,16 +314,16 @@ fn log_raised(alert: &Alert) {
 /// Every answer as the label of `quotabell_commits_total`.
 pub const COMMIT_LABELS: [&str; 7] = ["committed", "stale", "replaced", "lost", "recreated", "old", "drift"];
 
-const fn word(answer: &CommitAnswer) -> &'static str {
+const fn word(answer: &CommitReply) -> &'static str {
     // Taken from the list, so that none is forgotten there.
     let [committed, stale, replaced, lost, recreated, old, drift] = COMMIT_LABELS;
     match answer {
-        CommitAnswer::Committed { .. } => committed,
-        CommitAnswer::Stale(_) => stale,
-        CommitAnswer::Replaced => replaced,
-        CommitAnswer::Lost => lost,
-        CommitAnswer::Recreated => recreated,
-        CommitAnswer::Old => old,
-        CommitAnswer::Drift(_) => drift,
+        CommitReply::Committed { .. } => committed,
+        CommitReply::Stale(_) => stale,
+        CommitReply::Replaced => replaced,
+        CommitReply::Lost => lost,
+        CommitReply::Recreated => recreated,
+        CommitReply::Old => old,
+        CommitReply::Drift(_) => drift,
     }
 }

@@ -10,8 +10,8 @@ use crate::types::{BillingDay, Day, Metric, PeriodSpan, RefusalReason, UnixMs, W
 use crate::zones::Zone;
 
 use super::day_metrics::MetricAdmission;
-use super::held_state::{HeldState, Missing, MissingCounter};
 use super::parse::{InvalidEvent, UsageEvent};
+use super::worker_cache::{LoadRequest, MissingCounter, WorkerCache};
 
 /// So many periods are remembered: zones times windows, and some that lie back.
 const SPANS_MAX: usize = 2_000;
@@ -61,10 +61,10 @@ impl RowFinder {
     /// for it, and nothing held.
     pub(super) fn find(
         &mut self,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         subject_index: u32,
         event: &UsageEvent<'_>,
-        mut missing: Option<&mut Missing>,
+        mut missing: Option<&mut LoadRequest>,
     ) -> Result<RowsFound, InvalidEvent> {
         if is_ready(held, subject_index, event) {
             // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's
@@ -161,7 +161,7 @@ impl RowFinder {
 }
 
 /// Whether the rows that the subject's last event was counted in are those of this one.
-fn is_ready(held: &HeldState, subject_index: u32, event: &UsageEvent<'_>) -> bool {
+fn is_ready(held: &WorkerCache, subject_index: u32, event: &UsageEvent<'_>) -> bool {
     let subject = held.cache.subject(subject_index);
     let rows = &subject.extra;
     let is_current = match (subject.profile(), &rows.profile) {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::CommitAnswer;
+use crate::ledger::CommitReply;
 use crate::ledger::audit::AuditFinding;
+use crate::redis_client::ReadError;
+use crate::redis_client::xread::{StreamReader, XreadReply};
 use crate::types::{StreamId, UnixMs};
-use crate::wire::ReadError;
-use crate::wire::xread::{StreamReader, XreadReply};
 
 use super::audit_report::report_audit;
 use super::in_flight_commit::{FinishedCommit, InFlightCommit};
@@ -52,7 +52,7 @@ impl EventWorker {
         let start = self.start().await?;
         // A server that was started again may have brought entries back, and the next commit trims them.
         self.audit(start.checkpoint, RETURNED_LOOK_MAX).await?;
-        self.builder.set_generation(start.generation);
+        self.builder.set_erasure_epoch(start.erasure_epoch);
         self.loader.cancel();
         self.ahead.clear();
         self.builder.begin_session(start.instance.clone(), start.checkpoint, self.batch_sizer.bounds());
@@ -103,7 +103,7 @@ impl EventWorker {
                 Waited::Stopped => {
                     self.finish_commit(in_flight).await?;
                     // Whoever looks at the stream while no daemon runs is to see how far it was read.
-                    if self.janitor.tidy_due().is_some() {
+                    if self.stream_maintenance.tidy_due().is_some() {
                         self.tidy_now().await;
                     }
                     return Ok(());
@@ -154,13 +154,13 @@ impl EventWorker {
         can_add: bool,
         stop: &CancellationToken,
     ) -> Result<Waited, SessionError> {
-        let tidy_due = self.janitor.tidy_due();
+        let tidy_due = self.stream_maintenance.tidy_due();
         let tidy_at = tokio::time::Instant::from_std(tidy_due.unwrap_or_else(Instant::now));
         tokio::select! {
             biased;
             () = stop.cancelled() => Ok(Waited::Stopped),
             done = in_flight.finished() => self.after_commit(done).await.map(|()| Waited::Committed),
-            done = self.loader.finished() => self.take(done).map(|()| Waited::ReadMissing),
+            done = self.loader.finished() => self.apply_read(done).map(|()| Waited::ReadMissing),
             received = reader.receive(), if !self.ahead.is_full() => Ok(Waited::Read(received?)),
             () = tokio::time::sleep_until(tidy_at), if tidy_due.is_some() && !in_flight.is_under_way() => {
                 self.tidy().await;
@@ -194,8 +194,8 @@ impl EventWorker {
     }
 
     /// Holds what was missing.
-    pub(super) fn take(&mut self, done: FinishedRead) -> Result<(), SessionError> {
-        self.loader.take(done, &mut self.ahead, &mut self.held, &mut self.builder, &self.report)
+    pub(super) fn apply_read(&mut self, done: FinishedRead) -> Result<(), SessionError> {
+        self.loader.apply_read(done, &mut self.ahead, &mut self.held, &mut self.builder, &self.report)
     }
 
     /// Whether there is a batch that may be committed now.
@@ -209,9 +209,9 @@ impl EventWorker {
         let cost = self.builder.cost();
         let batch = self.builder.finish(&mut self.held);
         self.builder.begin(batch.instance.clone(), batch.to, self.batch_sizer.bounds());
-        let noted = self.janitor.will_commit(&self.client, &batch).await;
+        let noted = self.stream_maintenance.will_commit(&self.client, &batch).await;
         noted.map_err(|source| SessionError::Redis { operation: "note which days are archived again", source })?;
-        Ok(InFlightCommit::of(batch, cost, &self.committer, &self.client))
+        Ok(InFlightCommit::begin(batch, cost, &self.committer, &self.client))
     }
 
     /// Waits for the commit that is under way, if there is one.
@@ -230,33 +230,33 @@ impl EventWorker {
         let answer = answer.map_err(|source| SessionError::Redis { operation: "commit a batch", source })?;
         self.report.answered(&batch, &answer, took);
         match answer {
-            CommitAnswer::Committed { .. } => {
+            CommitReply::Committed { .. } => {
                 self.restarts = 0;
-                self.janitor.committed(&batch);
+                self.stream_maintenance.committed(&batch);
                 self.tidy().await;
-                self.janitor.close_periods(&self.client, batch.to, batch.read_at).await;
+                self.stream_maintenance.close_periods(&self.client, batch.to, batch.read_at).await;
                 // A stream that is never idle for as long as a blocking read waits has to be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to, 0).await }
             }
-            CommitAnswer::Stale(_) => Err(SessionError::Again(
+            CommitReply::Stale(_) => Err(SessionError::Again(
                 "another worker committed, a subject was erased, Redis was emptied, or this commit's reply was lost",
             )),
-            CommitAnswer::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
-            CommitAnswer::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
-            CommitAnswer::Recreated => self.audit(batch.from, 0).await,
-            CommitAnswer::Old => Err(SessionError::Again("the batch was read too long ago")),
-            CommitAnswer::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
+            CommitReply::Replaced => Err(SessionError::Again("the server was replaced since the batch was read")),
+            CommitReply::Lost => Err(SessionError::Again("the batch's last entry has gone from the stream")),
+            CommitReply::Recreated => self.audit(batch.from, 0).await,
+            CommitReply::Old => Err(SessionError::Again("the batch was read too long ago")),
+            CommitReply::Drift(_) => Err(SessionError::Again("a counter was changed by somebody else")),
         }
     }
 
     async fn tidy(&mut self) {
-        if self.janitor.tidy_due().is_some_and(|due| due <= Instant::now()) {
+        if self.stream_maintenance.tidy_due().is_some_and(|due| due <= Instant::now()) {
             self.tidy_now().await;
         }
     }
 
     async fn tidy_now(&mut self) {
-        if let Some(warnings) = self.janitor.tidy(&self.client).await {
+        if let Some(warnings) = self.stream_maintenance.tidy(&self.client).await {
             self.report.tidied(&warnings);
         }
     }
@@ -265,8 +265,8 @@ impl EventWorker {
     async fn at_stream_end(&mut self, at: StreamId, now: UnixMs) -> Result<(), SessionError> {
         self.audit(at, 0).await?;
         self.report.recovered();
-        self.janitor.counted_until(now);
-        self.janitor.close_periods(&self.client, at, now).await;
+        self.stream_maintenance.counted_until(now);
+        self.stream_maintenance.close_periods(&self.client, at, now).await;
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 
 use redis::RedisError;
 
+use crate::redis_client::{ErrorKind, ReadError, error_kind};
 use crate::types::text::pluralize;
-use crate::wire::{ErrorKind, ReadError, error_kind};
 
 /// Why a session on one connection ended.
 #[derive(Debug, thiserror::Error)]

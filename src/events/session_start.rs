@@ -2,8 +2,8 @@
 
 use redis::RedisResult;
 
-use crate::types::{Instance, StreamId};
-use crate::wire::{ErrorKind, error_kind};
+use crate::redis_client::{ErrorKind, error_kind};
+use crate::types::{DeploymentId, StreamId};
 
 use super::parse::arrival_of;
 use super::session_error::SessionError;
@@ -13,9 +13,9 @@ use super::worker::EventWorker;
 #[derive(Debug)]
 pub(super) struct SessionStart {
     pub(super) checkpoint: StreamId,
-    pub(super) instance: Instance,
+    pub(super) instance: DeploymentId,
     /// How often counters were removed.
-    pub(super) generation: u64,
+    pub(super) erasure_epoch: u64,
 }
 
 impl EventWorker {
@@ -28,14 +28,14 @@ impl EventWorker {
             self.builder.restart_numbers();
         }
         let mut stored = redis::cmd("HMGET");
-        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("generation").arg("format");
+        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("erasure_epoch").arg("format");
         type Stored = (Option<String>, Option<String>, Option<u64>, Option<String>, Option<String>);
-        let (id, instance, generation, format, counted_before): Stored =
+        let (id, instance, erasure_epoch, format, counted_before): Stored =
             self.client.query(stored.arg("counted_before")).await.map_err(redis)?;
         if id.is_none() && format.is_none() {
             self.refuse_to_begin_again().await?;
         }
-        let stored = instance.map(|instance| Instance::from_stored(&instance));
+        let stored = instance.map(|instance| DeploymentId::from_stored(&instance));
         // A checkpoint that was set by hand has no name, and its deployment is still there.
         if id.is_none() || stored.is_some() {
             self.report.deployment_found(id.as_ref().and(stored.as_ref()));
@@ -59,8 +59,8 @@ impl EventWorker {
         if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
             return Err(SessionError::Again("another worker committed while the ids of events were read"));
         }
-        self.janitor.begin_session(self.held.event_ids.window());
-        Ok(SessionStart { checkpoint, instance, generation: generation.unwrap_or(0) })
+        self.stream_maintenance.begin_session(self.held.event_ids.window());
+        Ok(SessionStart { checkpoint, instance, erasure_epoch: erasure_epoch.unwrap_or(0) })
     }
 
     /// Where no checkpoint is stored, nothing was counted, or the checkpoint alone was deleted: from the stream's
@@ -78,8 +78,8 @@ impl EventWorker {
 
     /// Names a deployment that has no name yet. One that this daemon has seen keeps its name: to other daemons another
     /// name is another deployment. A server without room gets the name with the first commit, which makes room.
-    async fn draw_instance(&self) -> RedisResult<Instance> {
-        let drawn = self.report.known_deployment().cloned().unwrap_or_else(Instance::random);
+    async fn draw_instance(&self) -> RedisResult<DeploymentId> {
+        let drawn = self.report.known_deployment().cloned().unwrap_or_else(DeploymentId::random);
         let checkpoint = self.keys.checkpoint();
         let kept: RedisResult<bool> =
             self.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;
@@ -87,7 +87,7 @@ impl EventWorker {
             Ok(true) => Ok(drawn),
             Ok(false) => {
                 let first: String = self.client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
-                Ok(Instance::from_stored(&first))
+                Ok(DeploymentId::from_stored(&first))
             }
             Err(error) if error_kind(&error) == ErrorKind::Full => Ok(drawn),
             Err(error) => Err(error),

@@ -12,16 +12,16 @@ use crate::ledger::read_totals::{
     Replies, ask_checkpoint, ask_counters, ask_metrics, ask_records, checkpoint_from, counters_from, metrics_from,
     records_from,
 };
+use crate::redis_client::RedisClient;
 use crate::subjects::Plans;
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::{Keys, StreamId};
-use crate::wire::RedisClient;
 
 use super::batch_builder::BatchBuilder;
-use super::held_state::{HeldState, Missing};
 use super::read_ahead::ReadAhead;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
+use super::worker_cache::{LoadRequest, WorkerCache};
 
 /// Settings that change while they are read are read again, this often at most; then the next load sees them.
 const READ_AGAIN_MAX: u32 = 3;
@@ -42,7 +42,7 @@ pub(super) struct StateLoader {
 
 #[derive(Debug)]
 struct UnderWay {
-    missing: Missing,
+    missing: LoadRequest,
     /// The batch that was built when it began.
     batch: u32,
     /// Whether a commit was under way then.
@@ -53,7 +53,7 @@ struct UnderWay {
 /// A load that has its answers.
 #[derive(Debug)]
 pub(super) struct FinishedRead {
-    missing: Missing,
+    missing: LoadRequest,
     replies: RedisResult<Vec<RedisResult<Value>>>,
 }
 
@@ -77,14 +77,14 @@ impl StateLoader {
         &mut self,
         client: &Arc<RedisClient>,
         ahead: &mut ReadAhead,
-        held: &HeldState,
+        held: &WorkerCache,
         builder: &BatchBuilder,
         beside_commit: bool,
     ) -> Result<(), SessionError> {
         if self.under_way.is_some() || ahead.missing().is_empty() && builder.is_ready() {
             return Ok(());
         }
-        let mut missing = Missing { records: builder.reached(held), ..ahead.take_missing() };
+        let mut missing = LoadRequest { records: builder.reached(held), ..ahead.take_missing() };
         held.sort_and_dedup(&mut missing);
         let first = ahead.first_unready();
         self.reads = if first.is_some() && first == self.first { self.reads + 1 } else { 1 };
@@ -112,7 +112,7 @@ impl StateLoader {
     }
 
     /// Keeps the subjects whose settings and counters are being read from being let go.
-    pub(super) fn touch(&self, held: &mut HeldState, builder: &BatchBuilder) {
+    pub(super) fn touch(&self, held: &mut WorkerCache, builder: &BatchBuilder) {
         if let Some(UnderWay { missing, .. }) = &self.under_way {
             held.touch(missing, builder.number());
         }
@@ -122,7 +122,7 @@ impl StateLoader {
     pub(super) async fn finished(&mut self) -> FinishedRead {
         let Some(UnderWay { replies, .. }) = &mut self.under_way else { return std::future::pending().await };
         let replies = replies.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-        let missing = self.under_way.take().map_or_else(Missing::default, |under_way| under_way.missing);
+        let missing = self.under_way.take().map_or_else(LoadRequest::default, |under_way| under_way.missing);
         FinishedRead { missing, replies }
     }
 
@@ -131,17 +131,17 @@ impl StateLoader {
     /// # Errors
     ///
     /// What Redis said, or that somebody else had committed by then: what was read may not be built on.
-    pub(super) fn take(
+    pub(super) fn apply_read(
         &self,
         FinishedRead { missing, replies }: FinishedRead,
         ahead: &mut ReadAhead,
-        held: &mut HeldState,
+        held: &mut WorkerCache,
         builder: &mut BatchBuilder,
         report: &WorkerReport,
     ) -> Result<(), SessionError> {
         let redis = |operation| move |source| SessionError::Redis { operation, source };
         let mut replies: Replies = replies.map_err(redis("read settings and counters"))?.into_iter();
-        let unreadable = held.cache.take(&self.plans, &missing.settings, &mut replies);
+        let unreadable = held.cache.apply_replies(&self.plans, &missing.settings, &mut replies);
         report.unreadable(&unreadable.map_err(redis("read the settings of subjects"))?);
         let metrics = metrics_from(&mut replies, &missing.days).map_err(redis("read the metrics of a day"))?;
         let totals = counters_from(&mut replies, &self.keys, &held.counter_queries(&missing));
@@ -152,7 +152,7 @@ impl StateLoader {
         if !builder.follows(checkpoint) {
             return Err(SessionError::Again("another worker committed while counters were read"));
         }
-        held.day_metrics.take(&missing.days, metrics);
+        held.day_metrics.insert(&missing.days, metrics);
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
         builder.take_records(held, records);
         // A change is noticed after the load that it came too late for. Somebody who writes a subject all the time
@@ -166,8 +166,8 @@ impl StateLoader {
     }
 
     /// Notices which settings have changed.
-    pub(super) fn take_changes(&self, held: &mut HeldState, report: &WorkerReport) {
-        let changes = self.changes.take();
+    pub(super) fn take_changes(&self, held: &mut WorkerCache, report: &WorkerReport) {
+        let changes = self.changes.take_changes();
         match &changes {
             SubjectChanges::Any => held.cache.changed_all(),
             SubjectChanges::Of(subjects) => subjects.iter().for_each(|subject| held.cache.changed(subject)),
@@ -187,13 +187,13 @@ mod tests {
     use super::*;
     use crate::events::CountingStatus;
     use crate::events::batch_builder::BatchBounds;
-    use crate::types::{Instance, Subject};
+    use crate::types::{DeploymentId, Subject};
 
-    fn fixture() -> (StateLoader, HeldState, BatchBuilder) {
+    fn fixture() -> (StateLoader, WorkerCache, BatchBuilder) {
         let (keys, changes) = (Keys::new("usage"), ChangeFeed::default());
         changes.listening(true);
         let plans = Plans::without_limits();
-        let held = HeldState::new(10, 10, &plans);
+        let held = WorkerCache::new(10, 10, &plans);
         let builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
         (StateLoader::new(keys, plans, changes), held, builder)
     }
@@ -202,7 +202,7 @@ mod tests {
         let unknown = || Ok(Value::Array(Vec::new()));
         let replies = tokio::spawn(async move { Ok(vec![unknown(), unknown(), Ok(Value::Nil)]) });
         UnderWay {
-            missing: Missing { settings: settings.to_vec(), ..Missing::default() },
+            missing: LoadRequest { settings: settings.to_vec(), ..LoadRequest::default() },
             batch: builder.number(),
             beside_commit,
             replies: AbortOnDropHandle::new(replies),
@@ -221,7 +221,7 @@ mod tests {
         loader.changes.note(SubjectChanges::Of(vec![b"alice".to_vec()]));
         loader.take_changes(&mut held, &report);
         let done = loader.finished().await;
-        loader.take(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
+        loader.apply_read(done, &mut ahead, &mut held, &mut builder, &report).expect("answered");
         let is_held = subjects.map(|subject_index| held.cache.subject(subject_index).profile().is_some());
         assert_eq!(is_held, [false, true]);
     }
@@ -237,7 +237,7 @@ mod tests {
         loader.under_way = Some(under_way(&builder, true, &[]));
         assert!(loader.is_older_than(&builder), "that commit was still under way");
         loader.under_way = Some(under_way(&builder, false, &[]));
-        builder.begin(Instance::from_stored("x"), StreamId::ZERO, BatchBounds { entries: 9, cost: 9 });
+        builder.begin(DeploymentId::from_stored("x"), StreamId::ZERO, BatchBounds { entries: 9, cost: 9 });
         assert!(loader.is_older_than(&builder), "the batch it began beside is closed");
     }
 }

@@ -12,26 +12,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::audit::Audit;
 use crate::ledger::history::HistoryConfig;
-use crate::ledger::retention::Retention;
-use crate::ledger::{Committer, Tidier};
+use crate::ledger::retention::PeriodArchiver;
+use crate::ledger::{Committer, StreamTrimmer};
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::{ErrorKind, RedisClient, RedisEndpoint};
 use crate::subjects::Plans;
 use crate::subjects::watch::ChangeFeed;
 use crate::types::Keys;
-use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::{ErrorKind, RedisClient, RedisEndpoint};
 
 use super::batch_builder::BatchBuilder;
 use super::batch_sizer::BatchSizer;
 use super::config::StreamConfig;
 use super::counting_status::CountingStatus;
-use super::held_state::HeldState;
-use super::janitor::Janitor;
 use super::lease::{LeaseStatus, PartitionLease};
 use super::read_ahead::ReadAhead;
 use super::read_sizer::ReadSizer;
 use super::report::WorkerReport;
 use super::session_error::SessionError;
 use super::state_loader::StateLoader;
+use super::stream_maintenance::StreamMaintenance;
+use super::worker_cache::WorkerCache;
 
 /// Starting over this often without a commit in between is no race any more: wait before the next try.
 const RESTARTS_AT_ONCE: u32 = 3;
@@ -45,10 +45,10 @@ pub struct EventWorker {
     pub(super) keys: Keys,
     pub(super) committer: Arc<Committer>,
     pub(super) audit: Audit,
-    pub(super) janitor: Janitor,
+    pub(super) stream_maintenance: StreamMaintenance,
     pub(super) ahead: ReadAhead,
     pub(super) loader: StateLoader,
-    pub(super) held: HeldState,
+    pub(super) held: WorkerCache,
     pub(super) builder: BatchBuilder,
     pub(super) report: WorkerReport,
     pub(super) audited: Instant,
@@ -93,13 +93,13 @@ impl EventWorker {
         let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
         let EventWorkerParts { cache_entries, changes, new_alerts, status, .. } = parts;
         let batch_sizer = BatchSizer::new();
-        let held = HeldState::new(cache_entries, config.event_ids_max, &plans).with_metrics_max(config.metrics_max);
+        let held = WorkerCache::new(cache_entries, config.event_ids_max, &plans).with_metrics_max(config.metrics_max);
         let loader = StateLoader::new(keys.clone(), plans, changes);
         Self {
             audit: Audit::new(keys.clone()),
-            janitor: Janitor::new(
-                Tidier::new(keys.clone(), config.trim),
-                Retention::new(keys.clone(), config.late_max, history),
+            stream_maintenance: StreamMaintenance::new(
+                StreamTrimmer::new(keys.clone(), config.trim),
+                PeriodArchiver::new(keys.clone(), config.late_max, history),
             ),
             held,
             builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds())

@@ -2,8 +2,8 @@
 
 use redis::{RedisResult, Value};
 
+use crate::redis_client::{RedisClient, Script};
 use crate::types::{Keys, StreamId, keys};
-use crate::wire::{RedisClient, Script};
 
 /// Audits one partition.
 #[derive(Debug)]

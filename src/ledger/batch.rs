@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::types::{Alert, Instance, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs};
+use crate::types::{
+    Alert, DeploymentId, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs,
+};
 
 use super::event_ids::NewEventIds;
 
@@ -11,10 +13,10 @@ use super::event_ids::NewEventIds;
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// Which deployment commits.
-    pub instance: Instance,
+    pub instance: DeploymentId,
     /// How often counters had been removed when the session began: those that are held are gone where it has grown
     /// since.
-    pub generation: u64,
+    pub erasure_epoch: u64,
     /// The run id of the server process that its entries were read from: another one may have others under the same
     /// ids. `None` where that is not known, and not compared.
     pub server: Option<Arc<str>>,
@@ -131,10 +133,10 @@ impl RefusedEvent {
 
 impl Batch {
     /// Nothing read yet after `from`.
-    pub const fn new(instance: Instance, from: StreamId) -> Self {
+    pub const fn new(instance: DeploymentId, from: StreamId) -> Self {
         Self {
             instance,
-            generation: 0,
+            erasure_epoch: 0,
             server: None,
             from,
             to: from,

@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 
 use redis::{RedisError, RedisResult, Value};
 
+use crate::redis_client::{RedisClient, Script, ServerClock};
 use crate::subjects::Profile;
 use crate::throttle::limiter::FUNCTIONS;
 use crate::throttle::{Admission, Limiter, bounded};
 use crate::types::{Keys, PeriodSpan, Units, UnixMs, WindowLimit, keys};
-use crate::wire::{RedisClient, Script, ServerClock};
 
 use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
 

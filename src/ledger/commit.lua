@@ -6,11 +6,11 @@
 --             event ids; the set of metrics of each period
 --
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
---          generation: how often counters had been removed by then; server: run id of the process it was read from ('':
---          not known); readers: channel of those who read from it; entries; read_at: server time of its oldest reading,
---          ms; age_max, ms; behind_ms: for how long each reading has been full; format, partitions, fingerprint,
---          instance: as the checkpoint keeps them; counted, duplicates: events; refused_max: length of refused; ttl of
---          event ids, s; and numbers of: groups, alerts, refused, id_lists, metric_sets
+--          erasure_epoch: how often counters had been removed by then; server: run id of the process it was read from
+--          ('': not known); readers: channel of those who read from it; entries; read_at: server time of its oldest
+--          reading, ms; age_max, ms; behind_ms: for how long each reading has been full; format, partitions,
+--          fingerprint, instance: as the checkpoint keeps them; counted, duplicates: events; refused_max: length of
+--          refused; ttl of event ids, s; and numbers of: groups, alerts, refused, id_lists, metric_sets
 -- ARGV[2 ..] each as often as its number says:
 --   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and what it held; number of rows; subject
 --               and total of each
@@ -56,11 +56,11 @@ for at, kind in ipairs({'stream', 'hash', 'stream', 'stream', 'hash'}) do
   local error = wrong_type(at, kind)
   if error then return error end
 end
-local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'generation', 'instance', 'moved_to', 'migration')
+local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'erasure_epoch', 'instance', 'moved_to', 'migration')
 local moved = moved_away(stored[5], stored[6])
 if moved then return moved end
 local checkpoint = stored[1] or '0-0'
-if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.generation)
+if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.erasure_epoch)
   or (stored[4] or batch.instance) ~= batch.instance then return {'stale', checkpoint} end
 -- A failover may take entries that were read, and others may come to lie under their ids. Readers of this process
 -- subscribe to a channel that bears its run id; INFO, which tells where none is left, costs the server five times as

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
+use crate::redis_client::{RedisClient, Script, script};
 use crate::types::{Alert, Keys, Period, StreamId, keys};
-use crate::wire::{RedisClient, Script, script};
 
 use super::batch::{Batch, CounterGroup, NewAlert};
 use super::commit_settings::{CommitSettings, FORMAT, READ_AGE_MAX_MS, REFUSED_KEPT};
@@ -21,7 +21,7 @@ pub struct Committer {
 
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommitAnswer {
+pub enum CommitReply {
     /// The batch is stored, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
     Committed {
         /// The alerts that were not raised.
@@ -68,15 +68,15 @@ impl Committer {
 
     /// Applies a batch.
     ///
-    /// Repeatable: once applied, the same batch is [`CommitAnswer::Stale`] and changes nothing. The argument is in
+    /// Repeatable: once applied, the same batch is [`CommitReply::Stale`] and changes nothing. The argument is in
     /// `commit.lua`.
     ///
     /// # Errors
     ///
     /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored
-    /// checkpoint tells. A key of another type ([`crate::wire::ErrorKind::WrongType`]) and a right that the user lacks
-    /// have written nothing.
-    pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitAnswer> {
+    /// checkpoint tells. A key of another type ([`crate::redis_client::ErrorKind::WrongType`]) and a right that the
+    /// user lacks have written nothing.
+    pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitReply> {
         let reply: Value = script::run(client, &self.script, &self.command(batch)).await?;
         decode(reply)
     }
@@ -138,7 +138,7 @@ impl Committer {
             ("readers", &readers),
         ];
         let numbers = [
-            ("generation", batch.generation),
+            ("erasure_epoch", batch.erasure_epoch),
             ("entries", batch.entries),
             ("read_at", u64::try_from(batch.read_at.0).unwrap_or(0)),
             ("behind_ms", u64::try_from(batch.behind_for.as_millis()).unwrap_or(u64::MAX)),
@@ -223,7 +223,7 @@ fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
     sets
 }
 
-fn decode(reply: Value) -> RedisResult<CommitAnswer> {
+fn decode(reply: Value) -> RedisResult<CommitReply> {
     let parts: Vec<Value> = redis::from_redis_value(reply)?;
     let mut parts = parts.into_iter();
     let mut text = || -> RedisResult<String> { Ok(redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?) };
@@ -231,18 +231,18 @@ fn decode(reply: Value) -> RedisResult<CommitAnswer> {
         "committed" => {
             let not_raised: Vec<usize> = redis::from_redis_value(parts.next().unwrap_or(Value::Nil))?;
             let ran_us: u64 = redis::from_redis_value(parts.next().unwrap_or(Value::Int(0)))?;
-            CommitAnswer::Committed {
+            CommitReply::Committed {
                 // The script counts from 1.
                 not_raised: not_raised.into_iter().map(|at| at.saturating_sub(1)).collect(),
                 ran: (ran_us > 0).then(|| Duration::from_micros(ran_us)),
             }
         }
-        "stale" => CommitAnswer::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
-        "replaced" => CommitAnswer::Replaced,
-        "lost" => CommitAnswer::Lost,
-        "recreated" => CommitAnswer::Recreated,
-        "old" => CommitAnswer::Old,
-        "drift" => CommitAnswer::Drift(Drift { key: text()?, subject: text()?, held: text()? }),
+        "stale" => CommitReply::Stale(text()?.parse().map_err(|_| unexpected("a checkpoint that is no stream id"))?),
+        "replaced" => CommitReply::Replaced,
+        "lost" => CommitReply::Lost,
+        "recreated" => CommitReply::Recreated,
+        "old" => CommitReply::Old,
+        "drift" => CommitReply::Drift(Drift { key: text()?, subject: text()?, held: text()? }),
         _ => return Err(unexpected("an answer that is none of its own")),
     })
 }

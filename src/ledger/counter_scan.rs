@@ -4,8 +4,8 @@ use redis::RedisResult;
 
 use super::batch::MetricPeriod;
 use super::query::run;
+use crate::redis_client::Partition;
 use crate::types::Subject;
-use crate::wire::Partition;
 
 /// So many hashes are looked at with one call.
 const HASHES_AT_ONCE: usize = 16;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::RedisResult;
 
 use super::query::{metrics_of, run};
+use crate::redis_client::RedisClient;
 use crate::types::{Day, Keys, Metric, Subject, keys};
-use crate::wire::RedisClient;
 
 /// Units by metric and day. Days on which nothing was used are not in it.
 pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;

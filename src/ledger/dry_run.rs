@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
+use crate::redis_client::{RedisClient, Script};
 use crate::throttle::Lease;
 use crate::types::{
-    Alert, AlertId, AlertKey, Day, Instance, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
+    Alert, AlertId, AlertKey, Day, DeploymentId, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
     Subject, UnixMs, keys,
 };
-use crate::wire::{RedisClient, Script};
 
 use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
-use super::commit::{CommitAnswer, Committer};
+use super::commit::{CommitReply, Committer};
 use super::commit_settings::CommitSettings;
 use super::event_ids::{EventIdDigest, NewEventIds, window_of};
-use super::tidy::{Tidier, TidyWarning};
+use super::trim::{StreamTrimmer, TrimWarning};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("dry_run.lua")));
 
@@ -71,12 +71,12 @@ pub async fn dry_run(
     let batch = add_entry(client, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
     let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
-    let tidied = Tidier::new(keys.clone(), settings.trim).tidy(client, &windows).await;
+    let tidied = StreamTrimmer::new(keys.clone(), settings.trim).tidy(client, &windows).await;
     let deleted = delete_keys(client, &keys, &batch).await;
     match answer.map_err(redis)? {
-        CommitAnswer::Committed { .. } => {
+        CommitReply::Committed { .. } => {
             for warning in tidied.map_err(redis)? {
-                if let TidyWarning::CommandRefused { what, error } = warning {
+                if let TrimWarning::CommandRefused { what, error } = warning {
                     return Err(DryRunError::Refused { key, what, error });
                 }
             }
@@ -114,10 +114,10 @@ fn batch_of(to: StreamId, now: UnixMs) -> Batch {
     let percent = Percent::new(100).expect("a legal threshold");
     let period: Period = Day::in_utc(now).expect("the server's clock shows a year of four digits").into();
     let of = MetricPeriod { metric: Metric::default(), period };
-    let mut batch = Batch::new(Instance::from_stored("probe"), StreamId::ZERO);
+    let mut batch = Batch::new(DeploymentId::from_stored("probe"), StreamId::ZERO);
     (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
     let mut ids = NewEventIds::new(window_of(now));
-    ids.push(EventIdDigest::of(&subject, &of.metric, b"probe"));
+    ids.push(EventIdDigest::derive(&subject, &of.metric, b"probe"));
     batch.event_ids.push(ids);
     batch.refused.push(RefusedEvent {
         entry: to,
@@ -127,7 +127,7 @@ fn batch_of(to: StreamId, now: UnixMs) -> Batch {
     });
     let key = AlertKey { subject: &subject, metric: &of.metric, period, percent, units: 1 };
     let alert = Alert {
-        id: AlertId::of(&batch.instance, &key),
+        id: AlertId::derive(&batch.instance, &key),
         subject: subject.clone(),
         metric: of.metric.clone(),
         window: period.window(),

@@ -13,8 +13,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use redis::RedisResult;
 use sha2::{Digest, Sha256};
 
+use crate::redis_client::RedisClient;
 use crate::types::{Keys, Metric, StreamId, Subject, UnixMs};
-use crate::wire::RedisClient;
 
 /// The length of a window, in time of arrival.
 const WINDOW_MS: i64 = 600_000;
@@ -66,7 +66,7 @@ type Ids = HashSet<EventIdDigest, BuildHasherDefault<DigestHasher>>;
 
 impl EventIdDigest {
     /// The digest of an event's id. Subject and metric hold no NUL, so no two events share one by accident.
-    pub fn of(subject: &Subject, metric: &Metric, id: &[u8]) -> Self {
+    pub fn derive(subject: &Subject, metric: &Metric, id: &[u8]) -> Self {
         let mut hash = Sha256::new();
         for part in [subject.as_str().as_bytes(), b"\0", metric.as_str().as_bytes(), b"\0", id] {
             hash.update(part);
@@ -117,7 +117,7 @@ impl CountedEventIds {
                 if StreamId::from_stored(stored.as_deref()) != checkpoint {
                     return Ok(false);
                 }
-                self.take(window, &values);
+                self.insert_stored(window, &values);
                 if values.len() < count {
                     break;
                 }
@@ -130,7 +130,7 @@ impl CountedEventIds {
     }
 
     /// Takes ids of a window as commits have stored them; the older window first.
-    pub fn take(&mut self, window: u64, values: &[Vec<u8>]) {
+    pub fn insert_stored(&mut self, window: u64, values: &[Vec<u8>]) {
         self.move_to(window);
         let digests = values.iter().flat_map(|value| value.chunks_exact(DIGEST_BYTES));
         for id in digests.filter_map(|digest| digest.try_into().ok().map(EventIdDigest)) {
@@ -222,7 +222,7 @@ mod tests {
     const MANY: usize = 1_000;
 
     fn id(text: &str) -> EventIdDigest {
-        EventIdDigest::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), text.as_bytes())
+        EventIdDigest::derive(&Subject::parse(b"alice").expect("legal"), &Metric::default(), text.as_bytes())
     }
 
     /// Whether the event counts.
@@ -281,9 +281,9 @@ mod tests {
     /// Another subject's id, or another metric's, is another id.
     #[test]
     fn ids_of_others_are_others() {
-        let bob = EventIdDigest::of(&Subject::parse(b"bob").expect("legal"), &Metric::default(), b"a");
+        let bob = EventIdDigest::derive(&Subject::parse(b"bob").expect("legal"), &Metric::default(), b"a");
         let tokens =
-            EventIdDigest::of(&Subject::parse(b"alice").expect("legal"), &"tokens".parse().expect("legal"), b"a");
+            EventIdDigest::derive(&Subject::parse(b"alice").expect("legal"), &"tokens".parse().expect("legal"), b"a");
         assert!(id("a") != bob && id("a") != tokens && bob != tokens);
     }
 }

@@ -9,11 +9,11 @@
 -- units
 --
 -- Returns {counters, records, flags} removed
---         an error   a key of another type, a generation that is no number, a command that the user may not run, or a
---                    flag at another node of the cluster, to which the slot moves: nothing written
+--         an error   a key of another type, an erasure_epoch that is no number, a command that the user may not run, or
+--                    a flag at another node of the cluster, to which the slot moves: nothing written
 --
 -- The flags are known only here; they lie in the same slot. The worker holds the totals that it has read: the
--- generation makes its next commit 'stale', so that it forgets them all.
+-- erasure_epoch makes its next commit 'stale', so that it forgets them all.
 -- Runs when memory is full too: it frees some. Safe to run twice: the second call finds nothing.
 
 -- JUDGE
@@ -22,7 +22,7 @@ for at = 1, #KEYS do
   local failed = wrong_type(at, 'hash')
   if failed then return failed end
 end
-local refusal = wrong_total(KEYS[1], 'generation') or denied(KEYS[1], 'HINCRBY')
+local refusal = wrong_total(KEYS[1], 'erasure_epoch') or denied(KEYS[1], 'HINCRBY')
 for at = 2, #KEYS do refusal = refusal or denied(KEYS[at], 'HDEL') end
 if refusal then return refusal end
 
@@ -64,5 +64,5 @@ local removed = {0, 0, 0}
 for at = 2, #KEYS, 2 do removed[1] = removed[1] + redis.call('HDEL', KEYS[at], ARGV[1]) end
 for _, record in ipairs(records) do removed[2] = removed[2] + redis.call('HDEL', record[1], record[2]) end
 for _, flag in ipairs(flags) do removed[3] = removed[3] + redis.call('UNLINK', flag) end
-if removed[1] + removed[2] > 0 then redis.call('HINCRBY', KEYS[1], 'generation', 1) end
+if removed[1] + removed[2] > 0 then redis.call('HINCRBY', KEYS[1], 'erasure_epoch', 1) end
 return removed

@@ -1,6 +1,6 @@
 //! Removes the counters of a subject: the wrapper of `forget.lua`, and what needs no script.
 //!
-//! The worker holds totals and would write them back. So whatever removes a counter raises the generation beside the
+//! The worker holds totals and would write them back. So whatever removes a counter raises the erasure_epoch beside the
 //! checkpoint in the same step, and a commit that was built on an older one is `stale`.
 
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use redis::RedisResult;
 use super::batch::MetricPeriod;
 use super::daily_usage::archived_metrics;
 use super::query::run;
+use crate::redis_client::{Partition, Script};
 use crate::throttle::{Algorithm, bounded};
 use crate::types::text::glob_literal;
 use crate::types::{Metric, Subject, keys};
-use crate::wire::{Partition, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
 
@@ -70,7 +70,7 @@ pub async fn counts(
 }
 
 /// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the
-/// janitor makes history of counters.
+/// stream_maintenance makes history of counters.
 pub async fn history(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let bucket = keys::bucket(subject.as_str());
     let mut pipeline = redis::pipe();

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
 
+use crate::redis_client::{RedisClient, Script};
 use crate::types::keys::BUCKETS;
 use crate::types::{Day, Keys, Metric, UnixMs};
-use crate::wire::{RedisClient, Script};
 
 use super::totals::{COUNTER_TTL_S, SPREAD_S};
 

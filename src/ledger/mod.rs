@@ -22,13 +22,13 @@ pub mod read_totals;
 pub mod retention;
 pub mod stored_partitions;
 pub mod thresholds;
-pub mod tidy;
 pub mod totals;
+pub mod trim;
 
 pub use batch::{Batch, RefusedEvent, Row};
 pub use check::{CheckError, CheckScript};
-pub use commit::{CommitAnswer, Committer};
+pub use commit::{CommitReply, Committer};
 pub use decision::{CheckDecision, CheckRequest};
 pub use event_ids::{CountedEventIds, EventIdDigest};
-pub use tidy::Tidier;
-pub use totals::HeldTotals;
+pub use totals::CounterCache;
+pub use trim::StreamTrimmer;

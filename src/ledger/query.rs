@@ -7,9 +7,9 @@ use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
 use super::batch::MetricPeriod;
 use super::read_totals::{counter_of, no_count};
+use crate::redis_client::{Partition, RedisClient};
 use crate::types::text::glob_literal;
 use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, keys};
-use crate::wire::{Partition, RedisClient};
 
 /// Records of one hash that the server looks at in one go.
 const SCAN_COUNT: usize = 1000;

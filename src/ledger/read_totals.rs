@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use redis::{FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 
+use crate::redis_client::{ErrorKind, error_kind};
 use crate::types::units::UNITS_MAX;
 use crate::types::{Day, Keys, Metric, Percent, RaisedRecord, StreamId, Subject};
-use crate::wire::{ErrorKind, error_kind};
 
 use super::batch::MetricPeriod;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use crate::redis_client::RedisClient;
 use crate::types::keys::BUCKETS;
 use crate::types::{Day, Keys, Metric, Period, StreamId, UnixMs, Window, meters};
-use crate::wire::RedisClient;
 
 use super::history::{HistoryArchiver, HistoryConfig};
 use super::query::metrics_of;
@@ -37,7 +37,7 @@ pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
 
 /// Shortens the time to live of periods that are over.
 #[derive(Debug)]
-pub struct Retention {
+pub struct PeriodArchiver {
     keys: Keys,
     late_max: Duration,
     /// Periods that may have counters and were not closed yet.
@@ -48,8 +48,8 @@ pub struct Retention {
     archiver: Option<HistoryArchiver>,
 }
 
-impl Retention {
-    /// Retention for the partition with these keys, whose events may arrive `late_max` after their day's end.
+impl PeriodArchiver {
+    /// For the partition with these keys, whose events may arrive `late_max` after their day's end.
     pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
         let archiver = HistoryArchiver::new(keys.clone(), history);
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
@@ -256,7 +256,7 @@ mod tests {
         let (late, of_default) = (Duration::from_secs(5 * 3600), |hours: u64| hours - 5);
         let day = Day::parse("2026-11-21").expect("a date");
         // Nobody of its bucket used anything since the day began in the easternmost zone.
-        let first = DaySpan::of("Pacific/Kiritimati".parse().expect("a zone"), day).expect("a day").start;
+        let first = DaySpan::for_day("Pacific/Kiritimati".parse().expect("a zone"), day).expect("a day").start;
         let archived_from = day.ends_everywhere().after(late);
         assert!(is_over(day.into(), archived_from, late) && !is_over(day.into(), archived_from.plus(-1), late));
         let expires = |period: Period, written: UnixMs| written.after(Duration::from_secs(ttl_s(period, written)));

@@ -2,8 +2,8 @@
 
 use redis::RedisResult;
 
+use crate::redis_client::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 use crate::types::{Keys, PARTITIONS_MAX, PartitionNumber};
-use crate::wire::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 
 /// What the last daemon left.
 #[derive(Debug, Clone, PartialEq, Eq)]

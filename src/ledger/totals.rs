@@ -34,7 +34,7 @@ const NONE: u32 = u32::MAX;
 
 /// What a counter stands at.
 #[derive(Debug, Clone, Copy)]
-pub struct TotalRow {
+pub struct CachedCounter {
     /// Units, with those of the batch that is being built.
     pub total: u64,
     /// The count from which on an alert may be due; [`super::thresholds::NO_THRESHOLD`] for never.
@@ -60,7 +60,7 @@ pub struct TotalRow {
 pub struct RowKey {
     /// Where its subject is held.
     pub subject_index: u32,
-    /// Which hash it lies in: of [`HeldTotals::hash_id`].
+    /// Which hash it lies in: of [`CounterCache::hash_id`].
     pub hash_id: u32,
 }
 
@@ -75,10 +75,10 @@ struct Counters {
 
 /// The rows.
 #[derive(Debug, Default)]
-pub struct HeldTotals {
+pub struct CounterCache {
     /// How often all was forgotten: what callers remember of positions holds for one number only.
     epoch: u32,
-    rows: Vec<TotalRow>,
+    rows: Vec<CachedCounter>,
     vacant: Vec<u32>,
     index: HashTable<u32>,
     hasher: RandomState,
@@ -90,7 +90,7 @@ pub struct HeldTotals {
     counter_ids: HashMap<(u32, Period), u32, RandomState>,
 }
 
-impl HeldTotals {
+impl CounterCache {
     /// Nothing is held any more.
     pub fn forget(&mut self) {
         *self = Self { epoch: self.epoch.wrapping_add(1), ..Self::default() };
@@ -158,7 +158,7 @@ impl HeldTotals {
     }
 
     /// The row at a position.
-    pub fn row(&self, at: u32) -> &TotalRow {
+    pub fn row(&self, at: u32) -> &CachedCounter {
         &self.rows[at as usize]
     }
 
@@ -168,7 +168,7 @@ impl HeldTotals {
     }
 
     /// The row at a position, to change it.
-    pub fn row_mut(&mut self, at: u32) -> &mut TotalRow {
+    pub fn row_mut(&mut self, at: u32) -> &mut CachedCounter {
         &mut self.rows[at as usize]
     }
 
@@ -181,7 +181,7 @@ impl HeldTotals {
     /// from `oldest_batch_in_use` on use or need.
     pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, oldest_batch_in_use: u32) -> u32 {
         self.drop_older(key, oldest_batch_in_use);
-        let row = TotalRow {
+        let row = CachedCounter {
             total,
             next_threshold_units: 0,
             end,
@@ -324,8 +324,8 @@ mod tests {
         Period::parse(text).expect("legal")
     }
 
-    fn totals() -> (HeldTotals, u32) {
-        let mut totals = HeldTotals::default();
+    fn totals() -> (CounterCache, u32) {
+        let mut totals = CounterCache::default();
         let metric = totals.metric_id("requests");
         (totals, metric)
     }
@@ -399,7 +399,7 @@ mod tests {
     /// Producers may invent metrics; whoever notices begins anew.
     #[test]
     fn ever_new_metrics_are_noticed() {
-        let mut totals = HeldTotals::default();
+        let mut totals = CounterCache::default();
         for n in 0..=METRIC_PERIODS_MAX {
             totals.metric_id(&format!("m{n}"));
         }

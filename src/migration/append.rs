@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use redis::RedisResult;
 
 use crate::events::parse::{FIELDS_MAX, SOURCE_ARRIVAL};
+use crate::redis_client::{Partition, Partitions, Script};
 use crate::types::text_form::text_enum;
 use crate::types::{Keys, PartitionNumber, StreamId};
-use crate::wire::{Partition, Partitions, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
@@ -174,7 +174,7 @@ mod tests {
             let mut full = vec![values(&["x", "y"]); fields].concat();
             add_arrival("1795250000000-7", &mut full);
             let pairs = full.chunks_exact(2).map(|pair| (&pair[0][..], &pair[1][..]));
-            assert_eq!(RawEvent::of(pairs).check_fields().is_ok(), is_allowed, "{fields}");
+            assert_eq!(RawEvent::from_fields(pairs).check_fields().is_ok(), is_allowed, "{fields}");
         }
     }
 

@@ -2,8 +2,8 @@
 
 use redis::RedisResult;
 
+use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::{KeyFamily, Keys};
-use crate::wire::{Partition, RedisClient, Scan};
 
 use super::Migration;
 use super::append::CopiedStream;
@@ -47,7 +47,7 @@ async fn remove_keys(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     let mut scan = Scan::keys(keys.pattern());
     let mut removed = 0;
     while let Some(mut found) = scan.next::<String>(&server).await? {
-        found.retain(|key| KeyFamily::of(keys, key).is_some_and(|family| family.name != "checkpoint"));
+        found.retain(|key| KeyFamily::parse(keys, key).is_some_and(|family| family.name != "checkpoint"));
         if !found.is_empty() {
             removed += client.query::<u64>(redis::cmd("UNLINK").arg(found)).await?;
         }

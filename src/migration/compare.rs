@@ -6,8 +6,8 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use redis::RedisResult;
 
+use crate::redis_client::{Partition, Partitions};
 use crate::types::StreamId;
-use crate::wire::{Partition, Partitions};
 
 use super::append::{CopiedStream, PartitionedEntry};
 

@@ -1,6 +1,6 @@
 //! The two deployments of a migration.
 
-use crate::wire::Partitions;
+use crate::redis_client::Partitions;
 
 /// From where to where.
 #[derive(Debug)]

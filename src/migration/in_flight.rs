@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use crate::redis_client::{Partition, Partitions, RedisClient};
 use crate::types::{Destination, Keys};
-use crate::wire::{Partition, Partitions, RedisClient};
 
 use super::error::MigrationError;
 

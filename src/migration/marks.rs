@@ -3,8 +3,8 @@
 use redis::RedisResult;
 
 use crate::ledger::commit_settings::FORMAT;
+use crate::redis_client::{Partition, Partitions, RedisClient, Scan};
 use crate::types::{KeyFamily, Keys, StreamId};
-use crate::wire::{Partition, Partitions, RedisClient, Scan};
 
 use super::endpoints::Migration;
 use super::error::MigrationError;
@@ -188,7 +188,7 @@ async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String
     let server = client.primary().await?;
     let mut scan = Scan::keys(keys.pattern());
     while let Some(found) = scan.next::<String>(&server).await? {
-        if let Some(key) = found.into_iter().find(|key| KeyFamily::of(keys, key).is_some()) {
+        if let Some(key) = found.into_iter().find(|key| KeyFamily::parse(keys, key).is_some()) {
             return Ok(Some(key));
         }
     }

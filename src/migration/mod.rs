@@ -22,8 +22,8 @@ mod undo;
 
 use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::{Totals, totals};
+use crate::redis_client::{Partition, RedisClient};
 use crate::types::{Keys, StreamId, keys};
-use crate::wire::{Partition, RedisClient};
 
 pub use endpoints::Migration;
 pub use error::MigrationError;

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use redis::{FromRedisValue, Pipeline, RedisResult, Value};
 
+use crate::redis_client::{Partition, Partitions, RedisClient, Scan};
 use crate::types::{Destination, KeyFamily, Keys, PartitionNumber};
-use crate::wire::{Partition, Partitions, RedisClient, Scan};
 
 use super::error::MigrationError;
 use super::key_chunk::{Elements, KeyChunk};
@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
         let (hasher, mut given) = (RandomState::new(), HashSet::new());
         while let Some(found) = scan.next::<String>(&server).await.map_err(&redis)? {
             for key in found.iter().filter(|key| given.insert(hasher.hash_one(key))) {
-                let Some(family) = KeyFamily::of(keys, key) else { continue };
+                let Some(family) = KeyFamily::parse(keys, key) else { continue };
                 let placement = placement_of(family.name).ok_or_else(|| MigrationError::UnknownKey(key.clone()))?;
                 if placement != KeyPlacement::LeftOut {
                     let read = MigrationError::redis(format!("read {key}"));
@@ -117,16 +117,16 @@ impl<'a> Source<'a> {
             KeyPlacement::Flag => {
                 let text: Vec<u8> = self.from.client.query(redis::cmd("GET").arg(stored.key)).await.map_err(&read)?;
                 let number = self.number_of(stored.subject_of_flag());
-                target.take(number, stored.chunk(self.keys_of(number), Elements::Text(text))).await
+                target.write_chunk(number, stored.chunk(self.keys_of(number), Elements::Text(text))).await
             }
             KeyPlacement::KeyOfSubject => {
                 let content = self.content(stored.key).await.map_err(&read)?;
                 let number = self.number_of(stored.name_in_key().as_bytes());
-                target.take(number, stored.chunk(self.keys_of(number), content)).await
+                target.write_chunk(number, stored.chunk(self.keys_of(number), content)).await
             }
             KeyPlacement::First => {
                 let content = self.content(stored.key).await.map_err(&read)?;
-                target.take(0, stored.chunk(self.keys_of(0), content)).await
+                target.write_chunk(0, stored.chunk(self.keys_of(0), content)).await
             }
             KeyPlacement::Shared | KeyPlacement::SharedByFirst => {
                 let content = self.content(stored.key).await.map_err(&read)?;
@@ -161,7 +161,9 @@ impl<'a> Source<'a> {
             }
             for (number, fields) in (0..).zip(parts) {
                 if !fields.is_empty() {
-                    target.take(number, stored.chunk(self.keys_of(number), Elements::SomeFields(fields))).await?;
+                    target
+                        .write_chunk(number, stored.chunk(self.keys_of(number), Elements::SomeFields(fields)))
+                        .await?;
                 }
             }
         }
@@ -193,7 +195,7 @@ impl<'a> Source<'a> {
             pipeline.cmd("ZSCORE").arg(set).arg(member);
         }
         let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(&read)?;
-        target.take(number, stored.chunk(keys, Elements::Fields(fields))).await?;
+        target.write_chunk(number, stored.chunk(keys, Elements::Fields(fields))).await?;
         if scores[0].is_some() {
             // The first lease looks when something may leave, and writes it there.
             let content = Elements::Scores(vec![(b"0".to_vec(), destination.as_str().into())]);
@@ -203,7 +205,7 @@ impl<'a> Source<'a> {
         for ((key, member), score) in theirs.into_iter().zip(members).zip(scores) {
             if let Some(score) = score {
                 let content = Elements::Scores(vec![(score, member.clone())]);
-                target.take(number, KeyChunk { key, content, expires_at_ms: None }).await?;
+                target.write_chunk(number, KeyChunk { key, content, expires_at_ms: None }).await?;
             }
         }
         Ok(())
@@ -285,7 +287,9 @@ pub(super) async fn transfer_subjects(
                 let name = String::from_utf8_lossy(key.get(prefix.len()..).unwrap_or_default()).into_owned();
                 if !fields.is_empty() {
                     let key = format!("{}{name}", to.subject_prefix());
-                    target.take(0, KeyChunk { key, content: Elements::Fields(fields), expires_at_ms: None }).await?;
+                    target
+                        .write_chunk(0, KeyChunk { key, content: Elements::Fields(fields), expires_at_ms: None })
+                        .await?;
                 }
             }
         }
@@ -357,9 +361,9 @@ mod tests {
         let (subject, metric) = ("a:b:".parse().expect("legal"), Metric::default());
         let (percent, period) = (Percent::new(80).expect("legal"), Period::parse("2026-11-21T14Z").expect("legal"));
         let key = keys.flag(&AlertKey { subject: &subject, metric: &metric, percent, period, units: 480 });
-        let family = KeyFamily::of(&keys, &key).expect("a key of the partition");
+        let family = KeyFamily::parse(&keys, &key).expect("a key of the partition");
         let stored = StoredKey { key: &key, family, placement: KeyPlacement::Flag, expires_at_ms: None };
         assert_eq!(stored.subject_of_flag(), b"a:b:");
-        assert_eq!(KeyFamily::of(&Keys::new("other"), &key), None);
+        assert_eq!(KeyFamily::parse(&Keys::new("other"), &key), None);
     }
 }

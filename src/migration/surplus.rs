@@ -2,8 +2,8 @@
 
 use redis::{Pipeline, RedisResult};
 
+use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::{KeyFamily, Keys};
-use crate::wire::{Partition, RedisClient, Scan};
 
 use super::error::MigrationError;
 use super::target::Target;
@@ -27,10 +27,10 @@ impl Target<'_> {
             let mut scan = Scan::keys(keys.pattern());
             while let Some(mut found) = scan.next::<String>(&server).await.map_err(&redis)? {
                 let is_compared =
-                    |key: &String| KeyFamily::of(keys, key).is_some_and(|family| !LEFT_OUT.contains(&family.name));
+                    |key: &String| KeyFamily::parse(keys, key).is_some_and(|family| !LEFT_OUT.contains(&family.name));
                 found.retain(is_compared);
                 for key in self.larger(number, &server, found).await.map_err(&redis)? {
-                    let family = KeyFamily::of(keys, &key).map_or("", |family| family.name);
+                    let family = KeyFamily::parse(keys, &key).map_or("", |family| family.name);
                     let is_more = match OF_DELIVERIES.contains(&family) {
                         true => readable(&server, keys, &key).await.map_err(&redis)? > self.size_of(number, &key),
                         false => !ends_soon(&server, &key).await.map_err(&redis)?,

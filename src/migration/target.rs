@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
 
-use crate::wire::Partitions;
+use crate::redis_client::Partitions;
 
 use super::error::MigrationError;
 use super::key_chunk::{Elements, KeyChunk};
@@ -64,7 +64,7 @@ impl<'a> Target<'a> {
 
     /// Takes a chunk for a partition, whose elements come once; one without elements is of a key that has expired
     /// meanwhile.
-    pub(super) async fn take(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
+    pub(super) async fn write_chunk(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
         let elements = chunk.len();
         self.take_with(partition, chunk, elements).await
     }
@@ -85,7 +85,7 @@ impl<'a> Target<'a> {
 
     /// Takes a chunk unless there was one of its key.
     pub(super) async fn take_first(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
-        if self.size_of(partition, &chunk.key) > 0 { Ok(()) } else { self.take(partition, chunk).await }
+        if self.size_of(partition, &chunk.key) > 0 { Ok(()) } else { self.write_chunk(partition, chunk).await }
     }
 
     async fn take_with(&mut self, partition: u32, chunk: KeyChunk, new: u64) -> Result<(), MigrationError> {

@@ -1,6 +1,6 @@
 //! Gives a migration up that is not complete: nothing of it stays at the target, and daemons may work at the source.
 
-use crate::wire::{Partition, RedisClient};
+use crate::redis_client::{Partition, RedisClient};
 
 use super::append::CopiedStream;
 use super::endpoints::Migration;

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
 use super::{ENDED_DELIVERY_TTL, schedule};
+use crate::redis_client::{RedisClient, Script};
 use crate::types::text_form::text_enum;
 use crate::types::{DeliveryId, DeliveryState, Keys};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("action.lua")));
 
@@ -63,35 +63,35 @@ pub struct ActionResult {
     /// The id.
     pub id: DeliveryId,
     /// The script's answer for it.
-    pub answer: ActionAnswer,
+    pub answer: ActionReply,
 }
 
 impl ActionResult {
     /// What became of it in one word, as programs are told.
     pub fn word(&self, action: DeliveryAction) -> &'static str {
         match self.answer {
-            ActionAnswer::Done => action.done(),
-            ActionAnswer::Leased => "leased",
-            ActionAnswer::InState(_) if action.takes() == [DeliveryState::Dead] => "not_dead",
-            ActionAnswer::InState(_) => "ended",
-            ActionAnswer::Missing => "unknown",
+            ActionReply::Done => action.done(),
+            ActionReply::Leased => "leased",
+            ActionReply::InState(_) if action.takes() == [DeliveryState::Dead] => "not_dead",
+            ActionReply::InState(_) => "ended",
+            ActionReply::Missing => "unknown",
         }
     }
 
     /// Where the delivery stands now; `None` where there is none.
     pub const fn state(&self, action: DeliveryAction) -> Option<DeliveryState> {
         match self.answer {
-            ActionAnswer::Done => Some(action.leaves()),
-            ActionAnswer::Leased => Some(DeliveryState::Pending),
-            ActionAnswer::InState(state) => Some(state),
-            ActionAnswer::Missing => None,
+            ActionReply::Done => Some(action.leaves()),
+            ActionReply::Leased => Some(DeliveryState::Pending),
+            ActionReply::InState(state) => Some(state),
+            ActionReply::Missing => None,
         }
     }
 }
 
 /// What became of one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActionAnswer {
+pub enum ActionReply {
     /// It is done.
     Done,
     /// It is being attempted right now, and left alone.
@@ -128,12 +128,12 @@ pub async fn act(
     Ok(results)
 }
 
-fn answer_of(answer: &str, id: &DeliveryId) -> Result<ActionAnswer, OutboxError> {
+fn answer_of(answer: &str, id: &DeliveryId) -> Result<ActionReply, OutboxError> {
     match answer {
-        "done" => Ok(ActionAnswer::Done),
-        "leased" => Ok(ActionAnswer::Leased),
-        "missing" => Ok(ActionAnswer::Missing),
-        state => DeliveryState::from_stored(state).map(ActionAnswer::InState).ok_or_else(|| OutboxError::Answer {
+        "done" => Ok(ActionReply::Done),
+        "leased" => Ok(ActionReply::Leased),
+        "missing" => Ok(ActionReply::Missing),
+        state => DeliveryState::from_stored(state).map(ActionReply::InState).ok_or_else(|| OutboxError::Answer {
             operation: Operation::Act,
             of: id.to_string(),
             answer: state.to_owned(),

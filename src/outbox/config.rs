@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::redis_client::backoff::BackoffPolicy;
 use crate::types::duration;
-use crate::wire::backoff::BackoffPolicy;
 
 /// What is told of alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlertsConfig {
     /// What is told where a count jumps over several thresholds at once.
-    pub jump: JumpPolicy,
+    pub on_multiple: MultiplePolicy,
 }
 
 /// What is told where a count jumps over several thresholds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum JumpPolicy {
+pub enum MultiplePolicy {
     /// Each threshold has its message.
     Each,
     /// The highest alone; the others are recorded.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use crate::channels::definition;
+use crate::redis_client::RedisClient;
 use crate::types::text_form::text_enum;
 use crate::types::{Channel, ContactId, DISABLES_AFTER_MAX, Keys, Outcome, OutcomeClass, Subject, UnixMs};
-use crate::wire::RedisClient;
 
 /// How long it is remembered that a server knows no such mailbox, from its newest answer. An alert asks again within
 /// [`DISABLES_AFTER_MAX`]; the rest is for an outage of ours.
@@ -33,7 +33,7 @@ text_enum! {
 impl ContactHealth {
     /// What this outcome tells; `None` if it says nothing of the contact. If all messages of a channel go through one
     /// server, only an answer about this contact counts: that the server is away, or refuses us, is no contact's fault.
-    pub(super) fn of(channel: Channel, outcome: &Outcome) -> Option<Self> {
+    pub(super) fn from_outcome(channel: Channel, outcome: &Outcome) -> Option<Self> {
         if outcome.class == OutcomeClass::Delivered {
             return Some(Self::Reached);
         }
@@ -86,7 +86,7 @@ mod tests {
     fn a_mail_server_that_is_away_says_nothing_of_a_mailbox() {
         let told = |channel, class, status| {
             let is_about_contact = status == Some(450);
-            ContactHealth::of(channel, &Outcome { class, status, is_about_contact, ..Outcome::delivered() })
+            ContactHealth::from_outcome(channel, &Outcome { class, status, is_about_contact, ..Outcome::delivered() })
         };
         assert_eq!(told(Channel::Email, OutcomeClass::Delivered, Some(250)), Some(ContactHealth::Reached));
         assert_eq!(told(Channel::Email, OutcomeClass::Transient, None), None);

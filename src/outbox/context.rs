@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::config::JumpPolicy;
+use super::config::MultiplePolicy;
 use crate::contacts::resolver::ContactResolver;
+use crate::redis_client::RedisClient;
 use crate::types::Keys;
-use crate::wire::RedisClient;
 
 /// The outbox of one partition, as whoever works on it needs it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct OutboxContext {
     /// Where subjects are reached.
     pub contacts: Arc<ContactResolver>,
     /// What is told where a count jumps over several thresholds.
-    pub jump: JumpPolicy,
+    pub on_multiple: MultiplePolicy,
     /// Notified when deliveries were made or woken, so that they need not wait for the next look.
     pub new_deliveries: Arc<Notify>,
 }

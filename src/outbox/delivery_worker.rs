@@ -16,7 +16,7 @@ use super::contact_choice::{choose_contact, is_over};
 use super::context::OutboxContext;
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
-use super::fan_out::FanOutAnswer;
+use super::fan_out::FanOutReply;
 use super::fan_out_log;
 use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
@@ -24,16 +24,16 @@ use super::leased_recipients::LeasedRecipients;
 use super::notifier::{AttemptRequest, Notifier};
 use super::pending_outcomes::PendingOutcomes;
 use super::recipients::Recipients;
-use super::settle::{SettleAnswer, Settlement};
+use super::settle::{SettleReply, Settlement};
 use super::settle_queue::SettleQueue;
 use super::settlement_log::{self, count_ended};
-use super::slots::HeldSlot;
+use super::slots::AttemptPermit;
 use super::wake::wake_reachable;
 use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
+use crate::redis_client::ErrorKind;
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, Subject, meters};
-use crate::wire::ErrorKind;
-use crate::wire::backoff::{Backoff, BackoffPolicy};
 
 /// How long an outcome is kept for a Redis that does not come back or refuses the daemon, after its lease ran out.
 /// Longer than any failover or restart; then the task ends, and the delivery is attempted again.
@@ -72,7 +72,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free
     /// for another attempt as soon as this one has ended, or none is made, before that is recorded: afterwards its
     /// place may have been given to others.
-    pub(super) async fn work(&self, leased: LeasedDelivery, slot: HeldSlot, read: Option<LeasedRecipients>) {
+    pub(super) async fn work(&self, leased: LeasedDelivery, slot: AttemptPermit, read: Option<LeasedRecipients>) {
         match self.decide(&leased, read).await {
             Decision::Attempt(contact, contacts) => self.attempt(&leased, &contact, contacts.as_ref(), slot).await,
             Decision::End(settlement) => {
@@ -97,7 +97,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
-        (follows, waiting): (oneshot::Receiver<HeldSlot>, OwnedSemaphorePermit),
+        (follows, waiting): (oneshot::Receiver<AttemptPermit>, OwnedSemaphorePermit),
         read: Option<LeasedRecipients>,
     ) {
         let slot = tokio::select! {
@@ -165,7 +165,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             {
                 Decision::End(Settlement::Expired)
             }
-            ContactLookup::Found(contact) => match mutes.of(&alert.metric) {
+            ContactLookup::Found(contact) => match mutes.mute_of(&alert.metric) {
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },
@@ -197,7 +197,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         leased: &LeasedDelivery,
         contact: &Contact,
         contacts: Option<&ResolvedContacts>,
-        slot: HeldSlot,
+        slot: AttemptPermit,
     ) {
         let Ok(notification) = &leased.notification else { return };
         // An attempt that outlives its lease could overlap with another worker's.
@@ -245,9 +245,9 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
     async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &ResolvedContacts) {
-        let recipients = Recipients::of(alert, contacts, self.outbox.jump);
+        let recipients = Recipients::select(alert, contacts, self.outbox.on_multiple);
         let call = || self.fan_out_queue.fan_out(&self.outbox, leased, alert, &recipients);
-        let Some(FanOutAnswer::Done(result)) = self.retry_until_recorded(leased, call).await else {
+        let Some(FanOutReply::Done(result)) = self.retry_until_recorded(leased, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
@@ -270,9 +270,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         // Of an unreadable one only the lease is given back; what is wrong is said when it is attempted.
         let notification = leased.notification.as_ref().ok();
         let now = match answer {
-            Some(SettleAnswer::Done(now)) => now,
-            Some(SettleAnswer::Repeated) => leased.clock.now(),
-            Some(SettleAnswer::Stale) => {
+            Some(SettleReply::Done(now)) => now,
+            Some(SettleReply::Repeated) => leased.clock.now(),
+            Some(SettleReply::Stale) => {
                 let LeasedDelivery { id, attempts, channel, subject, .. } = leased;
                 let alert = notification.and_then(Notification::alert_id).map(display);
                 let request = notification.and_then(Notification::request_id).map(display);
@@ -280,7 +280,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                     outcome = ?settlement.state(), "lease lost: another worker took the delivery before its outcome was recorded");
                 return;
             }
-            Some(SettleAnswer::WrongType) => {
+            Some(SettleReply::WrongType) => {
                 tracing::error!(delivery = %leased.id, "outcome could not be recorded: the delivery's key holds something else");
                 return;
             }
@@ -356,5 +356,7 @@ fn give_back<'a>(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Dec
 
 /// Whether others may follow at once: no attempt was made, or the destination has answered it.
 fn is_answered(settlement: &Settlement) -> bool {
-    settlement.outcome().is_none_or(|outcome| DestinationHealth::of(outcome) != Some(DestinationHealth::Failed))
+    settlement
+        .outcome()
+        .is_none_or(|outcome| DestinationHealth::from_outcome(outcome) != Some(DestinationHealth::Failed))
 }

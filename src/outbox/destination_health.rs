@@ -22,7 +22,7 @@ text_enum! {
 
 impl DestinationHealth {
     /// What this outcome tells; `None` where nothing was asked of the destination.
-    pub(super) fn of(outcome: &Outcome) -> Option<Self> {
+    pub(super) fn from_outcome(outcome: &Outcome) -> Option<Self> {
         match (outcome.class, outcome.status) {
             (OutcomeClass::Delivered, _) | (OutcomeClass::Permanent | OutcomeClass::Rejected, Some(_)) => {
                 Some(Self::Answered)
@@ -47,7 +47,7 @@ mod tests {
     /// One customer's removed hook, or one mailbox that is full, must not hold back the others at the same receiver.
     #[test]
     fn what_is_about_one_message_says_nothing_against_the_receiver() {
-        let told = |class, status| DestinationHealth::of(&Outcome { class, status, ..Outcome::delivered() });
+        let told = |class, status| DestinationHealth::from_outcome(&Outcome { class, status, ..Outcome::delivered() });
         let (answered, failed) = (Some(DestinationHealth::Answered), Some(DestinationHealth::Failed));
         assert_eq!(told(OutcomeClass::Delivered, Some(204)), answered);
         for refused in [404, 410, 550] {
@@ -67,7 +67,7 @@ mod tests {
         }
         let full =
             Outcome { status: Some(552), is_about_contact: true, ..Outcome::failed(OutcomeClass::Transient, "full") };
-        assert_eq!(DestinationHealth::of(&full), answered, "one mailbox is full");
+        assert_eq!(DestinationHealth::from_outcome(&full), answered, "one mailbox is full");
         assert_eq!(told(OutcomeClass::Transient, None), failed, "no connection, or no answer");
         assert_eq!(told(OutcomeClass::Permanent, None), None, "nothing left this machine");
     }

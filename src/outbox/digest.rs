@@ -16,10 +16,10 @@ use super::forget_in_digests::forget_erased;
 use super::new_deliveries::NewDeliveries;
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
+use crate::redis_client::{Partition, Partitions};
 use crate::types::alert::digest_of;
 use crate::types::daily::DailyTime;
 use crate::types::{Channel, DailyDigest, DeadDelivery, DeliveryId, Notification, Subject, UnixMs};
-use crate::wire::{Partition, Partitions};
 
 /// How many dead deliveries, and how many subjects without contacts, a digest names.
 const NAMED_MAX: usize = 20;
@@ -104,7 +104,7 @@ impl DigestLoop {
         if let Notification::Digest(DailyDigest { dead, waiting, .. }) = notification {
             tracing::info!(dead, waiting, "the digest is on its way to the operator");
         }
-        self.new_deliveries.of(self.first().number()).notify_one();
+        self.new_deliveries.signal_of(self.first().number()).notify_one();
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use super::context::OutboxContext;
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue_while_leased};
 use super::error::{Operation, OutboxError, chain};
-use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
 use super::fan_out_log;
 use super::lease::LeasedDelivery;
 use super::notifier::Notifier;
@@ -24,11 +24,11 @@ use super::settle::Settlement;
 use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::contacts::store::{EditContactsError, edit_contacts};
 use crate::contacts::{Contact, masked_contact};
+use crate::redis_client::backoff::BackoffPolicy;
 use crate::types::{
     ContactId, DisableReason, DisabledNotice, DisabledState, Notification, Outcome, OutcomeClass, Subject, UnixMs,
     meters,
 };
-use crate::wire::backoff::BackoffPolicy;
 
 /// What an outcome means for its contact.
 enum ContactVerdict {
@@ -93,12 +93,12 @@ impl<N: Notifier> DeliveryWorker<N> {
             return Some(settlement);
         }
         if let Notification::Alert(alert) = notification {
-            let recipients = Recipients::of(alert, &others, self.outbox.jump);
+            let recipients = Recipients::select(alert, &others, self.outbox.on_multiple);
             let source = FanOutSource::StaysLeased { id: &leased.id, token: &leased.token };
             let requests = [FanOutRequest { source, alert, recipients: &recipients }];
             let call = || fan_out(&self.outbox.client, &self.outbox.keys, &requests);
             let answers = self.retry_until_recorded(leased, call).await?;
-            let [FanOutAnswer::Done(result)] = answers.as_slice() else { return None };
+            let [FanOutReply::Done(result)] = answers.as_slice() else { return None };
             fan_out_log::fanned_out(alert, result);
             self.outbox.new_deliveries.notify_one();
         }
@@ -134,14 +134,15 @@ impl<N: Notifier> DeliveryWorker<N> {
 
     /// Whether the contact is to get nothing more.
     async fn verdict(&self, subject: &Subject, contact: &Contact, outcome: &Outcome, now: UnixMs) -> ContactVerdict {
-        let (reason, note, after, kept) = match (outcome.disables, ContactHealth::of(contact.channel(), outcome)) {
-            (Some(reason), _) if outcome.disables_after.is_zero() => return ContactVerdict::Disable(reason),
-            (Some(reason), _) => (reason, ContactNote::Unknown, outcome.disables_after, UNKNOWN_KEPT),
-            (None, Some(ContactHealth::Failing)) if !self.disable_after.is_zero() => {
-                (DisableReason::Failing, ContactNote::Failing, self.disable_after, self.disable_after)
-            }
-            (None, _) => return ContactVerdict::Keep,
-        };
+        let (reason, note, after, kept) =
+            match (outcome.disables, ContactHealth::from_outcome(contact.channel(), outcome)) {
+                (Some(reason), _) if outcome.disables_after.is_zero() => return ContactVerdict::Disable(reason),
+                (Some(reason), _) => (reason, ContactNote::Unknown, outcome.disables_after, UNKNOWN_KEPT),
+                (None, Some(ContactHealth::Failing)) if !self.disable_after.is_zero() => {
+                    (DisableReason::Failing, ContactNote::Failing, self.disable_after, self.disable_after)
+                }
+                (None, _) => return ContactVerdict::Keep,
+            };
         let again_after = |wait| match note {
             ContactNote::Failing => ContactVerdict::Keep,
             ContactNote::Unknown => ContactVerdict::DisableAfter(wait),

@@ -22,14 +22,14 @@ use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
 use super::settlement_log::count_ended;
-use super::slots::{DestinationFollowers, FreeSlots, Slots};
+use super::slots::{FreeSlots, PrefetchQueue, Slots};
 use super::{IDLE, LEASE_MARGIN};
+use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs, nonce};
-use crate::wire::client::RESPONSE_TIMEOUT;
 
 /// Works off the deliveries of one partition. Does nothing until it runs.
 #[derive(Debug)]
-pub struct Dispatcher<N> {
+pub struct DispatcherConfig<N> {
     /// The partition's outbox.
     pub outbox: OutboxContext,
     /// What makes the attempts.
@@ -46,7 +46,7 @@ pub struct Dispatcher<N> {
     pub lease_margin: Duration,
 }
 
-impl<N: Notifier> Dispatcher<N> {
+impl<N: Notifier> DispatcherConfig<N> {
     /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did
     /// not start. How long that may take is the caller's to bound, by dropping the future: what is cut off then comes
     /// back when its lease ends.
@@ -59,7 +59,7 @@ impl<N: Notifier> Dispatcher<N> {
     /// or Redis refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
         let Self { outbox, notifier, consents, slots, config, give_up_after, lease_margin } = self;
-        let times = LeaseTimes::of(|channel| notifier.timeout(channel), lease_margin);
+        let times = LeaseTimes::from_timeouts(|channel| notifier.timeout(channel), lease_margin);
         let concurrency = config.concurrency as usize;
         let (per_destination_max, disable_after) = (config.per_destination_max, config.disable_after);
         let (settle_queue, settler) = settle_queue(outbox.clone(), config);
@@ -74,7 +74,7 @@ impl<N: Notifier> Dispatcher<N> {
             // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
             stop: stop.child_token(),
         });
-        let dispatch = DispatchLoop {
+        let dispatch = Dispatcher {
             worker,
             settler,
             slots,
@@ -95,7 +95,7 @@ impl<N: Notifier> Dispatcher<N> {
 }
 
 /// The state of a running dispatcher.
-struct DispatchLoop<N> {
+struct Dispatcher<N> {
     worker: Arc<DeliveryWorker<N>>,
     settler: Settler,
     slots: Slots,
@@ -105,7 +105,7 @@ struct DispatchLoop<N> {
     /// A permit for each delivery more that may wait for the end of an attempt before it.
     followers: Arc<Semaphore>,
     /// Those that wait, by destination.
-    followers_at: HashMap<Destination, DestinationFollowers>,
+    followers_at: HashMap<Destination, PrefetchQueue>,
     per_destination_max: u32,
     give_up_after: Duration,
     times: LeaseTimes,
@@ -134,7 +134,7 @@ impl NextLease {
     const NOW: Self = Self { wait: Duration::ZERO, unhealthy_waits: false };
 }
 
-impl<N: Notifier> DispatchLoop<N> {
+impl<N: Notifier> Dispatcher<N> {
     async fn run(mut self) -> Result<(), OutboxError> {
         let mut outage = RedisOutage::new("dispatch");
         let ended = loop {
@@ -183,7 +183,7 @@ impl<N: Notifier> DispatchLoop<N> {
             }
         }
         let is_held_up = self.attempts.count() >= self.attempts_max;
-        let mut slots = self.slots.take();
+        let mut slots = self.slots.take_free();
         if is_held_up || slots.count() == 0 {
             drop(slots);
             tokio::select! {
@@ -244,7 +244,7 @@ impl<N: Notifier> DispatchLoop<N> {
                 let follows = followers.follow();
                 self.attempts.spawn(id, async move { worker.work_after(leased, (follows, waiting), read).await });
             } else {
-                let slot = slots.take(leased.is_healthy, followers);
+                let slot = slots.take_permit(leased.is_healthy, followers);
                 self.attempts.spawn(id, async move { worker.work(leased, slot, read).await });
             }
         }

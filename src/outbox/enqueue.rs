@@ -7,8 +7,8 @@ use super::lease::LeasedDelivery;
 use super::schedule;
 use crate::channels::destination;
 use crate::contacts::Contact;
+use crate::redis_client::{RedisClient, Script};
 use crate::types::{Keys, Notification, Subject};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("enqueue.lua")));
 
@@ -23,7 +23,7 @@ pub struct NewDelivery<'a> {
 
 /// Whether a delivery was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EnqueueAnswer {
+pub enum EnqueueReply {
     /// It is pending and due now. The dispatcher should be notified.
     Made,
     /// An earlier call made it; it may have ended since.
@@ -40,7 +40,7 @@ pub enum EnqueueAnswer {
 /// # Errors
 ///
 /// [`OutboxError`]; nothing was written if Redis answered with an error.
-pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<EnqueueAnswer, OutboxError> {
+pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) -> Result<EnqueueReply, OutboxError> {
     call(client, keys, new, ("", "")).await
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn enqueue_while_leased(
     keys: &Keys,
     new: NewDelivery<'_>,
     LeasedDelivery { id, token, .. }: &LeasedDelivery,
-) -> Result<EnqueueAnswer, OutboxError> {
+) -> Result<EnqueueReply, OutboxError> {
     call(client, keys, new, (id.as_str(), token)).await
 }
 
@@ -60,7 +60,7 @@ async fn call(
     keys: &Keys,
     NewDelivery { notification, contact }: NewDelivery<'_>,
     (source, token): (&str, &str),
-) -> Result<EnqueueAnswer, OutboxError> {
+) -> Result<EnqueueReply, OutboxError> {
     let id = notification.delivery_to(&contact.id);
     let mut call = schedule::call(&SCRIPT, keys).key(keys.delivery(&id)).key(keys.checkpoint());
     call = call.arg(id.as_str()).arg(notification.kind().as_str());
@@ -70,9 +70,9 @@ async fn call(
     let of = || format!("delivery {id} of {}", keys.stream());
     let answer: String = call.run(client).await.map_err(OutboxError::redis(Operation::Enqueue, of()))?;
     match answer.as_str() {
-        "made" => Ok(EnqueueAnswer::Made),
-        "exists" => Ok(EnqueueAnswer::Exists),
-        "stale" => Ok(EnqueueAnswer::Stale),
+        "made" => Ok(EnqueueReply::Made),
+        "exists" => Ok(EnqueueReply::Exists),
+        "stale" => Ok(EnqueueReply::Stale),
         _ => Err(OutboxError::Answer { operation: Operation::Enqueue, of: of(), answer }),
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use redis::RedisError;
 
+use crate::redis_client::{ErrorKind, error_kind};
 use crate::types::text_form::text_enum;
-use crate::wire::{ErrorKind, error_kind};
 
 text_enum! {
     /// What was being done with Redis, as the label of `quotabell_redis_errors_total`.

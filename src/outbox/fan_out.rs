@@ -8,9 +8,9 @@ use super::error::{Operation, OutboxError};
 use super::recipients::Recipients;
 use super::{ENDED_DELIVERY_TTL, expires_at, schedule};
 use crate::channels::destination;
+use crate::redis_client::{RedisClient, Script};
 use crate::types::text_form::text_enum;
 use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, UnixMs};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("fan_out.lua")));
 
@@ -43,7 +43,7 @@ pub enum FanOutSource<'a> {
 
 /// What the script answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FanOutAnswer {
+pub enum FanOutReply {
     /// The source is consumed, every contact has its delivery.
     Done(FanOutResult),
     /// The outbox entry is not there: it was fanned out before.
@@ -60,7 +60,7 @@ pub struct FanOutResult {
     /// Server time.
     pub now: UnixMs,
     /// What became of the source.
-    pub source: SourceEnd,
+    pub source: SourceDisposition,
     /// How many deliveries were wanted: none where nobody hears the alert.
     pub wanted: usize,
     /// Deliveries made.
@@ -73,7 +73,7 @@ pub struct FanOutResult {
 
 text_enum! {
     /// What became of the source.
-    pub enum SourceEnd {
+    pub enum SourceDisposition {
         /// The outbox entry is deleted.
         Consumed = "consumed",
         /// The delivery ended `cancelled`.
@@ -101,7 +101,7 @@ pub struct WantedDelivery {
 /// The deliveries that an alert should have: one per recipient, and the one that waits for a contact.
 pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
     let want = |channel, contact: ContactId, destination| WantedDelivery {
-        id: DeliveryId::of(&alert.id, &contact),
+        id: DeliveryId::derive(&alert.id, &contact),
         channel,
         contact,
         destination,
@@ -127,7 +127,7 @@ pub struct FanOutRequest<'a> {
 /// subject has no contact, one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
 ///
 /// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back.
-/// Repeatable: the second call is [`FanOutAnswer::Gone`] or [`FanOutAnswer::Stale`]. The argument is in `fan_out.lua`.
+/// Repeatable: the second call is [`FanOutReply::Gone`] or [`FanOutReply::Stale`]. The argument is in `fan_out.lua`.
 ///
 /// # Errors
 ///
@@ -136,7 +136,7 @@ pub async fn fan_out(
     client: &RedisClient,
     keys: &Keys,
     requests: &[FanOutRequest<'_>],
-) -> Result<Vec<FanOutAnswer>, OutboxError> {
+) -> Result<Vec<FanOutReply>, OutboxError> {
     let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).key(keys.checkpoint());
     call = call.arg(ENDED_DELIVERY_TTL.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
@@ -171,7 +171,7 @@ pub async fn fan_out(
 }
 
 /// What the script said of each alert; `None` when the script and this wrapper do not fit together.
-fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResult<Option<Vec<FanOutAnswer>>> {
+fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResult<Option<Vec<FanOutReply>>> {
     let mut reply = reply.into_iter();
     let (Some(now), Some(waiting)) = (reply.next(), reply.next()) else { return Ok(None) };
     let (now, waiting) = (UnixMs(redis::from_redis_value(now)?), redis::from_redis_value(waiting)?);
@@ -180,9 +180,9 @@ fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResul
         let answer: Vec<Value> = redis::from_redis_value(answer)?;
         let word: String = answer.first().map(redis::from_redis_value_ref).transpose()?.unwrap_or_default();
         answers.push(match (word.as_str(), answer.as_slice()) {
-            ("gone", _) => FanOutAnswer::Gone,
-            ("stale", _) => FanOutAnswer::Stale,
-            ("wrong_type", _) => FanOutAnswer::WrongType,
+            ("gone", _) => FanOutReply::Gone,
+            ("stale", _) => FanOutReply::Stale,
+            ("wrong_type", _) => FanOutReply::WrongType,
             ("done", [_, end, made, reopened]) => {
                 // Positions are Lua's: 1 for the first.
                 let pick = |positions: &Value| -> RedisResult<Vec<WantedDelivery>> {
@@ -190,8 +190,8 @@ fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResul
                     Ok(positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect())
                 };
                 let end: String = redis::from_redis_value_ref(end)?;
-                let Some(source) = SourceEnd::from_stored(&end) else { return Ok(None) };
-                FanOutAnswer::Done(FanOutResult {
+                let Some(source) = SourceDisposition::from_stored(&end) else { return Ok(None) };
+                FanOutReply::Done(FanOutResult {
                     now,
                     source,
                     wanted: wanted.len(),

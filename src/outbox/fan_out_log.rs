@@ -2,7 +2,7 @@
 
 use metrics::counter;
 
-use super::fan_out::{FanOutResult, SourceEnd};
+use super::fan_out::{FanOutResult, SourceDisposition};
 use super::lease::LeasedDelivery;
 use super::settlement_log::count_ended;
 use crate::types::{Alert, Channel, DeliveryState, ONCE_A_MINUTE, meters};
@@ -19,7 +19,7 @@ pub(super) fn fanned_out(alert: &Alert, result: &FanOutResult) {
             tracing::info!(%subject, alert = %id, %delivery, channel, "delivery made");
         }
     }
-    if result.source == SourceEnd::Consumed && result.wanted == 0 {
+    if result.source == SourceDisposition::Consumed && result.wanted == 0 {
         tracing::info!(%subject, alert = %id, "the alert is recorded and sent to nobody: none of the contacts hears it");
     }
     for reopened in &result.reopened {
@@ -30,7 +30,7 @@ pub(super) fn fanned_out(alert: &Alert, result: &FanOutResult) {
 
 /// A delivery was fanned out again.
 pub(super) fn fanned_out_again(leased: &LeasedDelivery, alert: &Alert, result: &FanOutResult) {
-    if result.source == SourceEnd::Cancelled {
+    if result.source == SourceDisposition::Cancelled {
         let LeasedDelivery { id, attempts, channel, .. } = leased;
         count_ended(*channel, DeliveryState::Cancelled);
         tracing::info!(subject = %alert.subject, alert = %alert.id, delivery = %id, attempt = attempts, channel = channel.as_str(),

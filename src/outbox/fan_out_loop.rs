@@ -12,7 +12,7 @@ use super::IDLE;
 use super::context::OutboxContext;
 use super::counting_backlog::CountingBacklog;
 use super::error::{Operation, OutboxError};
-use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
 use super::fan_out_log;
 use super::recipients::Recipients;
 use super::redis_outage::RedisOutage;
@@ -120,10 +120,13 @@ impl FanOutLoop {
                 Err(why) => self.name_unreadable(&id, &why),
             }
         }
-        let OutboxContext { client, keys, contacts, jump, new_deliveries } = &self.outbox;
+        let OutboxContext { client, keys, contacts, on_multiple, new_deliveries } = &self.outbox;
         let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert)| &alert.subject).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
-        let told = alerts.iter().zip(&contacts).map(|((_, alert), contacts)| Recipients::of(alert, contacts, *jump));
+        let told = alerts
+            .iter()
+            .zip(&contacts)
+            .map(|((_, alert), contacts)| Recipients::select(alert, contacts, *on_multiple));
         let recipients: Vec<Recipients> = told.collect();
         let mut requests = Vec::with_capacity(alerts.len());
         for ((entry, alert), recipients) in alerts.iter().zip(&recipients) {
@@ -136,11 +139,11 @@ impl FanOutLoop {
             self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
                 match answer {
-                    FanOutAnswer::Done(result) => fan_out_log::fanned_out(request.alert, &result),
-                    FanOutAnswer::Gone | FanOutAnswer::Stale => {
+                    FanOutReply::Done(result) => fan_out_log::fanned_out(request.alert, &result),
+                    FanOutReply::Gone | FanOutReply::Stale => {
                         tracing::debug!(alert = %request.alert.id, "fanned out by somebody else, or by a call whose answer was lost");
                     }
-                    FanOutAnswer::WrongType => {
+                    FanOutReply::WrongType => {
                         if let FanOutSource::Outbox { entry } = request.source {
                             unusable.push(entry);
                         }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::context::OutboxContext;
 use super::error::OutboxError;
-use super::fan_out::{FanOutAnswer, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
 use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
@@ -31,7 +31,7 @@ struct QueuedFanOut {
     token: String,
     alert: Alert,
     recipients: Recipients,
-    answer: oneshot::Sender<Result<FanOutAnswer, OutboxError>>,
+    answer: oneshot::Sender<Result<FanOutReply, OutboxError>>,
 }
 
 impl FanOutQueue {
@@ -46,7 +46,7 @@ impl FanOutQueue {
         leased: &LeasedDelivery,
         alert: &Alert,
         recipients: &Recipients,
-    ) -> Result<FanOutAnswer, OutboxError> {
+    ) -> Result<FanOutReply, OutboxError> {
         loop {
             let (answer, mut answered) = oneshot::channel();
             let (id, token) = (leased.id.clone(), leased.token.clone());

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use redis::RedisResult;
 
 use super::schedule;
+use crate::redis_client::{Partition, Script};
 use crate::types::{Alert, DeliveryId, Subject};
-use crate::wire::{Partition, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("forget.lua")));
 

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use redis::RedisResult;
 
 use super::subject_deliveries::deliveries_of;
+use crate::redis_client::{Partition, Partitions, Script};
 use crate::types::{DailyDigest, DeliveryId, Notification, NotificationKind, Subject};
-use crate::wire::{Partition, Partitions, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget_in_digests.lua")));
 
@@ -50,7 +50,7 @@ pub(super) async fn forget_erased(partitions: &Partitions, ids: &[DeliveryId]) -
         let dead = digest.dead_first.iter().filter_map(|dead| dead.subject.parse().ok());
         let named: BTreeSet<Subject> = digest.waiting_first.iter().cloned().chain(dead).collect();
         for subject in named {
-            if deliveries_of(partitions.of(&subject), Some(&subject)).await?.is_empty() {
+            if deliveries_of(partitions.partition_of(&subject), Some(&subject)).await?.is_empty() {
                 forget_in_digests(partitions.first(), &subject, ids).await?;
             }
         }

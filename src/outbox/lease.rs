@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::error::{Operation, OutboxError};
 use super::lease_clock::LeaseClock;
 use super::{ENDED_DELIVERY_TTL, LEASE_MARGIN, millis, schedule};
+use crate::redis_client::{RedisClient, Script};
 use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, Notification, NotificationKind, UnixMs};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("lease.lua")));
 
@@ -19,7 +19,7 @@ pub const LEASE_MAX: usize = 150;
 
 /// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to
 /// Redis.
-const NO_CONTACT_LEASE: Duration = crate::wire::client::RESPONSE_TIMEOUT;
+const NO_CONTACT_LEASE: Duration = crate::redis_client::client::RESPONSE_TIMEOUT;
 
 /// Strings in the script's answer for each delivery.
 const FIELDS: usize = 14;
@@ -33,7 +33,7 @@ pub struct LeaseTimes([Duration; Channel::ALL.len()]);
 
 impl LeaseTimes {
     /// The channel's deadline for one attempt and `margin` (see [`LEASE_MARGIN`]).
-    pub fn of(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
+    pub fn from_timeouts(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
         Self(Channel::ALL.map(|channel| match channel {
             Channel::None => NO_CONTACT_LEASE + LEASE_MARGIN,
             sending => timeout(sending) + margin,
@@ -72,7 +72,7 @@ pub struct LeaseRequest<'a> {
 
 /// What a call found.
 #[derive(Debug)]
-pub struct LeaseAnswer {
+pub struct LeaseReply {
     /// Server time of the call: the leases began then.
     pub now: UnixMs,
     /// When something may leave for a destination whose last attempt was answered; `None` when nothing is scheduled for
@@ -154,7 +154,7 @@ pub struct DroppedDelivery {
 /// # Errors
 ///
 /// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
-pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseAnswer, OutboxError> {
+pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseReply, OutboxError> {
     let deliveries_max = request.deliveries_max.min(LEASE_MAX);
     let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max).key(keys.paused());
     call = call.key(keys.checkpoint());
@@ -174,7 +174,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
         of: keys.stream().to_owned(),
         answer: String::from_utf8_lossy(&leased).into_owned(),
     };
-    Ok(LeaseAnswer {
+    Ok(LeaseReply {
         now,
         next_healthy: next_healthy.map(UnixMs),
         next_unhealthy: next_unhealthy.map(UnixMs),

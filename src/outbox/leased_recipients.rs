@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::lease::LeasedDelivery;
 use crate::contacts::resolver::{ContactResolver, StoredRecipients};
+use crate::redis_client::RedisClient;
 use crate::types::Notification;
-use crate::wire::RedisClient;
 
 /// How long what was read is taken for what is stored: no longer than a request may be on its way anyway.
 const FRESH: Duration = Duration::from_millis(100);

@@ -21,6 +21,7 @@
 pub mod action;
 pub mod config;
 pub mod consent;
+pub mod contact_change_listener;
 mod contact_choice;
 mod contact_health;
 mod context;
@@ -56,32 +57,31 @@ pub mod slots;
 pub mod subject_deliveries;
 pub mod totals;
 pub mod wake;
-pub mod waker;
 
 use std::time::Duration;
 
 use crate::types::{Alert, UnixMs, Window};
 
-pub use action::{ActionAnswer, ActionResult, DeliveryAction, act};
-pub use config::{AlertsConfig, DeliveryConfig, JumpPolicy, RetryConfig};
+pub use action::{ActionReply, ActionResult, DeliveryAction, act};
+pub use config::{AlertsConfig, DeliveryConfig, MultiplePolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
+pub use contact_change_listener::ContactChangeListener;
 pub use context::OutboxContext;
 pub use digest::DigestLoop;
-pub use dispatcher::Dispatcher;
-pub use enqueue::{EnqueueAnswer, NewDelivery, enqueue};
+pub use dispatcher::DispatcherConfig;
+pub use enqueue::{EnqueueReply, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};
-pub use fan_out::{FanOutAnswer, FanOutRequest, FanOutResult, FanOutSource, SourceEnd, fan_out};
+pub use fan_out::{FanOutReply, FanOutRequest, FanOutResult, FanOutSource, SourceDisposition, fan_out};
 pub use fan_out_loop::FanOutLoop;
-pub use lease::{GivenUpDelivery, LeaseAnswer, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
+pub use lease::{GivenUpDelivery, LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};
 pub use recipients::Recipients;
-pub use settle::{LeaseEnd, SettleAnswer, SettledLeases, Settlement, settle};
+pub use settle::{SettleReply, SettleRequest, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};
 pub use wake::{WakeScan, wake_subject, wake_subjects};
-pub use waker::Waker;
 
 /// How long a delivery stays readable after its end: 14 days.
 pub const ENDED_DELIVERY_TTL: Duration = Duration::from_secs(14 * 24 * 60 * 60);

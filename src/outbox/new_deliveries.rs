@@ -20,7 +20,7 @@ impl NewDeliveries {
     }
 
     /// That of one partition.
-    pub fn of(&self, partition: PartitionNumber) -> &Arc<Notify> {
+    pub fn signal_of(&self, partition: PartitionNumber) -> &Arc<Notify> {
         &self.of[partition.get() as usize]
     }
 }

@@ -19,10 +19,10 @@ use crate::channels::{
     definition,
 };
 use crate::contacts::Contact;
+use crate::redis_client::backoff::BackoffPolicy;
 use crate::types::{
     Channel, DeliveryId, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs, VerificationRequest, nonce,
 };
-use crate::wire::backoff::BackoffPolicy;
 
 /// What makes an attempt: [`ChannelNotifier`] in the daemon, a double in tests.
 pub trait Notifier: Send + Sync + 'static {
@@ -77,7 +77,7 @@ impl ChannelNotifier {
     /// Why the delivery can't leave now, if it can't. Last before sending, so that only what is about to leave is
     /// counted.
     async fn held_back(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
-        match self.caps.take(&self.channels, request.contact).await {
+        match self.caps.decide_attempt(&self.channels, request.contact).await {
             // Redis was slow: an attempt that started now could outlive its lease and overlap with another worker's.
             CapDecision::Allowed if Instant::now() > request.start_by => Some(Settlement::Released(Duration::ZERO)),
             CapDecision::Allowed => None,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use crate::redis_client::{Partition, Partitions, RedisClient, Script};
 use crate::types::{Keys, UnixMs};
-use crate::wire::{Partition, Partitions, RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("pause.lua")));
 

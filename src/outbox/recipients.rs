@@ -1,6 +1,6 @@
 //! Who is told of an alert. Pure.
 
-use super::config::JumpPolicy;
+use super::config::MultiplePolicy;
 use crate::contacts::resolver::ResolvedContacts;
 use crate::contacts::{Contact, OperatorContact};
 use crate::types::{Alert, ContactFilter};
@@ -20,8 +20,8 @@ impl Recipients {
     /// Where nobody but disabled contacts would hear it, it goes to the subject's other contacts, whatever they hear
     /// otherwise; without any, to the contacts of the operator that get notices. So a contact that is disabled silences
     /// no alert.
-    pub fn of(alert: &Alert, contacts: &ResolvedContacts, jump: JumpPolicy) -> Self {
-        let hears = |contact: &Contact| hears(&contact.filter, alert, jump);
+    pub fn select(alert: &Alert, contacts: &ResolvedContacts, on_multiple: MultiplePolicy) -> Self {
+        let hears = |contact: &Contact| hears(&contact.filter, alert, on_multiple);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
         let mut told: Vec<Contact> = readable.iter().filter(|contact| hears(contact)).cloned().collect();
         let is_left_to_others = told.is_empty() && disabled.iter().any(hears);
@@ -37,9 +37,9 @@ impl Recipients {
 }
 
 /// Whether a contact that hears these alerts is told of this one.
-fn hears(filter: &ContactFilter, alert: &Alert, jump: JumpPolicy) -> bool {
+fn hears(filter: &ContactFilter, alert: &Alert, on_multiple: MultiplePolicy) -> bool {
     let hears_higher = || alert.higher_percents.iter().any(|percent| filter.takes_threshold(*percent));
-    filter.takes(alert) && (jump == JumpPolicy::Each || !hears_higher())
+    filter.takes(alert) && (on_multiple == MultiplePolicy::Each || !hears_higher())
 }
 
 #[cfg(test)]
@@ -75,8 +75,8 @@ mod tests {
     }
 
     /// The local parts of the addresses that are told, and whether the alert waits.
-    fn told(alert: &Alert, contacts: &ResolvedContacts, jump: JumpPolicy) -> (Vec<String>, bool) {
-        let Recipients { contacts, waits } = Recipients::of(alert, contacts, jump);
+    fn told(alert: &Alert, contacts: &ResolvedContacts, on_multiple: MultiplePolicy) -> (Vec<String>, bool) {
+        let Recipients { contacts, waits } = Recipients::select(alert, contacts, on_multiple);
         let local = |contact: &Contact| contact.address().split('@').next().unwrap_or_default().to_owned();
         (contacts.iter().map(local).collect(), waits)
     }
@@ -93,7 +93,7 @@ mod tests {
             operator: vec![operator("ops", &[90], &[]), operator("pro", &[], &["pro"])].into(),
             ..ResolvedContacts::default()
         };
-        let each = JumpPolicy::Each;
+        let each = MultiplePolicy::Each;
         assert_eq!(told(&alert(80, &[]), &contacts, each), names(&["all"], false));
         assert_eq!(told(&alert(90, &[]), &contacts, each), names(&["all", "ops"], false));
         assert_eq!(told(&alert(100, &[]), &contacts, each), names(&["all", "late"], false));
@@ -116,7 +116,7 @@ mod tests {
             readable: vec![contact("all", &[]), contact("early", &[50, 80]), contact("first", &[50])],
             ..ResolvedContacts::default()
         };
-        let highest = JumpPolicy::Highest;
+        let highest = MultiplePolicy::Highest;
         assert_eq!(told(&alert(50, &[80, 100]), &contacts, highest), names(&["first"], false));
         assert_eq!(told(&alert(80, &[100]), &contacts, highest), names(&["early"], false));
         assert_eq!(told(&alert(100, &[]), &contacts, highest), names(&["all"], false));
@@ -125,7 +125,7 @@ mod tests {
     /// A receiver that has gone must not take the only alert of its kind along.
     #[test]
     fn what_only_a_disabled_contact_would_hear_goes_to_the_others() {
-        let each = JumpPolicy::Each;
+        let each = MultiplePolicy::Each;
         let ops: std::sync::Arc<[OperatorContact]> = vec![operator("ops", &[50], &["pro"])].into();
         let others = ResolvedContacts {
             readable: vec![contact("early", &[50])],

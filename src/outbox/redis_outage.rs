@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::error::{OutboxError, chain};
-use crate::wire::ErrorKind;
-use crate::wire::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::ErrorKind;
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 
 /// Counts the failures of one loop in a row, says how long to wait, and logs them.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! What the scripts of deliveries have in common: the keys and arguments that `schedule.lua` takes, which stands before
 //! each of them.
 
+use crate::redis_client::Script;
+use crate::redis_client::script::ScriptCall;
 use crate::types::Keys;
-use crate::wire::Script;
-use crate::wire::script::ScriptCall;
 
 /// A script that uses the functions of `schedule.lua`.
 pub(super) fn script(source: &'static str) -> Script {

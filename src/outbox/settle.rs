@@ -8,8 +8,8 @@ use super::contact_health::{ContactHealth, UNKNOWN_KEPT};
 use super::destination_health::DestinationHealth;
 use super::error::{Operation, OutboxError};
 use super::{ENDED_DELIVERY_TTL, millis, schedule};
+use crate::redis_client::{RedisClient, Script};
 use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Destination, Keys, Outcome, UnixMs};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
 
@@ -96,7 +96,7 @@ impl Settlement {
     fn contact_health(&self, channel: Channel) -> Option<ContactHealth> {
         match self {
             Self::ContactDisabled(_) => Some(ContactHealth::Reached),
-            _ => ContactHealth::of(channel, self.outcome()?),
+            _ => ContactHealth::from_outcome(channel, self.outcome()?),
         }
     }
 
@@ -110,7 +110,7 @@ impl Settlement {
 
 /// What the script answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettleAnswer {
+pub enum SettleReply {
     /// The outcome stands, since this server time.
     Done(UnixMs),
     /// It stood already: an earlier call with this token came through, only its answer was lost.
@@ -125,7 +125,7 @@ pub enum SettleAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledLeases {
     /// An answer for each lease.
-    pub answers: Vec<SettleAnswer>,
+    pub answers: Vec<SettleReply>,
     /// The destinations whose circuits it opened.
     pub circuits_opened: Vec<Destination>,
     /// The destinations whose circuits it closed.
@@ -134,7 +134,7 @@ pub struct SettledLeases {
 
 /// A lease and how it ends.
 #[derive(Debug, Clone, Copy)]
-pub struct LeaseEnd<'a> {
+pub struct SettleRequest<'a> {
     /// The delivery.
     pub id: &'a DeliveryId,
     /// The channel on which the attempt was made.
@@ -149,7 +149,7 @@ pub struct LeaseEnd<'a> {
 /// the attempts told of their destinations moves the bounds of those.
 ///
 /// A lease that ran out is still ours until another worker takes it. Repeatable: a second call is
-/// [`SettleAnswer::Repeated`] or [`SettleAnswer::Stale`] and changes nothing. Also runs when memory is full. The
+/// [`SettleReply::Repeated`] or [`SettleReply::Stale`] and changes nothing. Also runs when memory is full. The
 /// argument is in `settle.lua`.
 ///
 /// # Errors
@@ -159,21 +159,21 @@ pub async fn settle(
     client: &RedisClient,
     keys: &Keys,
     config: &DeliveryConfig,
-    ends: &[LeaseEnd<'_>],
+    ends: &[SettleRequest<'_>],
 ) -> Result<SettledLeases, OutboxError> {
     let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
     call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);
     call = call.arg(millis(config.probe_first)).arg(millis(config.probe_max));
     call = call.arg(keys.failing_prefix()).arg(config.disable_after.as_secs().max(1)).arg(UNKNOWN_KEPT.as_secs());
-    for LeaseEnd { id, channel, token, settlement } in ends {
+    for SettleRequest { id, channel, token, settlement } in ends {
         let outcome = settlement.outcome();
-        let health = outcome.and_then(DestinationHealth::of).map_or("", DestinationHealth::as_str);
+        let health = outcome.and_then(DestinationHealth::from_outcome).map_or("", DestinationHealth::as_str);
         call = call.arg(id.as_str()).arg(token).arg(settlement.word()).arg(millis(settlement.wait()));
         call = call.arg(outcome.map(attempt_tail).unwrap_or_default()).arg(settlement.error()).arg(health);
         call = call.arg(settlement.contact_health(*channel).map_or("", ContactHealth::as_str));
     }
     let of = || match ends {
-        [LeaseEnd { id, .. }] => format!("delivery {id} of {}", keys.stream()),
+        [SettleRequest { id, .. }] => format!("delivery {id} of {}", keys.stream()),
         _ => format!("{} deliveries of {}", ends.len(), keys.stream()),
     };
     let answer: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Settle, of()))?;
@@ -191,10 +191,10 @@ pub async fn settle(
     }
     let named = |names: &[String]| names.iter().map(|name| Destination::from_stored(name)).collect();
     let answer_of = |answer: &String| match answer.as_str() {
-        "settled" => Ok(SettleAnswer::Done(now)),
-        "repeated" => Ok(SettleAnswer::Repeated),
-        "stale" => Ok(SettleAnswer::Stale),
-        "wrong_type" => Ok(SettleAnswer::WrongType),
+        "settled" => Ok(SettleReply::Done(now)),
+        "repeated" => Ok(SettleReply::Repeated),
+        "stale" => Ok(SettleReply::Stale),
+        "wrong_type" => Ok(SettleReply::WrongType),
         other => Err(unknown(other)),
     };
     let answers = answers.iter().map(answer_of).collect::<Result<_, _>>()?;

@@ -6,13 +6,13 @@ use super::config::DeliveryConfig;
 use super::context::OutboxContext;
 use super::error::OutboxError;
 use super::lease::LeasedDelivery;
-use super::settle::{LeaseEnd, SETTLE_MAX, SettleAnswer, SettledLeases, Settlement, settle};
+use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
 use crate::types::{Channel, DeliveryId};
 
 /// Takes the outcomes of attempts. Each caller gets its own answer.
 #[derive(Debug, Clone)]
 pub(super) struct SettleQueue {
-    sender: mpsc::Sender<QueuedEnd>,
+    sender: mpsc::Sender<QueuedSettleRequest>,
 }
 
 /// Records what the queue takes.
@@ -20,18 +20,18 @@ pub(super) struct SettleQueue {
 pub(super) struct Settler {
     outbox: OutboxContext,
     config: DeliveryConfig,
-    receiver: mpsc::Receiver<QueuedEnd>,
+    receiver: mpsc::Receiver<QueuedSettleRequest>,
     /// Taken from the queue, and not recorded yet.
-    ends: Vec<QueuedEnd>,
+    ends: Vec<QueuedSettleRequest>,
 }
 
 #[derive(Debug)]
-struct QueuedEnd {
+struct QueuedSettleRequest {
     id: DeliveryId,
     channel: Channel,
     token: String,
     settlement: Settlement,
-    answer: oneshot::Sender<Result<SettleAnswer, OutboxError>>,
+    answer: oneshot::Sender<Result<SettleReply, OutboxError>>,
 }
 
 /// A queue, and what empties it.
@@ -46,10 +46,11 @@ impl SettleQueue {
         &self,
         leased: &LeasedDelivery,
         settlement: &Settlement,
-    ) -> Result<SettleAnswer, OutboxError> {
+    ) -> Result<SettleReply, OutboxError> {
         let (answer, answered) = oneshot::channel();
         let (id, channel, token) = (leased.id.clone(), leased.channel, leased.token.clone());
-        let _ = self.sender.send(QueuedEnd { id, channel, token, settlement: settlement.clone(), answer }).await;
+        let _ =
+            self.sender.send(QueuedSettleRequest { id, channel, token, settlement: settlement.clone(), answer }).await;
         match answered.await {
             Ok(answer) => answer,
             Err(_) => std::future::pending().await,
@@ -57,10 +58,10 @@ impl SettleQueue {
     }
 }
 
-impl QueuedEnd {
-    fn as_lease_end(&self) -> LeaseEnd<'_> {
+impl QueuedSettleRequest {
+    fn as_lease_end(&self) -> SettleRequest<'_> {
         let Self { id, channel, token, settlement, .. } = self;
-        LeaseEnd { id, channel: *channel, token, settlement }
+        SettleRequest { id, channel: *channel, token, settlement }
     }
 }
 
@@ -90,7 +91,7 @@ impl Settler {
         if self.ends.is_empty() {
             return;
         }
-        let leases: Vec<LeaseEnd<'_>> = self.ends.iter().map(QueuedEnd::as_lease_end).collect();
+        let leases: Vec<SettleRequest<'_>> = self.ends.iter().map(QueuedSettleRequest::as_lease_end).collect();
         let settled = settle(&self.outbox.client, &self.outbox.keys, &self.config, &leases).await;
         if let Ok(settled) = &settled {
             log_circuits(settled);

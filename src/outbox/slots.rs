@@ -33,9 +33,9 @@ pub(super) struct FreeSlots {
 
 /// What an attempt holds while it runs. Dropped, it is for the attempt that follows at the same destination.
 #[derive(Debug)]
-pub(super) struct HeldSlot {
+pub(super) struct AttemptPermit {
     permits: Option<SlotPermits>,
-    followers: DestinationFollowers,
+    followers: PrefetchQueue,
 }
 
 /// A slot, as the semaphores count it.
@@ -54,7 +54,7 @@ impl Slots {
 
     /// Takes half of the free slots, at least one if there is any. The other partitions' dispatchers of this process
     /// need some too: a server of a cluster that does not answer must not hold all of them.
-    pub(super) fn take(&self) -> FreeSlots {
+    pub(super) fn take_free(&self) -> FreeSlots {
         FreeSlots { all: half_of(&self.all), unhealthy: half_of(&self.unhealthy) }
     }
 
@@ -86,9 +86,9 @@ impl FreeSlots {
     }
 
     /// Takes one for an attempt after which these follow.
-    pub(super) fn take(&mut self, is_healthy: bool, followers: &DestinationFollowers) -> HeldSlot {
+    pub(super) fn take_permit(&mut self, is_healthy: bool, followers: &PrefetchQueue) -> AttemptPermit {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
-        HeldSlot::at(followers.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
+        AttemptPermit::new(followers.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
     }
 }
 
@@ -100,8 +100,8 @@ impl SlotPermits {
     }
 }
 
-impl HeldSlot {
-    pub(super) const fn at(followers: DestinationFollowers, permits: SlotPermits) -> Self {
+impl AttemptPermit {
+    pub(super) const fn new(followers: PrefetchQueue, permits: SlotPermits) -> Self {
         Self { permits: Some(permits), followers }
     }
 
@@ -117,7 +117,7 @@ impl HeldSlot {
     }
 }
 
-impl Drop for HeldSlot {
+impl Drop for AttemptPermit {
     fn drop(&mut self) {
         if let Some(permits) = self.permits.take() {
             self.followers.hand_over(permits);
@@ -127,18 +127,18 @@ impl Drop for HeldSlot {
 
 /// Deliveries that wait for the attempts before them at one destination, whichever call leased them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DestinationFollowers {
+pub(super) struct PrefetchQueue {
     followers: Arc<Mutex<VecDeque<Follower>>>,
 }
 
 #[derive(Debug)]
 struct Follower {
-    slot: oneshot::Sender<HeldSlot>,
+    slot: oneshot::Sender<AttemptPermit>,
 }
 
-impl DestinationFollowers {
+impl PrefetchQueue {
     /// Waits for the slot of an attempt that has ended. An error: nothing is to follow.
-    pub(super) fn follow(&self) -> oneshot::Receiver<HeldSlot> {
+    pub(super) fn follow(&self) -> oneshot::Receiver<AttemptPermit> {
         let (slot, follows) = oneshot::channel();
         self.followers().push_back(Follower { slot });
         follows
@@ -146,7 +146,7 @@ impl DestinationFollowers {
 
     /// An attempt has ended: its slot is for the one that follows, and free where none does.
     pub(super) fn hand_over(&self, permits: SlotPermits) {
-        let mut slot = HeldSlot::at(self.clone(), permits.healthy());
+        let mut slot = AttemptPermit::new(self.clone(), permits.healthy());
         loop {
             let Some(next) = self.followers().pop_front() else { return slot.free() };
             match next.slot.send(slot) {

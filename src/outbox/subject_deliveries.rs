@@ -5,8 +5,8 @@
 
 use redis::RedisResult;
 
+use crate::redis_client::Partition;
 use crate::types::{DeliveryId, Subject};
-use crate::wire::Partition;
 
 /// The ids of the deliveries of a subject, in no order; without one, of those that are about nobody: digests. A hash
 /// may have expired.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::error::{Operation, OutboxError};
+use crate::redis_client::{RedisClient, Script};
 use crate::types::{Keys, UnixMs};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("totals.lua")));
 

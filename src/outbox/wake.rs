@@ -6,8 +6,8 @@ use super::context::OutboxContext;
 use super::error::{Operation, OutboxError};
 use super::schedule;
 use crate::contacts::resolver::ContactResolver;
+use crate::redis_client::{RedisClient, Script};
 use crate::types::{Destination, Keys, Subject};
-use crate::wire::{RedisClient, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("wake.lua")));
 
@@ -21,7 +21,7 @@ pub const WAKE_MAX: usize = 500;
 ///
 /// [`OutboxError`]; the deliveries then wait for the next change.
 pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) -> Result<u64, OutboxError> {
-    wake(client, keys, Members::of(subject)).await
+    wake(client, keys, Members::for_subject(subject)).await
 }
 
 /// As [`wake_subject`] for many subjects of one partition. A subject for which nothing waits, as most of those that an
@@ -40,7 +40,7 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
     for subjects in subjects.chunks(WAKE_MAX) {
         let mut pipeline = redis::pipe();
         for subject in subjects {
-            let Members { least, greatest } = Members::of(subject);
+            let Members { least, greatest } = Members::for_subject(subject);
             pipeline.cmd("ZRANGEBYLEX").arg(keys.waiting()).arg(least).arg(greatest).arg("LIMIT").arg(0).arg(1);
         }
         let first: Vec<Vec<Vec<u8>>> = client.pipe(&pipeline).await.map_err(failed)?;
@@ -131,7 +131,7 @@ struct Members {
 impl Members {
     /// Those of a subject: a member is the subject, NUL, the delivery id. A subject holds no control character, so SOH
     /// ends exactly its members.
-    fn of(subject: &Subject) -> Self {
+    fn for_subject(subject: &Subject) -> Self {
         Self { least: format!("[{subject}\0").into_bytes(), greatest: format!("({subject}\u{1}").into_bytes() }
     }
 }

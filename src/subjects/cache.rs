@@ -163,7 +163,7 @@ impl<Extra: Default> SettingsCache<Extra> {
     /// # Errors
     ///
     /// What Redis said; a subject's key of another type is reported as unreadable, not as an error.
-    pub fn take(
+    pub fn apply_replies(
         &mut self,
         plans: &Plans,
         which: &[u32],
@@ -225,7 +225,7 @@ impl<Extra: Default> SettingsCache<Extra> {
                 let (profile, unreadable) = Profile::read(&fields, plans, last.as_deref());
                 Ok(ParsedProfile { profile: Arc::new(profile), unreadable })
             }
-            Err(error) if crate::wire::error_kind(&error) == crate::wire::ErrorKind::WrongType => {
+            Err(error) if crate::redis_client::error_kind(&error) == crate::redis_client::ErrorKind::WrongType => {
                 let why = FieldError { field: "key".into(), why: "is not a hash".into() };
                 let profile = last.unwrap_or_else(|| Arc::new(Profile::unreadable(plans)));
                 Ok(ParsedProfile { profile, unreadable: vec![why] })

@@ -9,8 +9,8 @@ use std::time::Instant;
 use metrics::counter;
 use redis::RedisResult;
 
+use crate::redis_client::RedisClient;
 use crate::types::{Keys, Subject, meters};
-use crate::wire::RedisClient;
 
 use super::cache::SettingsCache;
 use super::plans::Plans;
@@ -84,7 +84,7 @@ impl SettingsLookup {
 
     fn begin(&self, subject: &Subject) -> Begun {
         let mut held = self.lock();
-        held.take(&self.changes);
+        held.apply_changes(&self.changes);
         let at = match held.cache.find(subject.as_str().as_bytes()) {
             Some(at) => at,
             None => held.add(subject),
@@ -103,7 +103,7 @@ impl SettingsLookup {
     /// be read.
     fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Vec<SubjectField>>) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
-        held.take(&self.changes);
+        held.apply_changes(&self.changes);
         let at = held.cache.find(subject.as_str().as_bytes());
         held.cache.follow(&self.plans);
         let learnt = held.cache.interpret(&self.plans, at, fields)?;
@@ -125,8 +125,8 @@ impl SettingsLookup {
 }
 
 impl HeldSettings {
-    fn take(&mut self, changes: &ChangeFeed) {
-        match changes.take() {
+    fn apply_changes(&mut self, changes: &ChangeFeed) {
+        match changes.take_changes() {
             SubjectChanges::Of(subjects) if subjects.is_empty() => {}
             SubjectChanges::Of(subjects) => {
                 self.moment += 1;

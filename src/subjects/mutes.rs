@@ -9,8 +9,8 @@ use std::fmt;
 use redis::RedisResult;
 
 use super::FieldError;
+use crate::redis_client::RedisClient;
 use crate::types::{Keys, Metric, Mute, MuteError, Subject, UnixMs};
-use crate::wire::RedisClient;
 
 /// The field of a mute of the subject, and with a colon what those of its metrics begin with.
 const MUTED: &str = "muted";
@@ -39,7 +39,7 @@ impl SubjectMutes {
         for (field, value) in fields {
             let Ok(field) = std::str::from_utf8(field.as_ref()) else { continue };
             if let Some(metric) = metric_of(field)
-                && let Err(why) = mutes.take(metric, value.as_ref(), now)
+                && let Err(why) = mutes.insert(metric, value.as_ref(), now)
             {
                 errors.push(FieldError { field: field.to_owned(), why });
             }
@@ -47,7 +47,7 @@ impl SubjectMutes {
         (mutes, errors)
     }
 
-    fn take(&mut self, metric: Option<&str>, value: &[u8], now: UnixMs) -> Result<(), String> {
+    fn insert(&mut self, metric: Option<&str>, value: &[u8], now: UnixMs) -> Result<(), String> {
         let text = std::str::from_utf8(value).map_err(|_| MuteError::Stored.to_string())?;
         let mute = Mute::of_stored(text).map_err(|error| error.to_string())?.filter(|mute| mute.is_active(now));
         match metric {
@@ -61,7 +61,7 @@ impl SubjectMutes {
     }
 
     /// Why alerts of this metric are not sent, if so.
-    pub fn of<'a>(&'a self, metric: &'a Metric) -> Option<MutedPart<'a>> {
+    pub fn mute_of<'a>(&'a self, metric: &'a Metric) -> Option<MutedPart<'a>> {
         let subject = self.subject.as_ref().map(|mute| MutedPart { metric: None, mute });
         subject.or_else(|| Some(MutedPart { metric: Some(metric), mute: self.metrics.get(metric)? }))
     }
@@ -139,7 +139,7 @@ mod tests {
         let [tokens, requests] = ["tokens", "requests"].map(|name| name.parse::<Metric>().expect("legal"));
         let told = |fields: &[(&str, &str)], metric: &Metric, now| {
             let (mutes, _) = SubjectMutes::read(fields.iter().copied(), now);
-            mutes.of(metric).map(|part| part.to_string())
+            mutes.mute_of(metric).map(|part| part.to_string())
         };
         let moving = "metric tokens of the subject is muted until 2026-11-21T08:37:00.000Z: moving";
         assert_eq!(told(&fields, &tokens, end.plus(-1)).as_deref(), Some(moving));

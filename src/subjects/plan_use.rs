@@ -3,9 +3,9 @@
 use redis::RedisResult;
 
 use super::record::PLAN;
+use crate::redis_client::{ErrorKind, RedisClient, Scan, error_kind};
 use crate::types::Keys;
 use crate::types::text::escaped_bytes;
-use crate::wire::{ErrorKind, RedisClient, Scan, error_kind};
 
 /// A subject that names a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::redis_client::backoff::{Backoff, BackoffPolicy};
+use crate::redis_client::endpoint::{Primary, RedisEndpoint, TOPOLOGY_REFRESH_INTERVAL};
 use crate::types::Keys;
-use crate::wire::backoff::{Backoff, BackoffPolicy};
-use crate::wire::endpoint::{Primary, RedisEndpoint, TOPOLOGY_REFRESH_INTERVAL};
 
 /// How often the connection is asked whether it lives.
 const PING_EVERY: Duration = Duration::from_millis(300);
@@ -56,7 +56,7 @@ pub enum SubjectChanges {
 
 impl ChangeFeed {
     /// Takes what has changed since the last call. Always [`SubjectChanges::Any`] while nobody is listening to Redis.
-    pub fn take(&self) -> SubjectChanges {
+    pub fn take_changes(&self) -> SubjectChanges {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let subjects = std::mem::take(&mut pending.subjects);
         let all = std::mem::take(&mut pending.all);

@@ -1,4 +1,4 @@
-//! How a verb fails: the exit code, the `error:` line and the `hint:` line.
+//! How a command fails: the exit code, the `error:` line and the `hint:` line.
 
 use std::fmt;
 use std::io;
@@ -6,9 +6,9 @@ use std::io;
 use crate::app::startup::{CLUSTER_NODE_HINT, NO_DATABASE_HINT, StartupError};
 use crate::app::{DrainInterrupted, logging};
 use crate::config::ConfigError;
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
 use crate::types::text::printable;
-use crate::wire::endpoint::Deployment;
-use crate::wire::{DeploymentError, EmbeddedError, EndpointError, ErrorKind, error_kind};
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ fn advised(error: anyhow::Error, hint: impl fmt::Display, exit: Exit) -> anyhow:
     Advised { error, hint: hint.to_string(), exit }.into()
 }
 
-/// What is left to say about a verb that ended: its exit code and the lines for stderr.
+/// What is left to say about a command that ended: its exit code and the lines for stderr.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExitReport {
     /// The exit code.
@@ -91,7 +91,7 @@ impl ExitReport {
     }
 }
 
-/// Judges how a verb ended. Pure.
+/// Judges how a command ended. Pure.
 pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
     match outcome {
         Ok(()) => ExitReport { exit: Exit::Done, text: String::new() },
@@ -154,12 +154,15 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
             return (Exit::Failed, of_redis(redis).to_owned());
         }
     }
-    (Exit::Failed, "`quotabell --help` lists the verbs, `quotabell check-config` checks the configuration".to_owned())
+    (
+        Exit::Failed,
+        "`quotabell --help` lists the commands, `quotabell check-config` checks the configuration".to_owned(),
+    )
 }
 
 /// What to do about a failed call to Redis.
 pub fn of_redis(error: &redis::RedisError) -> &'static str {
-    DeploymentError::of(error).map_or_else(|| of_error_kind(error_kind(error)), DeploymentError::hint)
+    DeploymentError::find_in(error).map_or_else(|| of_error_kind(error_kind(error)), DeploymentError::hint)
 }
 
 /// What to do about a call to the server at this URL, which failed.
@@ -205,7 +208,7 @@ pub fn report_usage(rendered: &str, own_hint: Option<&str>) -> ExitReport {
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");
     let (advice, rest): (Vec<&str>, Vec<&str>) = rendered.lines().partition(|line| is_advice(line));
     let tip = advice.iter().find_map(|line| line.trim_start().strip_prefix(TIP));
-    let hint = own_hint.or(tip).unwrap_or("--help after the verb shows its options, with examples");
+    let hint = own_hint.or(tip).unwrap_or("--help after the command shows its options, with examples");
     let mut text = String::new();
     for line in rest {
         // Where a tip was taken out, two blank lines would be left.

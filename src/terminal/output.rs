@@ -1,4 +1,4 @@
-//! What verbs print: tables for people, JSON for programs, nothing that could steer a terminal.
+//! What commands print: tables for people, JSON for programs, nothing that could steer a terminal.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -15,7 +15,7 @@ use super::wrap::{Margins, wrapped};
 use crate::app;
 pub use crate::types::text::{escaped_bytes, pluralize, printable};
 
-/// `--json`, for verbs that print data.
+/// `--json`, for commands that print data.
 #[derive(Debug, Clone, Args)]
 pub struct FormatArgs {
     /// Print JSON: one object for one thing, one object a line for lists
@@ -37,7 +37,7 @@ pub enum Format {
     Json,
 }
 
-/// Stdout, buffered. Its errors are errors of the verb, so that a closed pipe ends it instead of panicking.
+/// Stdout, buffered. Its errors are errors of the command, so that a closed pipe ends it instead of panicking.
 #[derive(Debug)]
 pub struct Output {
     to: BufWriter<WaitingWriter<StdoutLock<'static>>>,
@@ -48,7 +48,7 @@ pub struct Output {
 
 impl Output {
     pub fn stdout() -> Self {
-        let styling = Styling::of(&io::stdout());
+        let styling = Styling::for_stream(&io::stdout());
         Self { to: BufWriter::new(WaitingWriter(io::stdout().lock())), styling, width: columns_of(&io::stdout()) }
     }
 

@@ -8,7 +8,7 @@ use crate::types::text::printable;
 const GAP: usize = 2;
 /// A column is not cut below this, so that a name stays recognisable.
 const CUT_WIDTH_MIN: usize = 8;
-/// A name in the first column that is no wider than this, as a UUID, gives way last: the other verbs need all of it.
+/// A name in the first column that is no wider than this, as a UUID, gives way last: the other commands need all of it.
 const NAME_WIDTH: usize = 36;
 /// What stands at the end of text that was cut.
 const CUT: char = '…';
@@ -22,7 +22,7 @@ pub enum Styling {
 
 impl Styling {
     /// What a stream is to get: only a terminal is asked, and only one that was not told otherwise (no-color.org).
-    pub fn of(stream: &impl IsTerminal) -> Self {
+    pub fn for_stream(stream: &impl IsTerminal) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if stream.is_terminal() && !no_color && !dumb { Self::Ansi } else { Self::Plain }
@@ -211,7 +211,7 @@ mod tests {
         assert!(narrow[1].contains("sssssss…"), "{narrow:#?}");
     }
 
-    /// A subject that was cut can't be handed to another verb: it stays whole as long as other columns can give way.
+    /// A subject that was cut can't be handed to another command: it stays whole as long as other columns can give way.
     #[test]
     fn a_name_in_the_first_column_gives_way_last() {
         let id = "7b0c6f4e-2c39-4d1e-9f0a-5a3f1b2c4d6e";

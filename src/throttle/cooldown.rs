@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use crate::redis_client::{RedisClient, Script};
 use crate::types::nonce;
-use crate::wire::{RedisClient, Script};
 
 use super::bounds::{bounded, ms};
 

@@ -49,7 +49,7 @@ macro_rules! rate_calls {
             /// What Redis or the connection said; where that is a broken connection, the units may have been taken.
             pub async fn take(
                 &self,
-                client: &$crate::wire::RedisClient,
+                client: &$crate::redis_client::RedisClient,
                 key: &str,
                 units: $crate::types::Units,
             ) -> redis::RedisResult<RateDecision> {
@@ -61,13 +61,17 @@ macro_rules! rate_calls {
             /// # Errors
             ///
             /// What Redis or the connection said.
-            pub async fn ask(&self, client: &$crate::wire::RedisClient, key: &str) -> redis::RedisResult<RateDecision> {
+            pub async fn ask(
+                &self,
+                client: &$crate::redis_client::RedisClient,
+                key: &str,
+            ) -> redis::RedisResult<RateDecision> {
                 self.call(client, key, 0).await
             }
 
             async fn call(
                 &self,
-                client: &$crate::wire::RedisClient,
+                client: &$crate::redis_client::RedisClient,
                 key: &str,
                 units: u64,
             ) -> redis::RedisResult<RateDecision> {

@@ -6,8 +6,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::redis_client::Script;
 use crate::types::Rate;
-use crate::wire::Script;
 
 use super::bounds::ms;
 use super::decision::rate_calls;

@@ -1,7 +1,7 @@
 //! Any of the limiters that count units in a window, chosen by a setting.
 
+use crate::redis_client::script::ScriptFunction;
 use crate::types::Rate;
-use crate::wire::script::ScriptFunction;
 
 use super::bounds::TooManyMembers;
 use super::{FixedWindow, Gcra, RateDecision, SlidingWindow, fixed_window, gcra, sliding_window};

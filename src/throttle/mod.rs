@@ -8,7 +8,7 @@
 //! ```no_run
 //! use quotabell::throttle::{Gcra, Admission};
 //! use quotabell::types::Units;
-//! use quotabell::wire::RedisClient;
+//! use quotabell::redis_client::RedisClient;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = RedisClient::open("redis://127.0.0.1:6379")?;
@@ -34,8 +34,8 @@
 //! | [`Lease`] | one holder, for a limited time |
 //!
 //! The first three answer with a [`RateDecision`]. A limiter holds nothing itself: make one where it is needed, or keep
-//! it. When Redis is away a call ends with an error after a bounded time ([`client`](crate::wire::client) says which);
-//! whether the caller may proceed then is the caller's to decide. `examples/limiters.rs` uses all of them.
+//! it. When Redis is away a call ends with an error after a bounded time ([`client`](crate::redis_client::client) says
+//! which); whether the caller may proceed then is the caller's to decide. `examples/limiters.rs` uses all of them.
 
 mod bounds;
 pub mod cooldown;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
-use crate::wire::{RedisClient, Script};
+use crate::redis_client::{RedisClient, Script};
 
 use super::bounds::{bounded, ms};
 

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::text::hex;
 use super::text_form::text_id;
-use super::{Instance, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
+use super::{DeploymentId, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
 text_id! {
     /// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as
@@ -33,7 +33,7 @@ impl AlertId {
     /// The id of the one alert that this deployment can raise of a threshold.
     ///
     /// SHA-256 over the length-prefixed parts, so that no two different ones share a hash input.
-    pub fn of(instance: &Instance, key: &AlertKey<'_>) -> Self {
+    pub fn derive(instance: &DeploymentId, key: &AlertKey<'_>) -> Self {
         let AlertKey { subject, metric, period, percent, units } = *key;
         let (window, period) = (period.window().as_str(), period.to_string());
         let (percent, units) = (percent.to_string(), units.to_string());
@@ -156,7 +156,8 @@ mod tests {
     #[test]
     fn the_id_never_changes() {
         let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());
-        let id = AlertId::of(&Instance::from_stored("0123456789abcdef0123456789abcdef"), &key(&subject, &metric));
+        let id =
+            AlertId::derive(&DeploymentId::from_stored("0123456789abcdef0123456789abcdef"), &key(&subject, &metric));
         assert_eq!(id.as_str(), "alert_5725b489d7cf5f4bb741e820dca044da");
         assert!(!id.as_str().contains('.'));
     }
@@ -165,10 +166,10 @@ mod tests {
     #[test]
     fn other_deployments_and_other_limits_have_other_ids() {
         let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());
-        let one = Instance::from_stored("one");
-        let id = AlertId::of(&one, &key(&subject, &metric));
-        assert_ne!(id, AlertId::of(&Instance::from_stored("two"), &key(&subject, &metric)));
-        assert_ne!(id, AlertId::of(&one, &AlertKey { units: 16_000, ..key(&subject, &metric) }));
+        let one = DeploymentId::from_stored("one");
+        let id = AlertId::derive(&one, &key(&subject, &metric));
+        assert_ne!(id, AlertId::derive(&DeploymentId::from_stored("two"), &key(&subject, &metric)));
+        assert_ne!(id, AlertId::derive(&one, &AlertKey { units: 16_000, ..key(&subject, &metric) }));
     }
 
     /// A reader must not be told 100 % before the limit is reached.

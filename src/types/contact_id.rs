@@ -40,7 +40,7 @@ text_id! {
 
 impl ConsentId {
     /// The id for an endpoint that is told apart by these texts, added under this nonce.
-    pub fn of(endpoint: &[&str], nonce: &str) -> Self {
+    pub fn derive(endpoint: &[&str], nonce: &str) -> Self {
         Self(format!("{}.{nonce}", digest_of(endpoint)))
     }
 

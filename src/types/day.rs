@@ -52,7 +52,7 @@ impl DaySpan {
     }
 
     /// This date in `zone`; `None` outside the years 0001 to 9998. A date that the zone skipped is empty.
-    pub fn of(zone: Zone, day: Day) -> Option<Self> {
+    pub fn for_day(zone: Zone, day: Day) -> Option<Self> {
         if !has_four_digits(day.0) {
             return None;
         }
@@ -233,7 +233,7 @@ mod tests {
             let last = DaySpan::containing(zone, first_refused.plus(-1)).expect("in range");
             assert_eq!((last.day.to_string().as_str(), last.end), ("9998-12-31", first_refused));
             assert_eq!(DaySpan::containing(zone, first_refused), None);
-            assert_eq!(DaySpan::of(zone, last.day.next().expect("a date")), None);
+            assert_eq!(DaySpan::for_day(zone, last.day.next().expect("a date")), None);
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
             prop_assert!(next.day > day.day);
             let last = DaySpan::containing(zone, day.end.plus(-1)).expect("in range");
             prop_assert_eq!(last, day);
-            prop_assert_eq!(DaySpan::of(zone, day.day), Some(day));
+            prop_assert_eq!(DaySpan::for_day(zone, day.day), Some(day));
             prop_assert!(day.end <= day.day.ends_everywhere().plus(3_600_000 * 4));
         }
     }

@@ -14,7 +14,7 @@ text_id! {
 
 impl DeliveryId {
     /// The id of the one delivery of this alert to this contact.
-    pub fn of(alert: &AlertId, contact: &ContactId) -> Self {
+    pub fn derive(alert: &AlertId, contact: &ContactId) -> Self {
         Self::of_notification(alert.as_str(), contact)
     }
 

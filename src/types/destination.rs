@@ -15,7 +15,7 @@ text_id! {
 
 impl Destination {
     /// The destination on this channel at this origin; without one, what all of the channel share.
-    pub fn of(channel: Channel, origin: Option<&str>) -> Self {
+    pub fn derive(channel: Channel, origin: Option<&str>) -> Self {
         match origin {
             None => Self(channel.as_str().to_owned()),
             Some(origin) if origin.len() <= BYTES_MAX && origin.bytes().all(|byte| byte.is_ascii_graphic()) => {
@@ -27,7 +27,7 @@ impl Destination {
 
     /// Where deliveries wait that have no contact.
     pub fn none() -> Self {
-        Self::of(Channel::None, None)
+        Self::derive(Channel::None, None)
     }
 }
 
@@ -38,7 +38,7 @@ mod tests {
     /// Whoever chooses a URL chooses a part of a key: it must be neither endless nor end the key's name.
     #[test]
     fn a_destination_is_short_and_printable() {
-        let of = |origin: &str| Destination::of(Channel::Webhook, Some(origin));
+        let of = |origin: &str| Destination::derive(Channel::Webhook, Some(origin));
         assert_eq!(of("https://b.test:8443").as_str(), "https://b.test:8443");
         let long = format!("https://{}.test", "a".repeat(400));
         for odd in [long.as_str(), "https://a\0b", "https://a b", "https://\u{fc}"] {
@@ -46,6 +46,9 @@ mod tests {
             assert!(name.as_str().len() < 50 && name.as_str().bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
             assert_ne!(name, of("https://a"));
         }
-        assert_eq!((Destination::of(Channel::Email, None).as_str(), Destination::none().as_str()), ("email", "none"));
+        assert_eq!(
+            (Destination::derive(Channel::Email, None).as_str(), Destination::none().as_str()),
+            ("email", "none")
+        );
     }
 }

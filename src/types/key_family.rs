@@ -15,7 +15,7 @@ pub struct KeyFamily<'a> {
 
 impl<'a> KeyFamily<'a> {
     /// Which family a key belongs to; `None` for a key of another partition than that of `keys`.
-    pub fn of(keys: &Keys, key: &'a str) -> Option<Self> {
+    pub fn parse(keys: &Keys, key: &'a str) -> Option<Self> {
         let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
         let rest = rest.strip_prefix(keys.tag.as_str())?;
         (rest.is_empty() || rest.starts_with(':')).then_some(Self { name, rest })

@@ -68,7 +68,7 @@ impl Limits {
     }
 
     /// The units of one window, where that has a limit.
-    pub fn of(&self, window: Window) -> Option<Units> {
+    pub fn limit_of(&self, window: Window) -> Option<Units> {
         self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
     }
 
@@ -258,8 +258,8 @@ mod tests {
             (Limits::from(Units::new(5000).expect("legal")), limits("5000"))
         );
         assert_eq!(limits(" 100000/month 5000  600/hour ").to_string(), "600/hour 5000/day 100000/month");
-        assert_eq!(limits("600/hour").of(Window::Hour), Units::new(600));
-        assert_eq!(limits("600/hour").of(Window::Day), None);
+        assert_eq!(limits("600/hour").limit_of(Window::Hour), Units::new(600));
+        assert_eq!(limits("600/hour").limit_of(Window::Day), None);
     }
 
     /// A limit that is read as another one alerts too early or too late.

@@ -5,8 +5,8 @@ use redis::RedisResult;
 
 use super::issue::{self, Sent, sent_to};
 use super::{code, open_requests, unverified};
+use crate::redis_client::{Partition, Partitions};
 use crate::types::{ConsentId, Subject};
-use crate::wire::{Partition, Partitions};
 
 /// How often what was sent is looked for: its contacts leave first, so no more can be sent.
 const PASSES_MAX: usize = 10;
@@ -26,7 +26,7 @@ pub struct ForgottenRequests {
 ///
 /// What Redis or the connection said; a part may be removed.
 pub async fn forget_requests(partitions: &Partitions, subject: &Subject) -> RedisResult<ForgottenRequests> {
-    let of_subject = partitions.of(subject);
+    let of_subject = partitions.partition_of(subject);
     let () = of_subject.client.query(redis::cmd("UNLINK").arg(open_requests::key(of_subject, subject))).await?;
     // Where the service keeps the rest.
     let first = partitions.first();

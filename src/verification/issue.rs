@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
+use crate::redis_client::{Partition, Script};
 use crate::types::alert::digest_of;
 use crate::types::{ConsentId, Keys, Subject, UnixMs};
-use crate::wire::{Partition, Script};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("issue.lua")));
 

@@ -5,10 +5,10 @@
 
 use redis::{Pipeline, RedisResult};
 
+use crate::redis_client::Partition;
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::alert::digest_of;
 use crate::types::{DeliveryId, DeliveryState, Subject};
-use crate::wire::Partition;
 
 use super::VerificationConfig;
 

@@ -59,10 +59,10 @@ impl VerificationService {
             if asked.consent == consent { Ok(()) } else { Err(VerificationError::Contended) }
         };
         self.edit(subject, keep).await?;
-        let partition = self.partitions.of(subject);
+        let partition = self.partitions.partition_of(subject);
         let delivery = NewDelivery { notification: &notification, contact: &contact };
         enqueue(&partition.client, &partition.keys, delivery).await?;
-        self.new_deliveries.of(partition.number()).notify_one();
+        self.new_deliveries.signal_of(partition.number()).notify_one();
         Ok(contact.id)
     }
 
@@ -74,7 +74,7 @@ impl VerificationService {
         contact: &Contact,
         delivery: &DeliveryId,
     ) -> Result<(), VerificationError> {
-        let partition = self.partitions.of(subject);
+        let partition = self.partitions.partition_of(subject);
         if let ExpiringSetDecision::Full { retry_after } =
             open_requests::open(partition, &self.config, subject, delivery).await?
         {

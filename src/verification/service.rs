@@ -17,9 +17,9 @@ use crate::contacts::array::StoredContact;
 use crate::contacts::edit::{AddContactError, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::outbox::{NewDeliveries, OutboxError};
+use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::{ConsentId, ContactId, Subject, UnixMs, VerificationRequest, nonce};
-use crate::wire::{ErrorKind, Partition, Partitions, error_kind};
 
 /// Guesses at one code: one in 200,000 is found so.
 const GUESSES_MAX: u32 = 5;

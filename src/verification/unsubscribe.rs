@@ -11,8 +11,8 @@ use ring::hmac;
 use super::{VerificationError, VerificationService, confirm_link};
 use crate::contacts::array::StoredContact;
 use crate::contacts::{Contact, ContactArray};
+use crate::redis_client::Partition;
 use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Secret, Subject};
-use crate::wire::Partition;
 
 /// Why such a contact is muted, as an operator reads it.
 const REASON: &str = "unsubscribed by the link of a mail";

@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use super::issue::{self, Sent};
 use super::{VerificationError, VerificationService};
 use crate::contacts::ContactArray;
+use crate::redis_client::ErrorKind;
+use crate::redis_client::Partition;
 use crate::types::{ConsentId, Subject, UnixMs};
-use crate::wire::ErrorKind;
-use crate::wire::Partition;
 
 /// How long a contact stays once nothing that was sent to it can confirm it any more. Whoever comes back the next
 /// morning finds it and asks for another code.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::Rfc3339;
 use crate::ledger::query;
 use crate::ledger::retention::KEPT_DAYS_MAX;
+use crate::redis_client::{Partition, Partitions};
 use crate::types::{Alert, AlertId, Day, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
-use crate::wire::{Partition, Partitions};
 
 /// An alert, with the facts that [`Alert`] has of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -123,7 +123,7 @@ pub async fn of_partitions(
     filter: &AlertFilter,
 ) -> RedisResult<Vec<AlertView>> {
     if let Some(subject) = &filter.subject {
-        return of_periods(partitions.of(subject), periods, filter).await;
+        return of_periods(partitions.partition_of(subject), periods, filter).await;
     }
     let mut listed = Vec::new();
     for partition in partitions.iter() {

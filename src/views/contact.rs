@@ -22,7 +22,7 @@ pub struct ContactView {
 
 impl ContactView {
     /// The contact as it is `now`: a mute that has ended is left out.
-    pub fn of(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
+    pub fn new(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
         Self { contact: masked_contact(contact).shown_at(now), added_by: *origin }
     }
 }

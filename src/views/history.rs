@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::SubjectSettings;
 use crate::ledger::daily_usage;
 use crate::ledger::retention::KEPT_DAYS_MAX;
+use crate::redis_client::Partition;
 use crate::types::{Day, DaySpan, Metric, Subject, UnixMs};
-use crate::wire::Partition;
 
 /// What a subject used, day by day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -98,7 +98,7 @@ pub async fn read(Partition { client, keys }: &Partition, request: HistoryReques
             .filter(is_asked)
             .collect();
     let usage = daily_usage::read(client, keys, &subject, metric.as_ref(), &counted).await?;
-    let is_open = |day| DaySpan::of(zone, day).is_some_and(|span| now <= span.end.after(late_max));
+    let is_open = |day| DaySpan::for_day(zone, day).is_some_and(|span| now <= span.end.after(late_max));
     let metrics = usage.into_iter().filter_map(|(metric, days)| {
         let days: Vec<DayUsageView> = days
             .into_iter()

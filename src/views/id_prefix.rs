@@ -1,4 +1,4 @@
-//! Ids by their first digits: what a list shows, and what every verb takes.
+//! Ids by their first digits: what a list shows, and what every command takes.
 
 use std::str::FromStr;
 
@@ -32,7 +32,7 @@ pub struct IdPrefixError {
     word: &'static str,
 }
 
-/// The first digits of an id, which every verb takes in its place.
+/// The first digits of an id, which every command takes in its place.
 pub fn short_id(id: &str) -> &str {
     let digits = id.split_once('_').map_or(id, |(_, digits)| digits);
     digits.get(..SHORT_DIGITS).unwrap_or(digits)

@@ -7,9 +7,9 @@ use redis::RedisResult;
 use serde::Serialize;
 
 use super::Rfc3339;
+use crate::redis_client::{Partition, Partitions};
 use crate::types::text::escaped_bytes;
 use crate::types::{StreamId, Subject, UnixMs};
-use crate::wire::{Partition, Partitions};
 
 /// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 pub const REFUSED_READ_MAX: usize = 500;
@@ -93,7 +93,7 @@ impl PartitionRefusedEvents<'_> {
         // An exclusive start: the next slice begins after the last entry of this one.
         let last = entries.last().filter(|_| entries.len() == REFUSED_READ_MAX);
         self.next = last.map(|(last, _)| format!("({last}"));
-        self.events.extend(entries.iter().map(|entry| RefusedEventView::of(keys.stream(), entry)));
+        self.events.extend(entries.iter().map(|entry| RefusedEventView::from_entry(keys.stream(), entry)));
         Ok(())
     }
 }
@@ -140,7 +140,7 @@ impl RefusedEventView {
     }
 
     /// Our three fields stand first; a field of the event itself may bear one of their names.
-    fn of(stream: &str, (id, values): &RawEntry) -> Self {
+    fn from_entry(stream: &str, (id, values): &RawEntry) -> Self {
         let mut pairs = values.chunks_exact(2).map(|pair| (escaped_bytes(&pair[0]), escaped_bytes(&pair[1])));
         let mut own = |_name| pairs.next().map(|(_, value)| value).unwrap_or_default();
         let (entry, reason, detail) = (own("entry"), own("reason"), own("detail"));

@@ -9,11 +9,11 @@ use serde::Serialize;
 use crate::channels::check_contact;
 use crate::contacts::array::{CONTACTS, UnreadableContact};
 use crate::contacts::{Contact, ContactArray, masked_contact};
+use crate::redis_client::Partition;
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, UnixMs};
-use crate::wire::Partition;
 use crate::zones::Zone;
 
 use super::MuteView;

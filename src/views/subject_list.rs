@@ -14,10 +14,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use redis::RedisResult;
 
 use super::SubjectView;
+use crate::redis_client::{ErrorKind, Partition, RedisClient, error_kind};
 use crate::subjects::Plans;
 use crate::subjects::record::SubjectField;
 use crate::types::{Keys, Subject};
-use crate::wire::{ErrorKind, Partition, RedisClient, error_kind};
 
 /// Keys that one SCAN looks at, at least and at most. It may find as many subjects more than there is room for on the
 /// page, which then stand in the cursor: a few, so that the cursor fits into a URL.

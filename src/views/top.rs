@@ -13,12 +13,12 @@ use serde::Serialize;
 use super::{Rfc3339, SubjectSettings};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
+use crate::redis_client::{Partition, Partitions};
 use crate::subjects::Plans;
 use crate::subjects::record::{PLAN, limit_field};
 use crate::types::alert::used_percent;
 use crate::types::text_form::{parsed_text_enum, text_enum};
 use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
-use crate::wire::{Partition, Partitions};
 use crate::zones::Zone;
 
 /// The most subjects of a ranking.
@@ -153,7 +153,7 @@ async fn plans_and_limits(
         let values = values.unwrap_or_default();
         let set = fields.iter().zip(values).filter_map(|(name, value)| Some((name.clone().into_bytes(), value?)));
         let settings = SubjectSettings::read(&set.collect::<Vec<_>>(), plans);
-        let limit = settings.limits.get(&of.metric).and_then(|limits| limits.of(of.period.window()));
+        let limit = settings.limits.get(&of.metric).and_then(|limits| limits.limit_of(of.period.window()));
         PlanAndLimit { plan: settings.plan, limit: limit.map(|units| units.get()) }
     };
     Ok(replies.into_iter().map(of_subject).collect())

@@ -11,12 +11,12 @@ use super::{Rfc3339, SubjectSettings};
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::query::{self, PeriodUsage};
 use crate::ledger::retention;
+use crate::redis_client::Partition;
 use crate::subjects::FieldError;
 use crate::types::alert::used_percent;
 use crate::types::{
     Alert, AlertId, Day, DaySpan, Limits, Metric, Percent, Period, PeriodSpan, Subject, UnixMs, Window,
 };
-use crate::wire::Partition;
 
 /// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -110,7 +110,7 @@ pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<O
     let UsageRequest { subject, settings, day, now, late_max } = request;
     let Some(periods) = periods(&settings, day, now) else { return Ok(None) };
     let limited = settings.limits.iter().flat_map(|(metric, limits)| {
-        let periods = periods.values().filter(|span| limits.of(span.period.window()).is_some());
+        let periods = periods.values().filter(|span| limits.limit_of(span.period.window()).is_some());
         periods.map(|span| MetricPeriod { metric: metric.clone(), period: span.period })
     });
     let limited: BTreeSet<MetricPeriod> = limited.collect();
@@ -135,7 +135,7 @@ fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<
     let SubjectSettings { zone, billing_day, .. } = *settings;
     let today = DaySpan::containing(zone, now)?;
     let day = match day {
-        Some(day) if day != today.day => Some(DaySpan::of(zone, day)?),
+        Some(day) if day != today.day => Some(DaySpan::for_day(zone, day)?),
         _ => None,
     };
     let containing = |window| match (window, day) {
@@ -161,7 +161,7 @@ impl JudgedAt<'_> {
         let PeriodUsage { of: MetricPeriod { metric, .. }, used, alerts } = usage;
         let PeriodSpan { period, start, end } = span;
         let over = end <= self.now;
-        let of_settings = self.limits.get(&metric).and_then(|limits| limits.of(period.window()));
+        let of_settings = self.limits.get(&metric).and_then(|limits| limits.limit_of(period.window()));
         let of_settings = of_settings.map(|limit| (limit.get(), LimitSource::Settings));
         let of_alert = alerts.iter().filter(|_| over).max_by_key(|alert| alert.raised_at_ms);
         let limit = of_alert.map(|alert| (alert.limit, LimitSource::Alert)).or(of_settings);

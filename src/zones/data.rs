@@ -82,7 +82,7 @@ impl ZoneData {
     pub(super) fn choose() -> Result<Self, Self> {
         let mut has_failed = false;
         let mut look = |path: PathBuf| {
-            let folder = Folder::at(path);
+            let folder = Folder::new(path);
             has_failed |= folder.has_failed;
             folder
         };
@@ -159,7 +159,7 @@ impl ZoneData {
 }
 
 impl Folder {
-    fn at(path: PathBuf) -> Self {
+    fn new(path: PathBuf) -> Self {
         let mut has_failed = false;
         let mut note = |error: io::Error| has_failed |= !is_absent(&error);
         let version =
@@ -265,7 +265,7 @@ mod tests {
             std::fs::write(temporary.path().join("tzdata.zi"), format!("# version {version}\n# rest"))
                 .expect("written");
         }
-        let folder = Folder::at(temporary.path().to_owned());
+        let folder = Folder::new(temporary.path().to_owned());
         (temporary, folder)
     }
 

@@ -12,12 +12,12 @@ use crate::support::redis_cluster::RedisCluster;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
-use quotabell::outbox::{EnqueueAnswer, NewDelivery, enqueue, totals};
+use quotabell::outbox::{EnqueueReply, NewDelivery, enqueue, totals};
+use quotabell::redis_client::RedisClient;
 use quotabell::types::keys::bucket;
 use quotabell::types::{
     Channel, DailyDigest, Day, DeadDelivery, DeliveryId, Notification, PartitionNumber, Subject, UnixMs,
 };
-use quotabell::wire::RedisClient;
 use redis::Value as Reply;
 use serde_json::{Value, json};
 
@@ -207,7 +207,7 @@ async fn an_erased_subject_is_taken_out_of_the_digests() {
         let digest =
             DailyDigest { id: id.to_owned(), from_ms, until_ms, dead: 7, dead_first, waiting: 9, waiting_first };
         let new = NewDelivery { notification: &Notification::Digest(digest), contact: &Contact::email("ops@b.test") };
-        assert_eq!(enqueue(&usage.client, &usage.keys, new).await.expect("redis answers"), EnqueueAnswer::Made);
+        assert_eq!(enqueue(&usage.client, &usage.keys, new).await.expect("redis answers"), EnqueueReply::Made);
     }
     let erased = quotabell(["subject", "remove", "--everything", "gone"]).redis(&usage.server.url()).run();
     assert_eq!(erased.code, 0, "{}", erased.stderr);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ConsentRequests, NewDeliveries};
+use quotabell::redis_client::Partitions;
 use quotabell::types::{DeliveryId, UnixMs, VerificationRequest};
 use quotabell::verification::{
     ForgottenRequests, VerificationConfig, VerificationError, VerificationService, forget_requests,
 };
-use quotabell::wire::Partitions;
 use serde_json::{Value, json};
 
 use crate::support::contacts_api::ContactsApi;

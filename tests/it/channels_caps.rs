@@ -13,8 +13,8 @@ use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Channel, DeliveryId, Keys, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
-use quotabell::wire::RedisClient;
 use tokio::time::Instant;
 
 /// 2026-11-21T08:37:00.123Z.
@@ -88,7 +88,7 @@ impl Default for Attempt {
 
 async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
     let alert = Sample::example().alert(Percent::new(80).expect("legal"), RAISED);
-    let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let delivery = DeliveryId::derive(&alert.id, &contact.id);
     let notification = Notification::Alert(alert);
     let now = RAISED.plus(attempt.late_ms);
     let request = AttemptRequest {

@@ -19,7 +19,7 @@ use quotabell::types::{Alert, OutcomeClass, Percent, Secret, Subject};
 const ROUTING_KEY: &str = "R0123456789abcdefghijklmnopqrstu";
 
 fn alert(subject: &str, percent: u16) -> Alert {
-    let sample = Sample::of(Subject::parse(subject.as_bytes()).expect("legal"));
+    let sample = Sample::for_subject(Subject::parse(subject.as_bytes()).expect("legal"));
     sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
 }
 
@@ -260,7 +260,7 @@ async fn a_template_makes_the_body() {
         let format = format!("template:{name}").parse().expect("a format");
         Contact::webhook_with(&url, options(format))
     };
-    let sample = Sample::of(Subject::parse("\"a\" </b> \\".as_bytes()).expect("legal"));
+    let sample = Sample::for_subject(Subject::parse("\"a\" </b> \\".as_bytes()).expect("legal"));
     let outcome = channels.send_test(&of("ops"), &sample, SAMPLE_AT).await;
     assert_eq!(outcome.class, OutcomeClass::Delivered);
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
@@ -287,7 +287,7 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
             let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
             for template in ["template:ops", "template:gone"] {
                 let contact = Contact::webhook_with(&receiver.url("/"), options(template.parse().expect("a format")));
-                let sample = Sample::of(Subject::parse(b"odd").expect("legal"));
+                let sample = Sample::for_subject(Subject::parse(b"odd").expect("legal"));
                 let outcome = channels.send_test(&contact, &sample, SAMPLE_AT).await;
                 assert_eq!(outcome.class, OutcomeClass::Delivered, "{template}");
                 let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);

@@ -12,7 +12,7 @@ use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, Unix
 
 /// The alert of design.md's example: 2026-11-21T08:37:00.123Z.
 fn alert() -> Alert {
-    let alice = Sample::of(Subject::parse(b"alice").expect("legal"));
+    let alice = Sample::for_subject(Subject::parse(b"alice").expect("legal"));
     Sample { zone: quotabell::zones::Zone::UTC, ..alice }.alert(Percent::new(80).expect("legal"), SAMPLE_AT)
 }
 
@@ -114,7 +114,7 @@ fn mails_in_vietnamese_read_well() {
     let render = |alert: &Alert, purpose| templates.render(alert, purpose, Some(&locale)).expect("renders");
     let in_vietnam = Sample {
         zone: "Asia/Ho_Chi_Minh".parse().expect("a zone"),
-        ..Sample::of(Subject::parse(b"alice").expect("legal"))
+        ..Sample::for_subject(Subject::parse(b"alice").expect("legal"))
     };
     let of = |limit: &str, percent| {
         let limit: WindowLimit = limit.parse().expect("a limit");
@@ -244,7 +244,7 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
     let sample = Sample {
         limit,
         zone: "Europe/Berlin".parse().expect("known"),
-        ..Sample::of(Subject::parse(b"alice").expect("legal"))
+        ..Sample::for_subject(Subject::parse(b"alice").expect("legal"))
     };
     // 2026-10-25T00:29Z.
     let autumn = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000));

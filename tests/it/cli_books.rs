@@ -106,35 +106,36 @@ async fn lists_fit_a_terminal_of_80_columns() {
     let facts = alert(&subject(&long), 80);
     record(&outbox.client, &in_period(Alert { used: 1_234_567, limit: 1_234_567, ..facts }, day)).await;
     let contacts = format!("contact list {long}");
-    let verbs = ["deliveries list", "deliveries destinations", "alerts", "subject list", contacts.as_str()];
-    for verb in verbs {
-        let whole = if verb == "deliveries destinations" { "x".repeat(60) } else { long.clone() };
-        let on_terminal = || quotabell(verb.split(' ')).redis(&outbox.server.url());
+    let commands = ["deliveries list", "deliveries destinations", "alerts", "subject list", contacts.as_str()];
+    for command in commands {
+        let whole = if command == "deliveries destinations" { "x".repeat(60) } else { long.clone() };
+        let on_terminal = || quotabell(command.split(' ')).redis(&outbox.server.url());
         let shown = on_terminal().env("NO_COLOR", "1").print_on_terminal();
         assert!(shown.lines().count() > 1, "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         assert!(shown.contains('…') && !shown.contains('\x1b'), "{shown:?}");
-        assert!(run(&outbox.server, verb).expect_done().contains(&whole), "{verb}");
+        assert!(run(&outbox.server, command).expect_done().contains(&whole), "{command}");
     }
     let shown = quotabell(["deliveries", "list"]).redis(&outbox.server.url()).print_on_terminal();
     assert!(shown.contains("\x1b[31mdead\x1b[0m") && shown.contains("\x1b[33mpending\x1b[0m"), "{shown:?}");
     assert_eq!(outbox.state(&dead[0]).await, "dead");
 }
 
-/// Each of these verbs tells its own failures apart.
+/// Each of these commands tells its own failures apart.
 #[tokio::test]
 async fn failures_have_their_codes_and_hints() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let folder = tempfile::tempdir().expect("a folder");
     let broken = folder.path().join("broken.toml");
     std::fs::write(&broken, "default_plan = \"gold\"\n").expect("written");
-    let verbs = ["usage alice", "alerts", "deliveries list", "deliveries show delivery_1", "deliveries replay --all"];
-    for verb in verbs {
-        let away = quotabell(verb.split(' ')).redis(&nobody).run();
-        assert!(away.code == 1 && away.stdout.is_empty(), "{verb}: {}", away.told());
+    let commands =
+        ["usage alice", "alerts", "deliveries list", "deliveries show delivery_1", "deliveries replay --all"];
+    for command in commands {
+        let away = quotabell(command.split(' ')).redis(&nobody).run();
+        assert!(away.code == 1 && away.stdout.is_empty(), "{command}: {}", away.told());
         assert!(away.stderr.contains(&nobody) && away.stderr.contains("\nhint: is Redis running"), "{}", away.stderr);
-        let bad = quotabell(verb.split(' ')).env("QUOTABELL_CONFIG", &broken).run();
-        assert!(bad.code == 78 && bad.stderr.contains("\nhint: "), "{verb}: {}", bad.told());
+        let bad = quotabell(command.split(' ')).env("QUOTABELL_CONFIG", &broken).run();
+        assert!(bad.code == 78 && bad.stderr.contains("\nhint: "), "{command}: {}", bad.told());
     }
     for line in ["usage", "usage alice --day today", "alerts --limit 0", "deliveries replay", "deliveries show x"] {
         assert_eq!(quotabell(line.split(' ')).run().code, 2, "{line}");
@@ -145,14 +146,14 @@ async fn failures_have_their_codes_and_hints() {
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
 }
 
-/// A verb with another configuration than the daemon's shows limits that nobody is held to, whichever way it takes to
-/// Redis.
+/// A command with another configuration than the daemon's shows limits that nobody is held to, whichever way it takes
+/// to Redis.
 #[test]
 fn plans_that_are_not_the_daemons_are_warned_of_once() {
     let server = RedisServer::start();
     run(&server, "subject set alice --email a@b.test --webhook http://127.0.0.1:1/hook").expect_done();
     let mut admin = server.sync_client().get_connection().expect("it runs");
-    let verbs = [
+    let commands = [
         "check-config",
         "emit --subject alice",
         "subject set alice --plan free",
@@ -181,10 +182,10 @@ fn plans_that_are_not_the_daemons_are_warned_of_once() {
                 .query(&mut admin)
                 .expect("set");
         }
-        for verb in verbs {
-            let told = run(&server, verb).stderr;
+        for command in commands {
+            let told = run(&server, command).stderr;
             let warned = told.matches("warning: the plans of this configuration").count();
-            assert_eq!(warned, expected, "{verb} with {fingerprint:?}: {told}");
+            assert_eq!(warned, expected, "{command} with {fingerprint:?}: {told}");
         }
     }
 }

@@ -151,12 +151,13 @@ fn a_database_that_the_server_lacks_is_named() {
     let server = RedisServer::start();
     let url = format!("{}/99", server.url().trim_end_matches('/'));
     snapshot("no_such_database", [("no such database", check(&url).run())]);
-    let run = |verb: &str| quotabell(verb.split(' ')).redis(&url).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0").run();
-    for verb in ["run", "subject list"] {
-        let finished = run(verb);
+    let run =
+        |command: &str| quotabell(command.split(' ')).redis(&url).env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0").run();
+    for command in ["run", "subject list"] {
+        let finished = run(command);
         assert_eq!(finished.code, 1, "{}", finished.stderr);
         for said in [url.as_str(), "the server has no database 99", "/0 to /15"] {
-            assert!(finished.stderr.contains(said), "{verb}: {}", finished.stderr);
+            assert!(finished.stderr.contains(said), "{command}: {}", finished.stderr);
         }
     }
 }
@@ -487,9 +488,9 @@ fn a_template_that_a_contact_of_the_operator_names_must_be_there() {
     }
 }
 
-/// Verbs reach Redis as the daemon does: with the authorities of `redis.ca_file`, and with no others.
+/// Commands reach Redis as the daemon does: with the authorities of `redis.ca_file`, and with no others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn verbs_trust_the_authorities_of_the_configuration() {
+async fn commands_trust_the_authorities_of_the_configuration() {
     let server = RedisServer::start();
     let certificates = Certificates::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -504,11 +505,11 @@ async fn verbs_trust_the_authorities_of_the_configuration() {
             });
         }
     });
-    let verb = |line: &str| quotabell(line.split(' ')).redis(&format!("rediss://localhost:{port}"));
+    let command = |line: &str| quotabell(line.split(' ')).redis(&format!("rediss://localhost:{port}"));
     for line in ["subject list", "alerts", "check-config"] {
-        let trusted = verb(line).env("QUOTABELL__REDIS__CA_FILE", certificates.authority_file()).run();
+        let trusted = command(line).env("QUOTABELL__REDIS__CA_FILE", certificates.authority_file()).run();
         assert_eq!(trusted.code, 0, "{line}: {}", trusted.stderr);
-        let untrusted = verb(line).run();
+        let untrusted = command(line).run();
         assert!(untrusted.code == 1 && untrusted.stderr.contains("redis.ca_file"), "{line}: {}", untrusted.stderr);
     }
     proxy.abort();

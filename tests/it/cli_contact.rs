@@ -217,9 +217,9 @@ fn a_contact_hears_what_it_is_told_to() {
 fn what_can_not_be_edited_is_told_and_left_alone() {
     let server = RedisServer::start();
     store(&server, "[{]");
-    for verb in [&["list", "alice"][..], &["add", "alice", "--email", "a@b.test"], &["remove", "alice", "x"]] {
-        let refused = contact(&server, verb);
-        assert_eq!(refused.code, 1, "{verb:?}");
+    for command in [&["list", "alice"][..], &["add", "alice", "--email", "a@b.test"], &["remove", "alice", "x"]] {
+        let refused = contact(&server, command);
+        assert_eq!(refused.code, 1, "{command:?}");
         assert!(
             refused
                 .stderr

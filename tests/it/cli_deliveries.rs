@@ -218,7 +218,7 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert!(told.code == 2 && told.stderr.contains("neither a duration"), "{}", told.told());
 }
 
-/// What the list shows of an id must be enough for the verbs that take one; where it is not, guessing would replay
+/// What the list shows of an id must be enough for the commands that take one; where it is not, guessing would replay
 /// another's.
 #[tokio::test]
 async fn an_id_is_named_by_its_first_digits() {
@@ -236,8 +236,8 @@ async fn an_id_is_named_by_its_first_digits() {
     // Two ids that begin alike.
     let other = format!("delivery_{}{}", short[1], "0".repeat(24));
     let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1", &other]).await;
-    for verb in ["show", "replay"] {
-        let told = run(&outbox.server, &format!("deliveries {verb} {}", short[1]));
+    for command in ["show", "replay"] {
+        let told = run(&outbox.server, &format!("deliveries {command} {}", short[1]));
         assert!(told.code == 2 && told.stdout.is_empty(), "{}", told.told());
         assert!(told.stderr.contains(&other) && told.stderr.contains(dead[1].as_str()), "{}", told.stderr);
     }

@@ -20,10 +20,10 @@ fn each_kind_of_failure_has_its_own_code() {
     assert_eq!(code(&["emit", "--subject", "alice"]), 1);
     assert_eq!(code(&["emit"]), 2);
     assert_eq!(code(&["emit", "--subject", "alice", "--units", "0"]), 2);
-    assert_eq!(code(&["no-such-verb"]), 2);
+    assert_eq!(code(&["no-such-command"]), 2);
     assert_eq!(code(&[]), 2);
     assert_eq!(code(&["subject", "list", "--config", "/absent.toml"]), 78);
-    assert_eq!(code(&["man", "no-such-verb"]), 2);
+    assert_eq!(code(&["man", "no-such-command"]), 2);
 }
 
 /// Whoever reads an error must not have to guess what to do.
@@ -41,7 +41,7 @@ fn every_error_ends_with_a_hint() {
         vec!["refused", "list", "--limit", "0"],
         vec!["deliveries", "list", "--state", "lost"],
         vec!["check-config", "--config", "/absent.toml"],
-        vec!["man", "no-such-verb"],
+        vec!["man", "no-such-command"],
     ] {
         let finished = quotabell(arguments.iter().copied()).redis(&nobody).run();
         let last = finished.stderr.lines().last().unwrap_or_default();
@@ -57,13 +57,13 @@ fn wrong_command_lines_are_explained() {
     for (name, arguments) in [
         ("misspelt_option", vec!["emit", "--subjct", "alice"]),
         ("missing_option", vec!["emit"]),
-        ("misspelt_verb", vec!["emti"]),
+        ("misspelt_command", vec!["emti"]),
         ("bad_units", vec!["emit", "--subject", "alice", "--units", "1e3"]),
         ("negative_units", vec!["emit", "--subject", "alice", "--units", "-5"]),
         ("negative_credit", vec!["emit", "--subject", "alice", "--credit", "-5"]),
         ("no_events", vec!["emit", "--subject", "alice", "--count", "0"]),
         ("no_lines_of_a_list", vec!["alerts", "--limit", "0"]),
-        ("list_of_a_verb_that_only_lists", vec!["alerts", "list"]),
+        ("list_of_a_command_that_only_lists", vec!["alerts", "list"]),
         ("bad_time", vec!["emit", "--subject", "alice", "--ts", "2026-11-21"]),
         ("bad_metric", vec!["emit", "--subject", "alice", "--metric", "API calls"]),
         ("empty_id", vec!["emit", "--subject", "alice", "--id", ""]),
@@ -98,11 +98,11 @@ fn wrong_command_lines_are_explained() {
         ("unknown_state", vec!["deliveries", "list", "--state", "lost"]),
         ("bad_day", vec!["alerts", "--day", "yesterday"]),
         ("subject_without_its_option", vec!["alerts", "alice"]),
-        ("subject_of_a_list_below_a_verb", vec!["deliveries", "list", "--state", "dead", "alice"]),
+        ("subject_of_a_list_below_a_command", vec!["deliveries", "list", "--state", "dead", "alice"]),
         ("subject_of_an_event", vec!["emit", "alice"]),
         ("subject_named_already", vec!["emit", "--subject", "alice", "bob"]),
         ("option_for_a_subject_that_stands_by_itself", vec!["usage", "--subject", "alice"]),
-        ("option_for_a_subject_below_a_verb", vec!["subject", "set", "--subject=alice", "--plan", "free"]),
+        ("option_for_a_subject_below_a_command", vec!["subject", "set", "--subject=alice", "--plan", "free"]),
         ("option_for_the_first_of_two_words", vec!["contact", "mute", "--subject", "alice", "a@b.test"]),
         ("surplus_word", vec!["top", "alice"]),
         ("surplus_address", vec!["send-test", "a@b.test"]),

@@ -16,12 +16,12 @@ use crate::support::redis_server::RedisServer;
 use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
+use quotabell::redis_client::Partitions;
 use quotabell::throttle::SlidingWindow;
 use quotabell::types::{
     Alert, Channel, ConsentId, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification,
     Outcome, OutcomeClass, PartitionNumber, Percent, RaisedRecord, Units, UnixMs, VerificationRequest,
 };
-use quotabell::wire::Partitions;
 use serde_json::json;
 
 /// An alert of a subject of this name, fanned out to a webhook of this name that the subject has.

@@ -1,57 +1,60 @@
-//! The help of every verb, as people read it.
+//! The help of every command, as people read it.
 
 use crate::support::binary::quotabell;
 use crate::support::table::Table;
 use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
-/// A verb, by the words that name it.
-struct Verb {
+/// A command, by the words that name it.
+struct Command {
     words: String,
-    /// Whether it does something by itself: others only hold verbs.
+    /// Whether it does something by itself: others only hold commands.
     does_something: bool,
 }
 
-/// Every verb, and every verb within one.
-fn verbs() -> Vec<Verb> {
-    fn add(command: &clap::Command, words: &str, verbs: &mut Vec<Verb>) {
+/// Every command, and every command within one.
+fn commands() -> Vec<Command> {
+    fn add(command: &clap::Command, words: &str, commands: &mut Vec<Command>) {
         let does_something = words.is_empty() || !command.is_subcommand_required_set();
-        verbs.push(Verb { words: words.to_owned(), does_something });
+        commands.push(Command { words: words.to_owned(), does_something });
         for inner in command.get_subcommands() {
-            add(inner, format!("{words} {}", inner.get_name()).trim_start(), verbs);
+            add(inner, format!("{words} {}", inner.get_name()).trim_start(), commands);
         }
     }
-    let mut verbs = Vec::new();
-    add(&Cli::command(), "", &mut verbs);
-    assert!(verbs.len() > 40);
-    verbs
+    let mut commands = Vec::new();
+    add(&Cli::command(), "", &mut commands);
+    assert!(commands.len() > 40);
+    commands
 }
 
-fn help(verb: &str) -> String {
-    quotabell(verb.split_whitespace().chain(["--help"])).run().expect_done()
+fn help(command: &str) -> String {
+    quotabell(command.split_whitespace().chain(["--help"])).run().expect_done()
 }
 
 /// Help is the documentation that is always at hand: a change of it must be seen.
 #[test]
-fn every_verb_explains_itself() {
+fn every_command_explains_itself() {
     let pages: Table =
-        verbs().iter().map(|Verb { words, .. }| (format!("quotabell {words} --help"), help(words))).collect();
+        commands().iter().map(|Command { words, .. }| (format!("quotabell {words} --help"), help(words))).collect();
     insta::assert_snapshot!("help", pages);
 }
 
 /// An option is learnt from an example.
 #[test]
-fn every_verb_that_does_something_has_examples() {
-    for Verb { words: verb, .. } in verbs().iter().filter(|verb| verb.does_something) {
-        assert!(help(verb).contains("Examples:\n  quotabell") || help(verb).contains("Examples:\n  printf"), "{verb}");
+fn every_command_that_does_something_has_examples() {
+    for Command { words: command, .. } in commands().iter().filter(|command| command.does_something) {
+        assert!(
+            help(command).contains("Examples:\n  quotabell") || help(command).contains("Examples:\n  printf"),
+            "{command}"
+        );
     }
 }
 
-/// Every verb must take the configuration's name, also behind it.
+/// Every command must take the configuration's name, also behind it.
 #[test]
-fn every_verb_takes_the_configuration() {
-    for Verb { words: verb, .. } in verbs() {
-        assert!(help(&verb).contains("--config <FILE>"), "{verb}");
+fn every_command_takes_the_configuration() {
+    for Command { words: command, .. } in commands() {
+        assert!(help(&command).contains("--config <FILE>"), "{command}");
     }
 }
 
@@ -70,15 +73,15 @@ fn no_sentence_of_the_help_is_broken_by_hand() {
 /// An example is copied: a manual page that fills it into the text joins and breaks its lines.
 #[test]
 fn manual_pages_keep_the_lines_of_examples() {
-    for Verb { words: verb, .. } in verbs().iter().filter(|verb| verb.does_something) {
-        let page = quotabell(["man"].into_iter().chain(verb.split_whitespace())).run().expect_done();
-        assert!(!page.contains(".SH EXTRA"), "{verb}");
-        let (_, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{verb}: {page}"));
-        let (examples, _) = examples.split_once("\n.fi\n").unwrap_or_else(|| panic!("{verb}: {page}"));
-        assert!(examples.starts_with("quotabell") || examples.starts_with("printf"), "{verb}: {examples}");
+    for Command { words: command, .. } in commands().iter().filter(|command| command.does_something) {
+        let page = quotabell(["man"].into_iter().chain(command.split_whitespace())).run().expect_done();
+        assert!(!page.contains(".SH EXTRA"), "{command}");
+        let (_, examples) = page.split_once("\n.SH EXAMPLES\n.nf\n").unwrap_or_else(|| panic!("{command}: {page}"));
+        let (examples, _) = examples.split_once("\n.fi\n").unwrap_or_else(|| panic!("{command}: {page}"));
+        assert!(examples.starts_with("quotabell") || examples.starts_with("printf"), "{command}: {examples}");
         assert!(
             page.lines().any(|line| line.starts_with(".TH ") && line.contains(env!("CARGO_PKG_VERSION"))),
-            "{verb}"
+            "{command}"
         );
     }
 }

@@ -226,7 +226,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!(body["data"]["plan"], "gold");
 }
 
-/// A verb in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their
+/// A command in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their
 /// ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_test_to_one_contact_waits_for_the_cooldown() {

@@ -7,7 +7,7 @@ use crate::support::redis_server::RedisServer;
 use quotabell::cli::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret};
 use quotabell::cli::subject::change::{ContactsChange, MergedChange, SubjectChange};
 use quotabell::cli::subject::store::{self, SubjectWrite};
-use quotabell::contacts::merge::UnnamedContacts;
+use quotabell::contacts::merge::UnlistedPolicy;
 use quotabell::types::Keys;
 use serde_json::{Value, json};
 
@@ -278,8 +278,8 @@ fn webhook_of_alice() -> (ContactSpecs, SubjectChange) {
     let mut addresses = AddressArgs::default();
     addresses.column("webhook").expect("a channel").push(Some("https://a.test".to_owned()));
     let named = addresses.into_contacts().expect("legal");
-    let contacts = ContactsChange::merge(named.clone(), UnnamedContacts::RemoveOperators);
-    (named, SubjectChange { contacts, ..SubjectChange::of("alice".parse().expect("legal")) })
+    let contacts = ContactsChange::merge(named.clone(), UnlistedPolicy::RemoveOperators);
+    (named, SubjectChange { contacts, ..SubjectChange::for_subject("alice".parse().expect("legal")) })
 }
 
 /// Between the look at the stored secret and the write another client may store one: it must not be overwritten.
@@ -440,8 +440,8 @@ fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() 
     hset(&server, "alice", &[("contacts", unverified)]);
     let json = subject(&server, &["show", "alice", "--json"]).expect_json().remove(0);
     assert_eq!(json["contacts"][0]["verified"], false);
-    for verb in [&["show", "alice"][..], &["list"]] {
-        let shown = subject(&server, verb).expect_done();
+    for command in [&["show", "alice"][..], &["list"]] {
+        let shown = subject(&server, command).expect_done();
         assert!(shown.contains("a@b.test (unverified)"), "{shown}");
     }
     subject(&server, &["set", "alice", "--email", "a@b.test"]).expect_done();

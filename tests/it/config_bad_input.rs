@@ -348,8 +348,8 @@ fn a_broken_template_is_an_error_with_both_places() {
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("the folder is writable");
     write("alert.txt", "{{ subject }}\n{{ useed }}\n");
     write("quotabell.toml", "[email]\ntemplates = \".\"\n");
-    for verb in [&["check-config", "--offline"][..], &["preview", "text"], &["send-test", "--email", "a@b.test"]] {
-        let run = quotabell(verb.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml").within(folder.path());
+    for command in [&["check-config", "--offline"][..], &["preview", "text"], &["send-test", "--email", "a@b.test"]] {
+        let run = quotabell(command.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml").within(folder.path());
         insta::assert_snapshot!("a_broken_template", run.run().told());
     }
 }
@@ -454,7 +454,7 @@ fn limits_that_contradict_each_other_are_warned_of() {
     let text =
         "[plans.pro.limits]\ntokens = [\"600/hour\", \"600/day\"]\nrequests = [\"600/hour\", 500, \"9000/month\"]\n";
     fs::write(folder.path().join("quotabell.toml"), text).expect("the folder is writable");
-    let named = |verb: &[&str]| quotabell(verb.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml");
+    let named = |command: &[&str]| quotabell(command.iter().copied()).env("QUOTABELL_CONFIG", "quotabell.toml");
     let checked = named(&["check-config", "--offline"]).within(folder.path()).run();
     assert_eq!((checked.code, checked.stderr.matches("reached first").count()), (0, 1), "{}", checked.stderr);
     assert!(checked.stderr.contains(&format!("warning: {CONTRADICTION}\n")), "{}", checked.stderr);

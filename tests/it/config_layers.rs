@@ -76,9 +76,9 @@ fn every_kind_of_setting_can_come_from_a_variable() {
     assert_eq!(settings["stream"]["key"], "007");
 }
 
-/// `QUOTABELL_CONFIG` names the file, `--config` wins over it, before the verb as well as after.
+/// `QUOTABELL_CONFIG` names the file, `--config` wins over it, before the command as well as after.
 #[test]
-fn the_file_is_named_by_variable_or_option_on_either_side_of_the_verb() {
+fn the_file_is_named_by_variable_or_option_on_either_side_of_the_command() {
     let folder = folder_with("default_plan = \"x\"\n[plans.x]\nlimits = {}\n");
     fs::write(folder.path().join("other.toml"), "[stream]\nkey = \"other\"\n").expect("the folder is writable");
     let run = |arguments: &[&str]| {
@@ -97,7 +97,7 @@ fn the_file_is_named_by_variable_or_option_on_either_side_of_the_verb() {
 
 /// An option that looks as if it had to be given sends whoever forgot another argument the wrong way.
 #[test]
-fn the_usage_of_a_verb_does_not_ask_for_the_option_that_a_variable_replaces() {
+fn the_usage_of_a_command_does_not_ask_for_the_option_that_a_variable_replaces() {
     let told = quotabell(["subject", "set"]).env("QUOTABELL_CONFIG", "quotabell.toml").run().told();
     assert!(told.contains("Usage: ") && !told.contains("--config"), "{told}");
 }

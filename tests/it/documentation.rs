@@ -8,9 +8,9 @@ use std::process::Stdio;
 use quotabell::api::routes::{Access, ROUTES};
 use quotabell::config::DEFAULTS;
 use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
+use quotabell::redis_client::RedisClient;
 use quotabell::types::meters::{self, MeterKind};
 use quotabell::types::{Keys, RefusalReason};
-use quotabell::wire::RedisClient;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -510,7 +510,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         &["deliveries", "replay", "--all"],
         &["send-test", "--subject", "alice"],
     ] {
-        let output = served.quotabell("operator", arguments).output().await.expect("the verb runs");
+        let output = served.quotabell("operator", arguments).output().await.expect("the command runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     // Four alerts, and four questions whether they are wanted.
@@ -525,7 +525,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
 async fn check_config_is_to_be_run_as_the_daemons_user() {
     let served = Served::start().await;
     let checked = async |user| {
-        let output = served.quotabell(user, &["check-config"]).output().await.expect("the verb runs");
+        let output = served.quotabell(user, &["check-config"]).output().await.expect("the command runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
     let (code, told) = checked("operator").await;

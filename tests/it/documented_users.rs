@@ -1,8 +1,8 @@
 //! Every user of Redis as the documents name it, with every command, on one server, behind Sentinels and in a cluster.
 
 use quotabell::demo::receivers::HttpCatcher;
+use quotabell::redis_client::RedisClient;
 use quotabell::types::keys::SUBJECT_PREFIX_DEFAULT;
-use quotabell::wire::RedisClient;
 
 use crate::support::binary::quotabell;
 use crate::support::daemon::DaemonSetup;

@@ -1,13 +1,13 @@
-//! The daemon and the verbs in a cluster: through the failover of a node, with a slot that moves, and with URLs that
+//! The daemon and the commands in a cluster: through the failover of a node, with a slot that moves, and with URLs that
 //! name something else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quotabell::demo::receivers::{Answer, HttpCatcher};
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::{RedisClient, RedisEndpoint};
 use quotabell::types::{Keys, keys::SUBJECT_PREFIX_DEFAULT};
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::{RedisClient, RedisEndpoint};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::binary::quotabell;
@@ -178,9 +178,9 @@ async fn a_slot_that_moves_under_traffic_costs_nothing_and_doubles_nothing() {
     daemon.drain().await;
 }
 
-/// The verbs go where the keys are: subjects on every node, everything else at the partition's.
+/// The commands go where the keys are: subjects on every node, everything else at the partition's.
 #[tokio::test]
-async fn every_verb_works_in_a_cluster() {
+async fn every_command_works_in_a_cluster() {
     let cluster = RedisCluster::start().await;
     give_rights(&cluster).await;
     for node in 0..cluster.nodes.len() {
@@ -205,8 +205,8 @@ async fn every_verb_works_in_a_cluster() {
     run("subject remove s-0 s-1 s-2").expect_done();
     assert_eq!(run("subject list --json").expect_json().len(), usize::try_from(SUBJECTS).expect("a few") - 3);
     run("emit --subject s-3 --count 25 --id once").expect_done();
-    for verb in ["usage s-3", "alerts", "deliveries list", "refused list"] {
-        run(verb).expect_done();
+    for command in ["usage s-3", "alerts", "deliveries list", "refused list"] {
+        run(command).expect_done();
     }
     let checked = quotabell(["check", "s-3"]).redis(&url).run();
     assert_eq!(checked.code, 0, "{}", checked.stderr);

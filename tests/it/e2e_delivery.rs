@@ -13,8 +13,8 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{Verified, secret, verify};
 use quotabell::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
-use quotabell::outbox::{ActionAnswer, DeliveryAction, act};
-use quotabell::types::{AlertId, AlertKey, DeliveryId, Instance, Percent};
+use quotabell::outbox::{ActionReply, DeliveryAction, act};
+use quotabell::types::{AlertId, AlertKey, DeliveryId, DeploymentId, Percent};
 use quotabell::views::DeliveryDetailView;
 use quotabell::views::deliveries::show;
 use tokio_util::sync::CancellationToken;
@@ -80,7 +80,7 @@ impl DeliverySetting {
         let (subject, metric) = (subject(&text("subject")), text("metric").parse().expect("legal"));
         let (percent, period) = (Percent::new(80).expect("legal"), text("period").parse().expect("a period"));
         let key = AlertKey { subject: &subject, metric: &metric, period, percent, units: 80 };
-        AlertId::of(&Instance::from_stored(&instance), &key)
+        AlertId::derive(&DeploymentId::from_stored(&instance), &key)
     }
 
     /// Waits until this delivery has this state, and reads it with its attempts.
@@ -195,7 +195,7 @@ async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id()
     let ids = std::slice::from_ref(&id);
     let answers =
         act(&setting.outbox.client, &setting.outbox.keys, DeliveryAction::Replay, ids).await.expect("redis answers");
-    assert_eq!(answers[0].answer, ActionAnswer::Done);
+    assert_eq!(answers[0].answer, ActionReply::Done);
     let second = setting.request().await;
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));
     let detail = setting.ended(&id, "delivered").await;

@@ -11,8 +11,8 @@ use crate::support::redis_server::free_port;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
-use quotabell::wire::RedisClient;
 use tempfile::TempDir;
 
 /// A folder and a port for an embedded server, which is killed when dropped, whoever left it behind.

@@ -5,7 +5,7 @@ use crate::support::eventually::eventually;
 use crate::support::proxy::Proxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::surviving::{agrees, all_counted, counted, length, run};
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 
 const SUBJECTS: u64 = 7;
 /// Units a day; the events of one round carry every subject past both thresholds sooner or later.

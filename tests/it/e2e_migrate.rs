@@ -5,9 +5,9 @@ use std::process::Stdio;
 use quotabell::ledger::daily_usage;
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
 use quotabell::outbox::{pause, read_pause, resume, totals};
+use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::types::keys::bucket;
 use quotabell::types::{AlertKey, Day, Metric, Percent, Subject};
-use quotabell::wire::{Partition, RedisClient};
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::eventually::eventually;
@@ -57,7 +57,7 @@ async fn flag_left(streams: &Streams, subject: &str) -> i64 {
     let (metric, percent) = (Metric::default(), Percent::new(80).expect("legal"));
     let key =
         AlertKey { subject: &subject, metric: &metric, period: streams.day().into(), percent, units: LIMIT * 4 / 5 };
-    let Partition { client, keys } = streams.partitions.of(&subject);
+    let Partition { client, keys } = streams.partitions.partition_of(&subject);
     client.query(redis::cmd("PTTL").arg(keys.flag(&key))).await.expect("a time to live")
 }
 
@@ -317,7 +317,7 @@ async fn history_moves_along() {
         let Partition { client, keys } = partition;
         let now = client.server_time().await.expect("redis answers");
         let day = Day::in_utc(now).and_then(|today| today.before(back)).expect("a day");
-        let of = |subject: &Subject| source.partitions.of(subject).number() == partition.number();
+        let of = |subject: &Subject| source.partitions.partition_of(subject).number() == partition.number();
         let subject = (0..).map(|n| format!("s:{n}").parse().expect("legal")).find(of).expect("one of them");
         let mut pipeline = redis::pipe();
         let counters = keys.usage(&metric, day, bucket(subject.as_str()));
@@ -353,7 +353,7 @@ async fn since_when_contacts_fail_moves_along() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let source = counted(&old, 1, SUBJECTS).await;
     let failing = |at: &Streams, subject: &Subject| {
-        let Partition { client, keys } = at.partitions.of(subject);
+        let Partition { client, keys } = at.partitions.partition_of(subject);
         (client.clone(), format!("{}{subject}", keys.failing_prefix()))
     };
     let subjects: Vec<Subject> = (0..9).map(|number| format!("s:{number}:x").parse().expect("legal")).collect();

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use quotabell::migration::{Migration, MigrationError};
+use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::types::Subject;
-use quotabell::wire::{Partition, RedisClient};
 
 use crate::e2e_migrate::{SUBJECTS, counted, events, is_balanced, migrate, refused, refused_to_start};
 use crate::support::binary::quotabell;
@@ -55,11 +55,11 @@ async fn what_is_removed_between_two_runs_is_removed_at_the_target() {
 
     is_balanced(&target).await;
     let owner: String = run(client, &["HGET", &format!("{}{}", keys.delivery_prefix(), pending[0]), "subject"]).await;
-    let at = target.partitions.of(&owner.parse::<Subject>().expect("legal"));
+    let at = target.partitions.partition_of(&owner.parse::<Subject>().expect("legal"));
     let state: String =
         run(&at.client, &["HGET", &format!("{}{}", at.keys.delivery_prefix(), pending[0]), "state"]).await;
     assert_eq!(state, "cancelled");
-    let at = target.partitions.of(&subject("s:1"));
+    let at = target.partitions.partition_of(&subject("s:1"));
     let keys_there: Vec<String> = run(&at.client, &["KEYS", "*"]).await;
     let mut of_erased = Vec::new();
     for key in keys_there {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use nix::sys::signal::Signal;
 use quotabell::demo::receivers::HttpCatcher;
-use quotabell::outbox::{LeaseTimes, SettleAnswer, Settlement, lease, totals};
+use quotabell::outbox::{LeaseTimes, SettleReply, Settlement, lease, totals};
+use quotabell::redis_client::Partition;
 use quotabell::types::OutcomeClass;
-use quotabell::wire::Partition;
 
 use crate::e2e_migrate::{SUBJECTS, events, migrate};
 use crate::support::daemon::{Daemon, DaemonSetup};
@@ -111,7 +111,7 @@ async fn outcomes_of_attempts_under_way_move_along() {
     .await;
     let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let answer = settle(&old.client, &old.keys, &leased[0].id, &leased[0].token, &delivered).await.expect("answered");
-    assert!(matches!(answer, SettleAnswer::Done(_)), "{answer:?}");
+    assert!(matches!(answer, SettleReply::Done(_)), "{answer:?}");
     let told = moved.await.expect("it ends");
     assert_eq!((told.code, new.state(&leased[0].id).await.as_str()), (0, "delivered"), "{}", told.told());
     let totals = new.assert_balanced().await;

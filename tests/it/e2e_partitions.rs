@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::outbox::totals;
+use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::types::{PartitionNumber, Subject, keys};
-use quotabell::wire::{Partition, RedisClient};
 use serde_json::{Value, json};
 
 use crate::support::api::Caller;
@@ -119,49 +119,50 @@ async fn writes_tried(servers: &[RedisClient]) -> u64 {
 
 /// A producer that computes another partition must learn which one is right, and nothing may be counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn verbs_and_metrics_are_about_every_partition() {
+async fn commands_and_metrics_are_about_every_partition() {
     let server = RedisServer::start();
     let mut streams = Streams::on(&server.url(), 4).await;
     let mut daemon = streams.daemon().start().await;
-    let verb = |arguments: &[&str]| {
+    let command = |arguments: &[&str]| {
         let run = quotabell(arguments.iter().copied()).redis(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "4");
         run.env("QUOTABELL__PLANS__FREE__LIMITS", format!(r#"{{"requests":{LIMIT}}}"#)).run()
     };
     streams.send(subjects(SUBJECTS * LIMIT)).await;
     streams.agree().await;
 
-    let alerts = verb(&["alerts", "--json"]).expect_json();
+    let alerts = command(&["alerts", "--json"]).expect_json();
     assert_eq!(alerts.len() as u64, SUBJECTS * 2);
     let times: Vec<i64> = alerts.iter().map(|alert| alert["raised_at_ms"].as_i64().expect("a time")).collect();
     assert!(times.is_sorted(), "{times:?}");
-    let usage = &verb(&["usage", "s-7", "--json"]).expect_json()[0];
+    let usage = &command(&["usage", "s-7", "--json"]).expect_json()[0];
     assert_eq!(usage["metrics"][0]["windows"][0]["used"], LIMIT);
-    let listed = verb(&["deliveries", "list", "--json"]).expect_json();
+    let listed = command(&["deliveries", "list", "--json"]).expect_json();
     let made: Vec<i64> = listed.iter().map(|delivery| delivery["created_at_ms"].as_i64().expect("a time")).collect();
     assert!(made.len() as u64 == SUBJECTS * 2 && made.is_sorted(), "{made:?}");
-    assert_eq!(verb(&["deliveries", "list", "--limit", "7", "--json"]).expect_json(), listed[listed.len() - 7..]);
+    assert_eq!(command(&["deliveries", "list", "--limit", "7", "--json"]).expect_json(), listed[listed.len() - 7..]);
     let last = listed.last().expect("there are some")["id"].as_str().expect("an id");
-    assert_eq!(verb(&["deliveries", "show", last, "--json"]).expect_json()[0]["id"], last);
+    assert_eq!(command(&["deliveries", "show", last, "--json"]).expect_json()[0]["id"], last);
     let prefix = &last["delivery_".len()..][..12];
-    assert_eq!(verb(&["deliveries", "show", prefix, "--json"]).expect_json()[0]["id"], last);
+    assert_eq!(command(&["deliveries", "show", prefix, "--json"]).expect_json()[0]["id"], last);
 
-    // The right one is named, and the verbs choose it.
+    // The right one is named, and the commands choose it.
     let subject: Subject = "s-7".parse().expect("legal");
-    let right = streams.partitions.of(&subject).keys.stream().to_owned();
+    let right = streams.partitions.partition_of(&subject).keys.stream().to_owned();
     let wrong = streams.partitions.iter().find(|one| one.keys.stream() != right).expect("there are four");
     let mut add = redis::cmd("XADD");
     let entry: String =
         wrong.client.query(add.arg(wrong.keys.stream()).arg("*").arg("subject").arg("s-7")).await.expect("appended");
-    let emitted = verb(&["emit", "--subject", "s-7", "--json"]).expect_json();
+    let emitted = command(&["emit", "--subject", "s-7", "--json"]).expect_json();
     assert_eq!(emitted[0]["stream"], Value::from(right.as_str()));
-    let refused =
-        eventually("it is refused", || async { verb(&["refused", "list", "--json"]).expect_json().into_iter().next() })
-            .await;
+    let refused = eventually("it is refused", || async {
+        command(&["refused", "list", "--json"]).expect_json().into_iter().next()
+    })
+    .await;
     assert_eq!((&refused["reason"], &refused["entry"]), (&"wrong_partition".into(), &entry.into()));
     assert_eq!(refused["stream"], wrong.keys.stream());
     assert!(refused["detail"].as_str().expect("text").contains(&format!("stream {right}:")), "{refused}");
     eventually("the other one is counted", || async {
-        let usage = &verb(&["usage", "s-7", "--json"]).expect_json()[0];
+        let usage = &command(&["usage", "s-7", "--json"]).expect_json()[0];
         (usage["metrics"][0]["windows"][0]["used"] == LIMIT + 1).then_some(())
     })
     .await;
@@ -185,7 +186,8 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
         let daemon = streams.daemon().start().await;
         // Of the last partition alone: a smaller number would not have it.
         let last = streams.partitions.iter().last().expect("there is one").number();
-        let is_last = |subject: &String| streams.partitions.of(&subject.parse().expect("legal")).number() == last;
+        let is_last =
+            |subject: &String| streams.partitions.partition_of(&subject.parse().expect("legal")).number() == last;
         let subject = (0..).map(|number| format!("s-{number}")).find(is_last).expect("there is one");
         streams.send([subject].into_iter()).await;
         streams.agree().await;
@@ -197,9 +199,9 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
             let said = format!("{checkpoint} counts {begun} {partitions}, stream.partitions is {other}");
             let hint = format!("set stream.partitions = {begun}");
             setup.run_to_its_end().await.expect_code(1, &[&said, &hint]);
-            for verb in ["usage s-1", "emit --subject s-1", "deliveries list"] {
-                let verb = quotabell(verb.split(' ')).redis(&server.url());
-                let told = verb.env("QUOTABELL__STREAM__PARTITIONS", other.to_string()).run().told();
+            for command in ["usage s-1", "emit --subject s-1", "deliveries list"] {
+                let command = quotabell(command.split(' ')).redis(&server.url());
+                let told = command.env("QUOTABELL__STREAM__PARTITIONS", other.to_string()).run().told();
                 assert!(
                     told.starts_with(&format!("error: {said}\nhint: {hint}")) && told.ends_with("exit 1"),
                     "{told}"
@@ -243,7 +245,7 @@ async fn routes_are_about_the_subjects_partition() {
         let name = format!("c-{number}");
         let answer = api.post("/v1/check", &json!({"subject": name, "record": true})).await;
         assert_eq!(answer.json()["recorded"], true, "{}", answer.text);
-        *recorded.entry(streams.partitions.of(&name.parse().expect("legal")).number()).or_default() += 1;
+        *recorded.entry(streams.partitions.partition_of(&name.parse().expect("legal")).number()).or_default() += 1;
     }
     assert_eq!(recorded.len(), 4, "{recorded:?}");
     let sent = |number| (0..SUBJECTS).map(|at| format!("s-{at}")).filter(move |name| streams_of(name) == number);
@@ -295,21 +297,21 @@ async fn a_cap_and_a_replay_are_about_all_partitions() {
     let uncapped = streams.daemon().start().await;
     streams.send(one_of_each.iter().flat_map(|name| vec![name.clone(); 32])).await;
     streams.agree().await;
-    let verb = |arguments: &[&str]| {
+    let command = |arguments: &[&str]| {
         let run = quotabell(arguments.iter().copied()).redis(&server.url()).env("QUOTABELL__STREAM__PARTITIONS", "4");
         run.run()
     };
     let dead = eventually("the receiver refused all of them", || async {
-        let dead = verb(&["deliveries", "list", "--state", "dead", "--json"]).expect_json();
+        let dead = command(&["deliveries", "list", "--state", "dead", "--json"]).expect_json();
         (dead.len() == 4).then_some(dead)
     })
     .await;
     uncapped.drain().await;
 
     let ids: Vec<&str> = dead.iter().map(|delivery| delivery["id"].as_str().expect("an id")).collect();
-    let replayed = verb(&["deliveries", "replay", ids[3], ids[0], "--json"]).expect_json();
+    let replayed = command(&["deliveries", "replay", ids[3], ids[0], "--json"]).expect_json();
     assert_eq!(replayed.iter().map(|one| &one["id"]).collect::<Vec<_>>(), [&ids[3], &ids[0]]);
-    assert_eq!(verb(&["deliveries", "replay", "--all", "--json"]).expect_json().len(), 2);
+    assert_eq!(command(&["deliveries", "replay", "--all", "--json"]).expect_json().len(), 2);
     for _ in 0..4 {
         assert_eq!(receiver.next().await.status, 422);
     }
@@ -329,7 +331,8 @@ async fn a_cap_and_a_replay_are_about_all_partitions() {
 
 /// The subject of a partition.
 fn name_in(streams: &Streams, number: u32) -> String {
-    let is_there = |name: &String| streams.partitions.of(&name.parse().expect("legal")).number().get() == number;
+    let is_there =
+        |name: &String| streams.partitions.partition_of(&name.parse().expect("legal")).number().get() == number;
     (0..).map(|at| format!("s-{at}")).find(is_there).expect("there is one")
 }
 

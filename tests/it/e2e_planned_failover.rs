@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::daemon::DaemonSetup;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Keys, keys};
-use quotabell::wire::RedisClient;
 
 use crate::support::checker::{compare, enter_stream};
 use crate::support::daemon::DaemonSetup;

@@ -6,8 +6,8 @@ use crate::support::daemon::{Daemon, DaemonSetup, READY};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::{RedisServer, free_port};
 use nix::sys::signal::Signal;
+use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
-use quotabell::wire::RedisClient;
 use redis::FromRedisValue;
 
 /// Runs a command: all words at once.
@@ -152,10 +152,10 @@ async fn a_server_that_is_no_redis_is_named() {
         let url = format!("{url}{address}{service}");
         let ended = DaemonSetup::on(&url).run_to_its_end().await;
         ended.expect_code(1, &["error: ", &told, "hint: is that the port of Redis?"]);
-        for verb in [&["subject", "list"][..], &["emit", "--subject", "alice"], &["check-config"]] {
-            let finished = quotabell(verb.iter().copied()).redis(&url).run();
-            assert_eq!(finished.code, 1, "{verb:?} {url}: {}", finished.stderr);
-            assert!(finished.stderr.contains(&told), "{verb:?} {url}: {}", finished.stderr);
+        for command in [&["subject", "list"][..], &["emit", "--subject", "alice"], &["check-config"]] {
+            let finished = quotabell(command.iter().copied()).redis(&url).run();
+            assert_eq!(finished.code, 1, "{command:?} {url}: {}", finished.stderr);
+            assert!(finished.stderr.contains(&told), "{command:?} {url}: {}", finished.stderr);
         }
     }
     http.abort();

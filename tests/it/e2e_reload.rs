@@ -50,10 +50,10 @@ impl Planned {
     }
 
     fn reload(&self, token: Option<&str>) -> Finished {
-        let verb = quotabell(["reload", "--url", &format!("http://{}", self.address)]);
+        let command = quotabell(["reload", "--url", &format!("http://{}", self.address)]);
         match token {
-            Some(token) => verb.env("QUOTABELL__HTTP__TOKEN", token).run(),
-            None => verb.run(),
+            Some(token) => command.env("QUOTABELL__HTTP__TOKEN", token).run(),
+            None => command.run(),
         }
     }
 
@@ -127,7 +127,7 @@ async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
 
 /// Whoever changes plans wants to hear at once what became of them.
 #[tokio::test]
-async fn the_verb_says_what_became_of_the_plans() {
+async fn the_command_says_what_became_of_the_plans() {
     let daemon = Planned::start("1000").await;
     assert!(daemon.reload(Some(TOKEN)).expect_done().starts_with("the plans are as before, fingerprint "));
     write(&daemon.file, "2000");

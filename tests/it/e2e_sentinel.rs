@@ -3,8 +3,8 @@
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::{RedisClient, RedisEndpoint};
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::{RedisClient, RedisEndpoint};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::binary::quotabell;
@@ -125,16 +125,16 @@ async fn one_sentinel_is_enough() {
     for sentinel in &mut service.sentinels[..2] {
         sentinel.kill();
     }
-    let verb = quotabell(["usage", "alice"]).redis(&url).run();
-    assert_eq!(verb.code, 0, "{}", verb.stderr);
+    let command = quotabell(["usage", "alice"]).redis(&url).run();
+    assert_eq!(command.code, 0, "{}", command.stderr);
     service.sentinels[2].kill();
     let mut daemon = daemon;
     daemon.says("no Sentinel or node says which server is primary").await;
     let producer = service.servers[0].client();
     let () = producer.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await.expect("added");
     all_counted(&producer).await;
-    let verb = quotabell(["usage", "alice"]).redis(&url).run();
-    assert!(verb.code == 1 && verb.stderr.contains("no Sentinel answers"), "{}", verb.stderr);
+    let command = quotabell(["usage", "alice"]).redis(&url).run();
+    assert!(command.code == 1 && command.stderr.contains("no Sentinel answers"), "{}", command.stderr);
     daemon.drain().await;
 }
 
@@ -185,8 +185,8 @@ async fn sentinels_that_are_away_are_waited_for() {
     let mut daemon = DaemonSetup::on(&known).spawn();
     let said = daemon.says("waiting for Redis").await;
     assert!(said.contains("no Sentinel answers") && said.contains(&away.to_string()), "{said}");
-    let verb = quotabell(["usage", "alice"]).redis(&known).run();
-    assert!(verb.code == 1 && verb.stderr.contains("are the Sentinels running there?"), "{}", verb.stderr);
+    let command = quotabell(["usage", "alice"]).redis(&known).run();
+    assert!(command.code == 1 && command.stderr.contains("are the Sentinels running there?"), "{}", command.stderr);
 }
 
 /// A failover while the daemon starts makes the primary of its first answer a replica, which answers well. A daemon

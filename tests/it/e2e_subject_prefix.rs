@@ -83,21 +83,21 @@ async fn daemons_with_different_prefixes_do_not_share_their_subjects() {
 async fn the_command_line_reads_and_writes_below_the_prefix() {
     let outbox = Outbox::start();
     let url = outbox.server.url();
-    let verb = |product: &Product, arguments: &[&str]| {
-        let verb = quotabell(arguments.iter().copied()).redis(&url);
-        verb.env("QUOTABELL__STREAM__KEY", product.stream).env("QUOTABELL__SUBJECTS__PREFIX", product.prefix).run()
+    let command = |product: &Product, arguments: &[&str]| {
+        let command = quotabell(arguments.iter().copied()).redis(&url);
+        command.env("QUOTABELL__STREAM__KEY", product.stream).env("QUOTABELL__SUBJECTS__PREFIX", product.prefix).run()
     };
-    verb(&EU, &["subject", "set", "alice", "--limit", "requests=10"]).expect_done();
-    verb(&US, &["subject", "set", "bob", "--limit", "requests=20"]).expect_done();
+    command(&EU, &["subject", "set", "alice", "--limit", "requests=10"]).expect_done();
+    command(&US, &["subject", "set", "bob", "--limit", "requests=20"]).expect_done();
     let stored: String = outbox.run("HGET", &["eu:subject:alice", "limit:requests"]).await;
     assert_eq!(stored, "10");
     for (product, name) in [(&EU, "alice"), (&US, "bob")] {
-        let listed = verb(product, &["subject", "list", "--json"]).expect_json();
+        let listed = command(product, &["subject", "list", "--json"]).expect_json();
         let names: Vec<&str> = listed.iter().filter_map(|subject| subject["subject"].as_str()).collect();
         assert_eq!(names, [name]);
     }
-    assert!(verb(&US, &["subject", "show", "alice"]).told().contains("nothing is set for subject alice"));
-    verb(&EU, &["subject", "remove", "alice"]).expect_done();
+    assert!(command(&US, &["subject", "show", "alice"]).told().contains("nothing is set for subject alice"));
+    command(&EU, &["subject", "remove", "alice"]).expect_done();
     let left: u64 = outbox.run("EXISTS", &["eu:subject:alice", "us:subject:bob"]).await;
     assert_eq!(left, 1);
 }

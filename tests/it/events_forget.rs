@@ -25,7 +25,7 @@ async fn a_counter_that_was_removed_begins_at_zero() {
     let today: Period = partition.today().await.into();
     assert_eq!(partition.count("alice", "requests", today).await, Some(4000));
     let periods = kept_periods(partition.now().await);
-    let reached = quotabell::wire::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
+    let reached = quotabell::redis_client::Partition { client: partition.client.clone(), keys: partition.keys.clone() };
     let counters = query::metrics_of(&reached.client, &reached.keys, &periods).await.expect("redis answers");
     let forgotten = forget::counts(&reached, &alice, counters).await.expect("redis answers");
     assert_eq!((forgotten.counters, forgotten.records, forgotten.flags), (1, 1, 1));

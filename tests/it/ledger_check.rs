@@ -6,13 +6,13 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use quotabell::ledger::decision::{DecisionBasis, LimitStatus, PeriodStatus, Recorded};
 use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
+use quotabell::redis_client::{ErrorKind, error_kind};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
 use quotabell::throttle::{Admission, Algorithm, STORED_KEY_BYTES_MAX};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{EventId, Metric, PeriodSpan, Subject, Units, UnixMs, Window, keys};
-use quotabell::wire::{ErrorKind, error_kind};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
 

@@ -9,10 +9,10 @@ use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::batch::GROUP_ROWS_MAX;
 use quotabell::ledger::commit::Drift;
 use quotabell::ledger::event_ids::NewEventIds;
-use quotabell::ledger::{Batch, CommitAnswer, Committer, EventIdDigest};
+use quotabell::ledger::{Batch, CommitReply, Committer, EventIdDigest};
+use quotabell::redis_client::xread::StreamReader;
+use quotabell::redis_client::{ErrorKind, RedisEndpoint, error_kind};
 use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, UnixMs, keys};
-use quotabell::wire::xread::StreamReader;
-use quotabell::wire::{ErrorKind, RedisEndpoint, error_kind};
 
 /// A counter of this subject that moves from the first count to the second.
 fn change(subject: &str, before: u64, total: u64) -> Change<'_> {
@@ -26,7 +26,7 @@ async fn a_batch_of_another_deployment_is_not_committed() {
     let ledger = Ledger::open();
     let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 1)).await;
     let () = ledger.run(&["HSET", &ledger.keys.checkpoint(), "instance", "another"]).await;
-    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Stale(StreamId::ZERO));
+    assert_eq!(ledger.commit(&batch).await, CommitReply::Stale(StreamId::ZERO));
     assert_eq!(ledger.count(&batch).await, None);
     let () = ledger.run(&["HSET", &ledger.keys.checkpoint(), "instance", instance().as_str()]).await;
     ledger.committed(&batch).await;
@@ -87,7 +87,7 @@ async fn a_batch_committed_twice_counts_once() {
     let batch = raising(ledger.batch(StreamId::ZERO, change("alice", 0, 8)).await, 80);
     ledger.committed(&batch).await;
     let before = ledger.dump().await;
-    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Stale(batch.to));
+    assert_eq!(ledger.commit(&batch).await, CommitReply::Stale(batch.to));
     assert_eq!(ledger.dump().await, before);
 }
 
@@ -100,7 +100,7 @@ async fn two_racing_workers_count_once() {
     let (a, b) =
         tokio::join!(ledger.commit(&batch), async { other.commit(&ledger.client, &batch).await.expect("answers") });
     assert_eq!(
-        [&a, &b].iter().filter(|answer| matches!(answer, CommitAnswer::Committed { .. })).count(),
+        [&a, &b].iter().filter(|answer| matches!(answer, CommitReply::Committed { .. })).count(),
         1,
         "{a:?} {b:?}"
     );
@@ -115,7 +115,7 @@ async fn a_commit_answers_how_long_its_script_ran() {
     let began = Instant::now();
     let answer = ledger.commit(&batch).await;
     let round_trip = began.elapsed();
-    let CommitAnswer::Committed { ran: Some(ran), .. } = answer else { panic!("{answer:?}") };
+    let CommitReply::Committed { ran: Some(ran), .. } = answer else { panic!("{answer:?}") };
     // Both clocks are right to a millisecond.
     assert!(ran <= round_trip + Duration::from_millis(1), "{ran:?} of {round_trip:?}");
 }
@@ -127,7 +127,7 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     let batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
     ledger.run::<u64>(&["XDEL", "usage", &batch.to.to_string()]).await;
     let before = ledger.dump().await;
-    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Lost);
+    assert_eq!(ledger.commit(&batch).await, CommitReply::Lost);
     assert_eq!(ledger.dump().await, before);
 }
 
@@ -164,7 +164,7 @@ async fn a_batch_is_not_committed_to_a_server_that_has_other_entries_under_its_i
     batch.server = Some(run_id(&primary).await);
     let before = successor.dump().await;
     let _reader = reader(&successor).await;
-    assert_eq!(successor.commit(&batch).await, CommitAnswer::Replaced);
+    assert_eq!(successor.commit(&batch).await, CommitReply::Replaced);
     assert_eq!(successor.dump().await, before);
     primary.committed(&batch).await;
 }
@@ -221,11 +221,11 @@ async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
 
     let tail = primary.batch(first.to, change("alice", 3, 8)).await;
     let before = replica.dump().await;
-    assert_eq!(replica.commit(&tail).await, CommitAnswer::Lost);
+    assert_eq!(replica.commit(&tail).await, CommitReply::Lost);
     assert_eq!(replica.dump().await, before);
     // Entries that came after the promotion don't make it this history either.
     let survivor = replica.batch(first.to, change("alice", 3, 4)).await;
-    assert_eq!(replica.commit(&tail).await, CommitAnswer::Lost);
+    assert_eq!(replica.commit(&tail).await, CommitReply::Lost);
     replica.committed(&survivor).await;
     assert_eq!(replica.count(&first).await, Some(4));
 }
@@ -237,7 +237,7 @@ async fn a_batch_read_too_long_ago_is_old() {
     let mut batch = ledger.batch(StreamId::ZERO, change("alice", 0, 3)).await;
     batch.read_at = batch.read_at.plus(-5_500);
     let before = ledger.dump().await;
-    assert_eq!(ledger.commit(&batch).await, CommitAnswer::Old);
+    assert_eq!(ledger.commit(&batch).await, CommitReply::Old);
     assert_eq!(ledger.dump().await, before);
 }
 
@@ -254,12 +254,12 @@ async fn a_counter_that_was_changed_by_hand_is_drift_and_nothing_is_written() {
         ledger.run::<u64>(&["HSET", &counter, "alice", held]).await;
         let before = ledger.dump().await;
         let drift = Drift { key: counter.clone(), subject: "alice".into(), held: held.into() };
-        assert_eq!(ledger.commit(&next).await, CommitAnswer::Drift(drift), "{held:?}");
+        assert_eq!(ledger.commit(&next).await, CommitReply::Drift(drift), "{held:?}");
         assert_eq!(ledger.dump().await, before, "{held:?}");
     }
     ledger.run::<u64>(&["HDEL", &counter, "alice"]).await;
     let drift = Drift { key: counter.clone(), subject: "alice".into(), held: "0".into() };
-    assert_eq!(ledger.commit(&next).await, CommitAnswer::Drift(drift), "it has gone");
+    assert_eq!(ledger.commit(&next).await, CommitReply::Drift(drift), "it has gone");
     ledger.run::<u64>(&["HSET", &counter, "alice", "3"]).await;
     ledger.committed(&next).await;
     assert_eq!(ledger.count(&next).await, Some(8));
@@ -288,7 +288,7 @@ async fn each_counter_of_a_hash_is_compared_at_some_time() {
             let batch =
                 ledger.batch_to(from, to, &[change(&one, units, units + 1), change(&other, units, units + 1)]).await;
             ledger.run::<u64>(&["HSET", &ledger.counter(&batch), changed, "700"]).await;
-            found = matches!(ledger.commit(&batch).await, CommitAnswer::Drift(drift) if drift.subject == *changed);
+            found = matches!(ledger.commit(&batch).await, CommitReply::Drift(drift) if drift.subject == *changed);
             if found {
                 ledger.run::<u64>(&["HSET", &ledger.counter(&batch), changed, &units.to_string()]).await;
                 break;
@@ -308,7 +308,7 @@ async fn a_counter_that_raises_an_alert_is_always_compared() {
         let to = ledger.add("alice").await;
         let batch = raising(ledger.batch_to(StreamId::ZERO, to, &[change(&one, 0, 8), change(&other, 0, 1)]).await, 80);
         ledger.run::<u64>(&["HSET", &ledger.counter(&batch), &one, "700"]).await;
-        assert!(matches!(ledger.commit(&batch).await, CommitAnswer::Drift(drift) if drift.subject == one));
+        assert!(matches!(ledger.commit(&batch).await, CommitReply::Drift(drift) if drift.subject == one));
     }
 }
 
@@ -375,7 +375,7 @@ fn with_everything(mut batch: Batch) -> Batch {
 }
 
 fn id_of(id: &str) -> EventIdDigest {
-    EventIdDigest::of(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
+    EventIdDigest::derive(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
 }
 
 /// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the

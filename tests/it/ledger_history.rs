@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::support::redis_server::RedisServer;
 use quotabell::ledger::daily_usage;
 use quotabell::ledger::history::{HistoryArchiver, HistoryConfig};
+use quotabell::redis_client::{ErrorKind, RedisClient, error_kind};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Day, Keys, Metric, Subject, UnixMs, keys};
-use quotabell::wire::{ErrorKind, RedisClient, error_kind};
 
 const DAYS: u32 = 90;
 /// More calls than any of these days takes.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::support::redis_server::RedisServer;
 use quotabell::ledger::history::HistoryConfig;
-use quotabell::ledger::retention::Retention;
+use quotabell::ledger::retention::PeriodArchiver;
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Day, Keys, Metric, Period, StreamId, UnixMs};
-use quotabell::wire::RedisClient;
 
 const LATE_MAX: Duration = Duration::from_secs(5 * 3600);
 const BUCKET: u8 = 7;
@@ -46,7 +46,7 @@ impl Books {
     }
 
     /// Closes all that can be closed at this time.
-    async fn close(&self, retention: &mut Retention, at: &str) -> Vec<String> {
+    async fn close(&self, retention: &mut PeriodArchiver, at: &str) -> Vec<String> {
         let at = chrono::DateTime::parse_from_rfc3339(at).expect("RFC 3339").timestamp_millis();
         let checkpoint = StreamId { ms: u64::try_from(at).expect("after 1970"), seq: 0 };
         let mut closed = Vec::new();
@@ -73,7 +73,7 @@ async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     books.write(over).await;
     books.write(open).await;
     // An earlier process wrote them.
-    let mut retention = Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
+    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert!(closed.iter().any(|period| period == "2026-11-20"), "{closed:?}");
     for key in [books.counter(over), books.keys.raised(&Metric::default(), over, BUCKET)] {
@@ -95,7 +95,7 @@ async fn hours_weeks_and_months_of_an_earlier_process_are_closed_too() {
     for period in over.into_iter().chain(open) {
         books.write(period).await;
     }
-    let mut retention = Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
+    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
     books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     for period in over {
         let ttl_s = books.ttl_s(&books.counter(period)).await;
@@ -113,7 +113,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     let books = Books::open();
     let old = day("2026-03-01");
     books.write(old).await;
-    let mut retention = Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
+    let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
     retention.after_commit([old.into()].into_iter());
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
@@ -128,7 +128,10 @@ async fn closing_again_prolongs_nothing() {
     books.write(over).await;
     let () = books.client.query(redis::cmd("EXPIRE").arg(books.counter(over)).arg(100)).await.expect("set");
     books
-        .close(&mut Retention::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 }), "2026-11-21T17:00:00Z")
+        .close(
+            &mut PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 }),
+            "2026-11-21T17:00:00Z",
+        )
         .await;
     assert!(books.ttl_s(&books.counter(over)).await <= 100);
 }

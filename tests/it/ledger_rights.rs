@@ -4,7 +4,7 @@ use crate::support::ledger::{Change, Ledger, raising, refused};
 use quotabell::ledger::audit::Audit;
 use quotabell::ledger::commit_settings::TrimPolicy;
 use quotabell::ledger::event_ids::NewEventIds;
-use quotabell::ledger::{Batch, EventIdDigest, Tidier};
+use quotabell::ledger::{Batch, EventIdDigest, StreamTrimmer};
 use quotabell::types::StreamId;
 
 /// Redis does not roll back: a commit that meets a refused command midway would be counted again at each try.
@@ -14,7 +14,7 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     let mut batch = raising(ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 8 }).await, 80);
     batch.refused.push(refused(&batch));
     let mut ids = NewEventIds::new(1);
-    ids.push(EventIdDigest::of(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1"));
+    ids.push(EventIdDigest::derive(&batch.groups[0].rows[0].subject, &batch.groups[0].of.metric, b"1"));
     batch.event_ids.push(ids);
     let before = ledger.dump().await;
     for right in ["-xadd", "-sadd", "-rpush", "-expire", "-hincrby", "-hset", "-set"] {
@@ -57,7 +57,7 @@ async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     refused_alone.refused.push(refused(&counters));
     let refused_beside = Batch { refused: refused_alone.refused.clone(), ..counters.clone() };
     let mut ids = NewEventIds::new(1);
-    ids.push(EventIdDigest::of(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1"));
+    ids.push(EventIdDigest::derive(&counters.groups[0].rows[0].subject, &counters.groups[0].of.metric, b"1"));
     ids_alone.event_ids.push(ids);
     let before = ledger.dump().await;
     let kinds = [
@@ -89,8 +89,8 @@ async fn an_audit_and_a_tidying_without_their_right_write_nothing() {
     ledger.run::<String>(&["ACL", "SETUSER", "default", "-hset"]).await;
     let error = Audit::new(ledger.keys.clone()).run(&ledger.client, batch.to, 0).await.expect_err("no right");
     assert!(error.to_string().contains("may not run HSET on quota_checkpoint:{usage}"), "{error}");
-    let tidier = Tidier::new(ledger.keys.clone(), TrimPolicy::Consumed);
-    let error = tidier.tidy(&ledger.client, &[]).await.expect_err("no right");
+    let trimmer = StreamTrimmer::new(ledger.keys.clone(), TrimPolicy::Consumed);
+    let error = trimmer.tidy(&ledger.client, &[]).await.expect_err("no right");
     assert!(error.to_string().contains("may not run HSET on quota_checkpoint:{usage}"), "{error}");
     assert_eq!(ledger.dump().await, before);
 }

@@ -4,21 +4,21 @@
 use std::collections::HashMap;
 
 use crate::support::ledger::{Change, Ledger, settings};
-use quotabell::ledger::Tidier;
+use quotabell::ledger::StreamTrimmer;
 use quotabell::ledger::audit::{Audit, AuditFinding};
 use quotabell::ledger::commit_settings::TrimPolicy;
 use quotabell::ledger::dry_run::{DryRunError, dry_run};
-use quotabell::ledger::tidy::TidyWarning;
+use quotabell::ledger::trim::TrimWarning;
 use quotabell::types::StreamId;
 
 const ALICE: Change<'_> = Change { subject: "alice", before: 0, total: 1 };
 
-fn tidier(ledger: &Ledger) -> Tidier {
-    Tidier::new(ledger.keys.clone(), TrimPolicy::Consumed)
+fn trimmer(ledger: &Ledger) -> StreamTrimmer {
+    StreamTrimmer::new(ledger.keys.clone(), TrimPolicy::Consumed)
 }
 
-async fn tidied(ledger: &Ledger, past: &[u64]) -> Vec<TidyWarning> {
-    tidier(ledger).tidy(&ledger.client, past).await.expect("redis answers")
+async fn tidied(ledger: &Ledger, past: &[u64]) -> Vec<TrimWarning> {
+    trimmer(ledger).tidy(&ledger.client, past).await.expect("redis answers")
 }
 
 /// Tools that know consumer groups show a true lag, also for entries trimmed before the first commit.
@@ -72,7 +72,7 @@ async fn trimming_knows_that_entry_9_comes_before_entry_10() {
             .await;
         let to = last.parse().expect("an id");
         ledger.committed(&ledger.batch_to(StreamId::ZERO, to, &[ALICE]).await).await;
-        assert_eq!(tidied(&ledger, &[]).await, [TidyWarning::TrimHeld("billing".into())]);
+        assert_eq!(tidied(&ledger, &[]).await, [TrimWarning::TrimHeld("billing".into())]);
         let left: Vec<(String, Vec<String>)> = ledger.run(&["XRANGE", "usage", "-", "+"]).await;
         assert_eq!(left.iter().map(|entry| entry.0.as_str()).collect::<Vec<_>>(), [needed, last]);
     }
@@ -102,11 +102,11 @@ async fn trimming_stops_at_what_another_group_needs() {
     ledger.run::<redis::Value>(&["XREADGROUP", "GROUP", "billing", "c", "COUNT", "4", "STREAMS", "usage", ">"]).await;
     ledger.run::<u64>(&["XACK", "usage", "billing", &ids[0].to_string()]).await;
     ledger.committed(&ledger.batch_to(StreamId::ZERO, ids[4], &[ALICE]).await).await;
-    assert_eq!(tidied(&ledger, &[]).await, [TidyWarning::TrimHeld("billing".into())]);
+    assert_eq!(tidied(&ledger, &[]).await, [TrimWarning::TrimHeld("billing".into())]);
     let left = || async { ledger.run::<Vec<(String, Vec<String>)>>(&["XRANGE", "usage", "-", "+"]).await };
     assert_eq!(left().await[0].0, ids[1].to_string(), "entry 2 is pending for billing, entry 1 is acknowledged");
     ledger.run::<u64>(&["XGROUP", "DESTROY", "usage", "billing"]).await;
-    let never = Tidier::new(ledger.keys.clone(), TrimPolicy::Never);
+    let never = StreamTrimmer::new(ledger.keys.clone(), TrimPolicy::Never);
     assert_eq!(never.tidy(&ledger.client, &[]).await.expect("redis answers"), []);
     assert_eq!(left().await.len(), 5, "nothing is trimmed where the setting says never");
     assert_eq!(tidied(&ledger, &[]).await, []);
@@ -153,7 +153,7 @@ async fn a_right_that_is_missing_is_named_and_the_rest_is_done() {
         ledger.run::<String>(&["ACL", "SETUSER", "default", &format!("-{command}")]).await;
         let warnings = tidied(&ledger, &[1]).await;
         let named =
-            |warning: &TidyWarning| matches!(warning, TidyWarning::CommandRefused { what, .. } if what == named);
+            |warning: &TrimWarning| matches!(warning, TrimWarning::CommandRefused { what, .. } if what == named);
         assert!(warnings.len() == 1 && named(&warnings[0]), "{command}: {warnings:?}");
         ledger.run::<String>(&["ACL", "SETUSER", "default", "+@all"]).await;
     }

@@ -4,12 +4,12 @@
 use quotabell::contacts::Contact;
 use quotabell::ledger::audit::Audit;
 use quotabell::outbox::{
-    EnqueueAnswer, FanOutAnswer, FanOutSource, NewDelivery, OutboxError, SettleAnswer, Settlement, enqueue, lease,
+    EnqueueReply, FanOutReply, FanOutSource, NewDelivery, OutboxError, SettleReply, Settlement, enqueue, lease,
 };
+use quotabell::redis_client::{ErrorKind, error_kind};
 use quotabell::types::{
     Channel, DisableReason, DisabledNotice, DisabledState, Notification, OutcomeClass, StreamId, UnixMs,
 };
-use quotabell::wire::{ErrorKind, error_kind};
 
 use crate::support::ledger::{Change, Ledger, raising};
 use crate::support::outbox::{LONG, alert, all_due, email, fan_out, outcome, settle, subject};
@@ -40,7 +40,7 @@ async fn no_script_counts_or_begins_to_send_where_everything_was_moved_away() {
     let entry: String = ledger.run(&["XADD", &keys.outbox(), "*", "alert", &json]).await;
     let (source, notice) = (FanOutSource::Outbox { entry: &entry }, notice(&email("gone")));
     let new = NewDelivery { notification: &notice, contact: &email("other") };
-    assert_eq!(enqueue(client, keys, new).await.expect("made"), EnqueueAnswer::Made, "one that may be leased");
+    assert_eq!(enqueue(client, keys, new).await.expect("made"), EnqueueReply::Made, "one that may be leased");
     let disabled = NewDelivery { notification: &notice, contact: &email("another") };
     let of_outbox = |error: OutboxError| error.error_kind();
     for (field, mark) in MARKS {
@@ -70,7 +70,7 @@ async fn no_script_counts_or_begins_to_send_where_everything_was_moved_away() {
     ledger.run::<u64>(&["HSET", &keys.checkpoint(), "migration", "done x"]).await;
     ledger.committed(&batch).await;
     let answer = fan_out(client, keys, source, &alice, &[email("a")]).await.expect("answered");
-    assert!(matches!(answer, FanOutAnswer::Done(_)), "{answer:?}");
+    assert!(matches!(answer, FanOutReply::Done(_)), "{answer:?}");
 }
 
 /// An attempt that was under way when everything was moved has its outcome recorded, and is copied with it: otherwise
@@ -81,10 +81,10 @@ async fn the_outcome_of_an_attempt_under_way_is_recorded() {
     let Ledger { client, keys, .. } = &ledger;
     let (notice, contact) = (notice(&email("gone")), email("other"));
     let made = enqueue(client, keys, NewDelivery { notification: &notice, contact: &contact }).await.expect("made");
-    assert_eq!(made, EnqueueAnswer::Made);
+    assert_eq!(made, EnqueueReply::Made);
     let leased = lease(client, keys, all_due("t", LONG)).await.expect("leased").leased.remove(0);
     ledger.run::<u64>(&["HSET", &keys.checkpoint(), "moved_to", MARKS[0].1]).await;
     let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let answer = settle(client, keys, &leased.id, &leased.token, &delivered).await.expect("answered");
-    assert!(matches!(answer, SettleAnswer::Done(_)), "{answer:?}");
+    assert!(matches!(answer, SettleReply::Done(_)), "{answer:?}");
 }

@@ -7,14 +7,14 @@ use crate::support::outbox::{
     LONG, Outbox, alert, all_due, delivery, email, outcome, settle, subject, waiting_delivery, webhook,
 };
 use quotabell::outbox::{
-    ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, Settlement, act, lease, pause, read_pause, resume,
+    ActionReply, DeliveryAction, FanOutReply, FanOutSource, Settlement, act, lease, pause, read_pause, resume,
 };
+use quotabell::redis_client::Partitions;
 use quotabell::types::{DeliveryId, DeliveryState, Keys, Outcome, OutcomeClass, PartitionNumber};
 use quotabell::views::DeliveryFilter;
 use quotabell::views::deliveries::{DeliveriesCursor, list_all, list_destinations, list_from, show};
-use quotabell::wire::Partitions;
 
-async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) -> Vec<ActionAnswer> {
+async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) -> Vec<ActionReply> {
     let results = act(&outbox.client, &outbox.keys, action, ids).await.expect("it works");
     outbox.assert_balanced().await;
     results.into_iter().map(|result| result.answer).collect()
@@ -46,7 +46,7 @@ async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
     outbox.fan_out_new(&other, &[webhook("b")]).await;
     let of_bob = outbox.due(&delivery(&other, &webhook("b"))).await;
 
-    assert_eq!(answers(&outbox, DeliveryAction::Retry, std::slice::from_ref(&id)).await, [ActionAnswer::Done]);
+    assert_eq!(answers(&outbox, DeliveryAction::Retry, std::slice::from_ref(&id)).await, [ActionReply::Done]);
     let now = outbox.totals().await.now.0;
     assert!(outbox.due(&id).await <= Some(now), "due now");
     let fields: Vec<String> = outbox.run("HMGET", &[state.as_str(), "bound", "failures", "probes"]).await;
@@ -60,7 +60,7 @@ async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
     // While it is attempted nothing is done with it, by anybody.
     for action in [DeliveryAction::Retry, DeliveryAction::Cancel] {
         let before = outbox.dump().await;
-        assert_eq!(answers(&outbox, action, std::slice::from_ref(&id)).await, [ActionAnswer::Leased]);
+        assert_eq!(answers(&outbox, action, std::slice::from_ref(&id)).await, [ActionReply::Leased]);
         assert_eq!(outbox.dump().await, before, "{action:?}");
     }
 }
@@ -74,21 +74,21 @@ async fn a_cancelled_delivery_stays_cancelled() {
     let id = delivery(&raised, &email("a"));
     let unknown = DeliveryId::from_stored("delivery_x");
     let ids = [id.clone(), unknown, id.clone()];
-    let cancelled = ActionAnswer::InState(DeliveryState::Cancelled);
+    let cancelled = ActionReply::InState(DeliveryState::Cancelled);
     let told = answers(&outbox, DeliveryAction::Cancel, &ids).await;
-    assert_eq!(told, [ActionAnswer::Done, ActionAnswer::Missing, cancelled]);
+    assert_eq!(told, [ActionReply::Done, ActionReply::Missing, cancelled]);
     assert!(outbox.run::<i64>("TTL", outbox.keys.delivery(&id)).await > 0, "it leaves with the others");
     assert_eq!(outbox.due(&id).await, None, "its queue holds it no more");
     // The other contact is removed, so the alert is fanned out again.
     let leased = outbox.lease_one("t", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
-    let FanOutAnswer::Done(fanned) = outbox.fan_out(source, &raised, &[email("a")]).await else { panic!("not done") };
+    let FanOutReply::Done(fanned) = outbox.fan_out(source, &raised, &[email("a")]).await else { panic!("not done") };
     assert_eq!((fanned.reopened.len(), outbox.state(&id).await.as_str()), (0, "cancelled"));
 
     let nobody = alert(&subject("bob"), 80);
     outbox.fan_out_new(&nobody, &[]).await;
     let waiting = waiting_delivery(&nobody);
-    assert_eq!(answers(&outbox, DeliveryAction::Cancel, &[waiting]).await, [ActionAnswer::Done]);
+    assert_eq!(answers(&outbox, DeliveryAction::Cancel, &[waiting]).await, [ActionReply::Done]);
     assert_eq!(outbox.totals().await.waiting, 0);
     for action in [DeliveryAction::Retry, DeliveryAction::Replay, DeliveryAction::Discard] {
         assert_eq!(answers(&outbox, action, std::slice::from_ref(&id)).await, [cancelled], "{action:?}");
@@ -99,7 +99,7 @@ async fn a_cancelled_delivery_stays_cancelled() {
 #[tokio::test]
 async fn a_discarded_delivery_is_counted_no_more_and_stays_readable() {
     let (outbox, dead) = with_dead(&["alice", "bob"]).await;
-    assert_eq!(answers(&outbox, DeliveryAction::Discard, &dead[..1]).await, [ActionAnswer::Done]);
+    assert_eq!(answers(&outbox, DeliveryAction::Discard, &dead[..1]).await, [ActionReply::Done]);
     assert_eq!((outbox.totals().await.dead_kept, outbox.totals().await.dead), (1, 2));
     let filter = DeliveryFilter { state: Some(DeliveryState::Dead), ..DeliveryFilter::default() };
     let listed = list_all(&outbox.partition(), &filter, usize::MAX).await.expect("readable");
@@ -107,7 +107,7 @@ async fn a_discarded_delivery_is_counted_no_more_and_stays_readable() {
     let shown = show(&outbox.partition(), &[], &dead[0]).await.expect("readable").expect("there");
     assert!(shown.delivery.state == DeliveryState::Dead && shown.delivery.discarded_at.is_some(), "{shown:?}");
     // It can be sent again all the same.
-    assert_eq!(answers(&outbox, DeliveryAction::Retry, &dead[..1]).await, [ActionAnswer::Done]);
+    assert_eq!(answers(&outbox, DeliveryAction::Retry, &dead[..1]).await, [ActionReply::Done]);
     let shown = show(&outbox.partition(), &[], &dead[0]).await.expect("readable").expect("there");
     assert_eq!((shown.delivery.state, shown.delivery.discarded_at), (DeliveryState::Pending, None));
 }

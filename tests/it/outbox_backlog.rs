@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use quotabell::outbox::{LeaseRequest, LeasedDelivery, SettleAnswer, Settlement, lease};
+use quotabell::outbox::{LeaseRequest, LeasedDelivery, SettleReply, Settlement, lease};
 use quotabell::types::{DeliveryId, Outcome};
 
 use crate::support::outbox::{LONG, Outbox, alert, all_due, delivery, settle, subject, webhook};
@@ -57,7 +57,7 @@ async fn the_newest_is_attempted_soon_at_a_receiver_that_takes_its_time() {
     let end = async |leased: &LeasedDelivery, settlement| {
         let LeasedDelivery { id, token, .. } = leased;
         let answer = settle(&outbox.client, &outbox.keys, id, token, &settlement).await;
-        assert!(matches!(answer, Ok(SettleAnswer::Done(_))), "{answer:?}");
+        assert!(matches!(answer, Ok(SettleReply::Done(_))), "{answer:?}");
     };
     for attempt in 0..40 {
         let ended = running.pop_front().expect("all places are taken");

@@ -15,8 +15,8 @@ use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::lease::LEASE_MAX;
 use quotabell::outbox::{
-    DestinationCounts, Dispatcher, FanOutLoop, JumpPolicy, LEASE_MARGIN, LeaseEnd, LeaseRequest, LeasedDelivery,
-    OutboxContext, Settlement, Slots, lease,
+    DestinationCounts, DispatcherConfig, FanOutLoop, LEASE_MARGIN, LeaseRequest, LeasedDelivery, MultiplePolicy,
+    OutboxContext, SettleRequest, Settlement, Slots, lease,
 };
 use quotabell::types::{DeliveryId, Destination, Outcome, OutcomeClass, Secret, UnixMs};
 use tokio::task::JoinHandle;
@@ -61,11 +61,11 @@ impl Running {
             client: Arc::clone(&outbox.client),
             keys: outbox.keys.clone(),
             contacts,
-            jump: JumpPolicy::Each,
+            on_multiple: MultiplePolicy::Each,
             new_deliveries: Arc::default(),
         };
         let fan_out = FanOutLoop::new(context.clone(), Arc::default());
-        let dispatcher = Dispatcher {
+        let dispatcher = DispatcherConfig {
             outbox: context,
             notifier: Arc::new(sending.notifier),
             consents: Arc::new(NoConsentRequests),
@@ -420,7 +420,7 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     };
     let end = async |leased: &LeasedDelivery, settlement: Settlement| -> (Vec<Destination>, Vec<Destination>) {
         let ends =
-            [LeaseEnd { id: &leased.id, channel: leased.channel, token: &leased.token, settlement: &settlement }];
+            [SettleRequest { id: &leased.id, channel: leased.channel, token: &leased.token, settlement: &settlement }];
         let config = delivery_config(1);
         let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");
         (settled.circuits_opened, settled.circuits_closed)
@@ -478,7 +478,7 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
     let end_all = async |leased: &[LeasedDelivery], settlement: &Settlement| -> (Vec<Destination>, Vec<Destination>) {
         let mut ends = Vec::new();
         for LeasedDelivery { id, channel, token, .. } in leased {
-            ends.push(LeaseEnd { id, channel: *channel, token, settlement });
+            ends.push(SettleRequest { id, channel: *channel, token, settlement });
         }
         let config = delivery_config(1);
         let settled = quotabell::outbox::settle(&outbox.client, &outbox.keys, &config, &ends).await.expect("settles");

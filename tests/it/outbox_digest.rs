@@ -8,9 +8,9 @@ use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::forget::forget_deliveries;
 use quotabell::outbox::subject_deliveries::deliveries_of;
 use quotabell::outbox::{DigestLoop, NewDeliveries, Settlement};
+use quotabell::redis_client::Partitions;
 use quotabell::types::daily::{DailyTime, DigestTime};
 use quotabell::types::{DeliveryId, OutcomeClass, UnixMs};
-use quotabell::wire::Partitions;
 use serde_json::Value;
 
 use crate::support::daemon::DaemonSetup;

@@ -13,11 +13,11 @@ use quotabell::contacts::{Contact, OperatorContact};
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::forget::forget_deliveries;
 use quotabell::outbox::{
-    Dispatcher, FanOutLoop, JumpPolicy, LEASE_MARGIN, OutboxContext, RetryConfig, Slots, wake_subject,
+    DispatcherConfig, FanOutLoop, LEASE_MARGIN, MultiplePolicy, OutboxContext, RetryConfig, Slots, wake_subject,
 };
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Alert, DeliveryId, Metric, Percent, Secret, Subject};
 use quotabell::views::deliveries::show;
-use quotabell::wire::RedisClient;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ struct ContactReceivers {
 struct Configured {
     fallback: Vec<Contact>,
     operator: Vec<OperatorContact>,
-    jump: Option<JumpPolicy>,
+    on_multiple: Option<MultiplePolicy>,
 }
 
 impl ContactReceivers {
@@ -83,8 +83,12 @@ impl ContactReceivers {
         self.start_on(Arc::clone(&self.outbox.client), configured)
     }
 
-    fn start_on(&self, client: Arc<RedisClient>, Configured { fallback, operator, jump }: Configured) -> Running {
-        let (keys, jump) = (self.outbox.keys.clone(), jump.unwrap_or(JumpPolicy::Each));
+    fn start_on(
+        &self,
+        client: Arc<RedisClient>,
+        Configured { fallback, operator, on_multiple }: Configured,
+    ) -> Running {
+        let (keys, on_multiple) = (self.outbox.keys.clone(), on_multiple.unwrap_or(MultiplePolicy::Each));
         let defaults = Config::defaults().expect("valid");
         let email = EmailConfig { smtp_url: self.mailbox.url().into(), ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
@@ -92,9 +96,9 @@ impl ContactReceivers {
         let retry = RetryConfig { first: Duration::from_millis(1), factor: 1.0, ..defaults.retry };
         let sending = Sending::new(Arc::clone(&client), &settings, retry).expect("legal settings");
         let contacts = Arc::new(ContactResolver::new(keys.clone(), fallback).with_operator(&operator));
-        let context = OutboxContext { client, keys, contacts, jump, new_deliveries: Arc::default() };
+        let context = OutboxContext { client, keys, contacts, on_multiple, new_deliveries: Arc::default() };
         let fan_out = FanOutLoop::new(context.clone(), Arc::default());
-        let dispatcher = Dispatcher {
+        let dispatcher = DispatcherConfig {
             outbox: context,
             notifier: Arc::new(sending.notifier),
             consents: Arc::new(NoConsentRequests),
@@ -534,7 +538,8 @@ async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     receivers.set(&[late.clone()]).await;
     let mut operator = receivers.operator();
     operator.contact.filter.thresholds = [80, 90].into_iter().filter_map(Percent::new).collect();
-    let configured = Configured { operator: vec![operator], jump: Some(JumpPolicy::Highest), ..Configured::default() };
+    let configured =
+        Configured { operator: vec![operator], on_multiple: Some(MultiplePolicy::Highest), ..Configured::default() };
     let _running = receivers.start(configured);
     // One commit took the count over all of them.
     let percents = |list: &[u16]| list.iter().filter_map(|percent| Percent::new(*percent)).collect::<Vec<_>>();

@@ -6,14 +6,14 @@ use crate::support::outbox::{
 };
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    FanOutAnswer, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SourceEnd, WakeScan, wake_subject,
+    FanOutReply, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SourceDisposition, WakeScan, wake_subject,
 };
+use quotabell::redis_client::{ErrorKind, error_kind};
 use quotabell::types::{Channel, Destination, Notification, OutcomeClass};
-use quotabell::wire::{ErrorKind, error_kind};
 
-fn fanned(answer: FanOutAnswer) -> quotabell::outbox::FanOutResult {
+fn fanned(answer: FanOutReply) -> quotabell::outbox::FanOutResult {
     match answer {
-        FanOutAnswer::Done(fanned) => fanned,
+        FanOutReply::Done(fanned) => fanned,
         other => panic!("not fanned out: {other:?}"),
     }
 }
@@ -35,7 +35,7 @@ async fn an_alert_becomes_one_delivery_per_contact_and_leaves_the_outbox() {
     let alert = alert(&subject("alice"), 80);
     let contacts = [email("a"), webhook("w"), email("a")];
     let done = fanned(outbox.fan_out_new(&alert, &contacts).await);
-    assert_eq!(done.source, SourceEnd::Consumed);
+    assert_eq!(done.source, SourceDisposition::Consumed);
     assert_eq!(done.made.iter().map(|made| made.channel).collect::<Vec<_>>(), [Channel::Email, Channel::Webhook]);
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.made, totals.pending, totals.outbox), (2, 2, 0));
@@ -66,7 +66,7 @@ async fn a_second_run_finds_the_entry_gone_and_writes_nothing() {
     let source = FanOutSource::Outbox { entry: &entry };
     fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
     let before = outbox.dump().await;
-    assert_eq!(outbox.fan_out(source, &alert, &[email("a"), email("b")]).await, FanOutAnswer::Gone);
+    assert_eq!(outbox.fan_out(source, &alert, &[email("a"), email("b")]).await, FanOutReply::Gone);
     assert_eq!(outbox.dump().await, before);
 }
 
@@ -99,17 +99,17 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     let leased = outbox.lease_one("t1", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let still = fanned(outbox.fan_out(source, &alert, &[]).await);
-    assert_eq!((still.source, still.made.len(), still.waiting), (SourceEnd::Rescheduled, 0, 1));
+    assert_eq!((still.source, still.made.len(), still.waiting), (SourceDisposition::Rescheduled, 0, 1));
     assert_eq!(outbox.due(&none).await, Some(EXPIRES_AT.0), "it sleeps on");
     assert_eq!(outbox.field(&none, "attempts").await.as_deref(), Some("0"));
-    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutAnswer::Stale);
+    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutReply::Stale);
 
     // Woken with one: it gets the alert, and the waiting delivery ends.
     assert_eq!(wake_all(&outbox).await, 1);
     let leased = outbox.lease_one("t2", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("a")]).await);
-    assert_eq!((done.source, done.waiting), (SourceEnd::Cancelled, 0));
+    assert_eq!((done.source, done.waiting), (SourceDisposition::Cancelled, 0));
     assert_eq!(outbox.state(&none).await, "cancelled");
     assert_eq!(outbox.lease_one("t3", LONG).await.id, delivery(&alert, &email("a")));
     let totals = outbox.assert_balanced().await;
@@ -128,7 +128,7 @@ async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delive
         let leased = outbox.lease_one(&format!("removed{round}"), LONG).await;
         assert_eq!((&leased.id, leased.attempts), (&to_a, 1));
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
-        assert_eq!(fanned(outbox.fan_out(source, &alert, &[]).await).source, SourceEnd::Cancelled);
+        assert_eq!(fanned(outbox.fan_out(source, &alert, &[]).await).source, SourceDisposition::Cancelled);
         assert_eq!((outbox.state(&to_a).await.as_str(), outbox.state(&none).await.as_str()), ("cancelled", "pending"));
         assert_eq!(outbox.field(&to_a, "attempts").await.as_deref(), Some("0"), "no attempt took place");
         assert_eq!(outbox.assert_balanced().await.waiting, 1);
@@ -137,7 +137,7 @@ async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delive
         let leased = outbox.lease_one(&format!("back{round}"), LONG).await;
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
         let back = fanned(outbox.fan_out(source, &alert, std::slice::from_ref(&a)).await);
-        assert_eq!((back.source, back.made.len(), back.reopened.len()), (SourceEnd::Cancelled, 0, 1));
+        assert_eq!((back.source, back.made.len(), back.reopened.len()), (SourceDisposition::Cancelled, 0, 1));
         assert_eq!(outbox.state(&to_a).await, "pending");
         assert_eq!(outbox.field(&to_a, "ended_at_ms").await, None);
         assert_eq!(outbox.run::<i64>("TTL", outbox.keys.delivery(&to_a)).await, -1);
@@ -158,7 +158,7 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     settle(&outbox.client, &outbox.keys, &to_b.id, &to_b.token, &delivered).await.expect("settles");
     let source = FanOutSource::Delivery { id: &to_a.id, token: &to_a.token };
     let done = fanned(outbox.fan_out(source, &alert, &[email("b"), webhook("c")]).await);
-    assert_eq!(done.source, SourceEnd::Cancelled);
+    assert_eq!(done.source, SourceDisposition::Cancelled);
     assert_eq!(done.made.iter().map(|made| made.channel).collect::<Vec<_>>(), [Channel::Webhook]);
     assert_eq!(outbox.state(&to_b.id).await, "delivered");
     let totals = outbox.assert_balanced().await;
@@ -222,7 +222,7 @@ async fn a_contact_whose_channel_changed_keeps_its_delivery_under_the_new_channe
     let leased = outbox.lease_one("t", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
     let done = fanned(outbox.fan_out(source, &alert, &[new]).await);
-    assert_eq!((done.source, done.made.len()), (SourceEnd::Rescheduled, 0));
+    assert_eq!((done.source, done.made.len()), (SourceDisposition::Rescheduled, 0));
     let again = outbox.lease_one("t2", LONG).await;
     assert_eq!((again.id, again.channel, again.attempts), (leased.id, Channel::Email, 1));
     outbox.assert_balanced().await;
@@ -239,7 +239,7 @@ async fn a_stale_token_changes_nothing() {
     outbox.lease_one("new", LONG).await;
     let before = outbox.dump().await;
     let source = FanOutSource::Delivery { id: &old.id, token: &old.token };
-    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutAnswer::Stale);
+    assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutReply::Stale);
     assert_eq!(outbox.dump().await, before);
 }
 
@@ -257,7 +257,7 @@ async fn waking_finds_one_subject_and_overrides_a_lease() {
     assert_eq!(early.subject, "a");
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("a")).await.expect("wake works"), 1);
     let source = FanOutSource::Delivery { id: &early.id, token: &early.token };
-    assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FanOutAnswer::Stale);
+    assert_eq!(outbox.fan_out(source, &alert(&subject("a"), 80), &[]).await, FanOutReply::Stale);
     assert_eq!(outbox.lease_one("again", LONG).await.id, early.id);
     assert_eq!(wake_all(&outbox).await, names.len() as u64);
     assert_eq!(outbox.lease("all", LONG).await.leased.len(), names.len());
@@ -312,7 +312,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         let () = outbox.run(command, &arguments).await;
         let before = outbox.dump().await;
         let source = FanOutSource::Outbox { entry: &entry };
-        assert_eq!(outbox.fan_out(source, &alert, &[email("a")]).await, FanOutAnswer::WrongType);
+        assert_eq!(outbox.fan_out(source, &alert, &[email("a")]).await, FanOutReply::WrongType);
         assert_eq!(outbox.dump().await, before);
         let () = outbox.run("DEL", &foreign).await;
     }
@@ -338,7 +338,7 @@ async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     assert_eq!(error.error_kind(), ErrorKind::Full);
     let delivered = quotabell::outbox::Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let settled = settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &delivered).await;
-    assert!(matches!(settled, Ok(quotabell::outbox::SettleAnswer::Done(_))));
+    assert!(matches!(settled, Ok(quotabell::outbox::SettleReply::Done(_))));
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.pending, totals.outbox), (1, 1, 0));
 }

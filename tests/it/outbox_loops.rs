@@ -12,9 +12,9 @@ use crate::support::outbox::{
 use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, raised, until_ended};
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{JumpPolicy, WakeScan, wake_subject};
+use quotabell::outbox::{MultiplePolicy, WakeScan, wake_subject};
+use quotabell::redis_client::ErrorKind;
 use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
-use quotabell::wire::ErrorKind;
 use tokio_util::sync::CancellationToken;
 
 /// An alert that is raised now must not wait until all that were raised before are fanned out.
@@ -37,7 +37,7 @@ async fn the_newest_alerts_of_a_backlog_are_fanned_out_beside_the_oldest() {
 /// Told at 80 % and at 100 % of the same moment, a customer gets two messages that seem to contradict each other.
 #[tokio::test]
 async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
-    for (jump, told) in [(JumpPolicy::Each, vec![80, 100]), (JumpPolicy::Highest, vec![100])] {
+    for (on_multiple, told) in [(MultiplePolicy::Each, vec![80, 100]), (MultiplePolicy::Highest, vec![100])] {
         let outbox = Outbox::start();
         let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
         let subject = subject("alice");
@@ -46,12 +46,12 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
         for alert in [lower, alert(&subject, 100)] {
             outbox.raise(&alert).await;
         }
-        let loops = Loops::start(&outbox, &notifier, Setting { jump, ..Setting::default() });
+        let loops = Loops::start(&outbox, &notifier, Setting { on_multiple, ..Setting::default() });
         until_ended(&outbox, told.len() as u64).await;
         loops.drain().await;
         let seen: BTreeSet<DeliveryId> = notifier.seen().into_iter().map(|seen| seen.delivery).collect();
         let of = |percent: &u16| delivery(&alert(&subject, *percent), &email("alice"));
-        assert_eq!(seen, told.iter().map(of).collect(), "{jump:?}");
+        assert_eq!(seen, told.iter().map(of).collect(), "{on_multiple:?}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! Deliveries whose hash slot moves to another node of the cluster: at neither node all of their keys are there.
 
-use quotabell::outbox::{FanOutSource, OutboxError, SettleAnswer, Settlement, lease, totals, wake_subject};
+use quotabell::outbox::{FanOutSource, OutboxError, SettleReply, Settlement, lease, totals, wake_subject};
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::{ErrorKind, RedisClient, RedisEndpoint};
 use quotabell::types::{DeliveryId, Destination, Keys, OutcomeClass};
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::{ErrorKind, RedisClient, RedisEndpoint};
 use redis::{FromRedisValue, ToRedisArgs};
 
 use crate::support::outbox::{LONG, alert, all_due, email, fan_out, outcome, settle, subject};
@@ -38,7 +38,7 @@ impl MovingOutbox {
             let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
             let unknown = DeliveryId::from_stored("unknown");
             let stale = settle(&moving.client, &moving.keys, &unknown, "none", &delivered).await;
-            assert_eq!(stale.expect("an answer"), SettleAnswer::Stale);
+            assert_eq!(stale.expect("an answer"), SettleReply::Stale);
             moving.cluster.end_move(moving.begin_move().await).await;
         }
         // As if the mail server had answered often.
@@ -136,14 +136,14 @@ async fn outcomes_are_recorded_once_the_slot_has_moved() {
     let mut settled = 0;
     for (id, token) in &leased {
         match settle(&outbox.client, &outbox.keys, id, token, &delivered).await {
-            Ok(answer) => settled += u64::from(matches!(answer, SettleAnswer::Done(_))),
+            Ok(answer) => settled += u64::from(matches!(answer, SettleReply::Done(_))),
             Err(error) => assert_eq!(error.error_kind(), ErrorKind::NotReady, "{error}"),
         }
     }
     outbox.cluster.end_move(moving).await;
     for (id, token) in &leased {
         let answer = settle(&outbox.client, &outbox.keys, id, token, &delivered).await.expect("all are here");
-        settled += u64::from(matches!(answer, SettleAnswer::Done(_)));
+        settled += u64::from(matches!(answer, SettleReply::Done(_)));
     }
     assert_eq!(settled, u64::from(DELIVERIES));
     let totals = totals(&outbox.client, &outbox.keys).await.expect("totals");

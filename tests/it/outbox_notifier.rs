@@ -96,7 +96,7 @@ struct Attempt {
 
 async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settlement {
     let alert = alert();
-    let delivery = DeliveryId::of(&alert.id, &contact.id);
+    let delivery = DeliveryId::derive(&alert.id, &contact.id);
     let notification = Notification::Alert(alert);
     let Attempt { ever: attempts, number, first, now } = attempt;
     sender
@@ -146,7 +146,7 @@ async fn a_mail_bears_the_ids_of_delivery_and_alert() {
     let contact = Contact::email("bob@example.com");
     assert!(matches!(first_attempt(&sender(&server.url()), &contact, 0).await, Settlement::Delivered(_)));
     let mail = ParsedMail::parse(&server.next().await.text());
-    let delivery = DeliveryId::of(&alert().id, &contact.id);
+    let delivery = DeliveryId::derive(&alert().id, &contact.id);
     assert_eq!(mail.header("Message-ID"), format!("<{delivery}@example.com>"));
     assert_eq!(mail.header("X-Quotabell-Alert"), alert().id.as_str());
     assert_eq!(
@@ -291,7 +291,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     assert!(ParsedMail::parse(&server.next().await.text()).parts[0].content.starts_with("ours"));
 
     let odd = Alert { metric: "tokens".parse().expect("legal"), ..alert() };
-    let delivery = DeliveryId::of(&odd.id, &contact.id);
+    let delivery = DeliveryId::derive(&odd.id, &contact.id);
     let notification = Notification::Alert(odd);
     let request = AttemptRequest {
         delivery: &delivery,

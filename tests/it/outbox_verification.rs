@@ -20,15 +20,15 @@ use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
-    ConsentRequestError, ConsentRequests, Dispatcher, EnqueueAnswer, JumpPolicy, LEASE_MARGIN, NewDelivery,
-    OutboxContext, RetryConfig, SettleAnswer, Settlement, Slots, enqueue,
+    ConsentRequestError, ConsentRequests, DispatcherConfig, EnqueueReply, LEASE_MARGIN, MultiplePolicy, NewDelivery,
+    OutboxContext, RetryConfig, SettleReply, Settlement, Slots, enqueue,
 };
+use quotabell::redis_client::ErrorKind;
 use quotabell::types::{
     Channel, ConsentId, DeliveryId, DeliveryState, Destination, Notification, NotificationKind, OutcomeClass, Secret,
     UnixMs, VerificationRequest,
 };
 use quotabell::views::deliveries::show;
-use quotabell::wire::ErrorKind;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +96,7 @@ fn request(contact: &Contact, expires_at_ms: UnixMs) -> Notification {
     })
 }
 
-async fn enqueued(outbox: &Outbox, notification: &Notification, contact: &Contact) -> (DeliveryId, EnqueueAnswer) {
+async fn enqueued(outbox: &Outbox, notification: &Notification, contact: &Contact) -> (DeliveryId, EnqueueReply) {
     let new = NewDelivery { notification, contact };
     let answer = enqueue(&outbox.client, &outbox.keys, new).await.expect("enqueue works");
     (notification.delivery_to(&contact.id), answer)
@@ -118,12 +118,12 @@ impl Running {
         let retry = RetryConfig { first: Duration::from_millis(1), ..defaults.retry };
         let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
         let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));
-        let dispatcher = Dispatcher {
+        let dispatcher = DispatcherConfig {
             outbox: OutboxContext {
                 client: Arc::clone(&outbox.client),
                 keys: outbox.keys.clone(),
                 contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
-                jump: JumpPolicy::Each,
+                on_multiple: MultiplePolicy::Each,
                 new_deliveries: Arc::default(),
             },
             notifier: Arc::new(sending.expect("legal settings").notifier),
@@ -155,16 +155,16 @@ async fn a_request_has_one_delivery_however_often_it_is_made() {
     let outbox = Outbox::start();
     let (contact, notification) = (email(), request(&email(), NEVER));
     let (id, answer) = enqueued(&outbox, &notification, &contact).await;
-    assert_eq!(answer, EnqueueAnswer::Made);
-    assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueAnswer::Exists);
+    assert_eq!(answer, EnqueueReply::Made);
+    assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueReply::Exists);
     assert_eq!(outbox.assert_balanced().await.made, 1);
 
     let leased = outbox.lease_one("t", LONG).await;
     assert_eq!((leased.notification, leased.channel, leased.attempts), (Ok(notification.clone()), Channel::Email, 1));
     let delivered = Settlement::Delivered(outcome(OutcomeClass::Delivered));
     let settled = settle(&outbox.client, &outbox.keys, &id, &leased.token, &delivered).await;
-    assert!(matches!(settled, Ok(SettleAnswer::Done(_))));
-    assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueAnswer::Exists);
+    assert!(matches!(settled, Ok(SettleReply::Done(_))));
+    assert_eq!(enqueued(&outbox, &notification, &contact).await.1, EnqueueReply::Exists);
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.made, totals.delivered, totals.pending), (1, 1, 0));
 

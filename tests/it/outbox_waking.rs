@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{FanOutLoop, JumpPolicy, OutboxContext, wake_subject, wake_subjects};
+use quotabell::outbox::{FanOutLoop, MultiplePolicy, OutboxContext, wake_subject, wake_subjects};
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Destination, Subject};
-use quotabell::wire::RedisClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::daemon::DaemonSetup;
@@ -73,7 +73,7 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
         client: Arc::new(RedisClient::new(redis::Client::open(proxy.url()).expect("a URL"))),
         keys: outbox.keys.clone(),
         contacts: Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new())),
-        jump: JumpPolicy::Each,
+        on_multiple: MultiplePolicy::Each,
         new_deliveries: Arc::default(),
     };
     let running = tokio::spawn(FanOutLoop::new(context, Arc::default()).run(stop.clone()));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::clocked_server::{CLOCK_START_US, ClockedServer};
 use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::one_time_token::{self, METADATA_BYTES_MAX, OneTimeTokenError, TokenCreation};
 use quotabell::throttle::{
     Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
@@ -12,7 +13,6 @@ use quotabell::throttle::{
 };
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
-use quotabell::wire::RedisClient;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Long enough to be noticed, short enough to be waited for.

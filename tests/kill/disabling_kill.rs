@@ -222,7 +222,7 @@ async fn deliveries_of(outbox: &Outbox, number: usize) -> Vec<Stored> {
         let contact_id = contact.expect("a contact");
         let contact = contact_id.rsplit('_').next().unwrap_or_default().to_owned();
         let alert = alert.or(notice).expect("an alert or a notice");
-        assert_eq!(id, DeliveryId::of(&AlertId::from_stored(&alert), &ContactId::from_stored(&contact_id)));
+        assert_eq!(id, DeliveryId::derive(&AlertId::from_stored(&alert), &ContactId::from_stored(&contact_id)));
         let (kind, state) = (kind.expect("a type"), state.expect("a state"));
         found.push(Stored { kind, contact, state, alert });
     }

@@ -373,7 +373,7 @@ impl Scene {
                 reopened += 1;
             }
             for contact in &self.contacts[alert.subject.as_str()] {
-                let id = DeliveryId::of(&alert.id, &ContactId::from_stored(&contact.id));
+                let id = DeliveryId::derive(&alert.id, &ContactId::from_stored(&contact.id));
                 expected.insert(self.outbox.keys.delivery(&id));
                 let detail = quotabell::views::deliveries::show(&self.outbox.partition(), &[], &id).await;
                 let detail = detail.expect("redis answers");

@@ -11,7 +11,8 @@ use crate::support::redis_server::RedisServer;
 use proptest::prelude::*;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{
-    ActionAnswer, DeliveryAction, FanOutAnswer, FanOutSource, SettleAnswer, Settlement, SourceEnd, act, wake_subject,
+    ActionReply, DeliveryAction, FanOutReply, FanOutSource, SettleReply, Settlement, SourceDisposition, act,
+    wake_subject,
 };
 use quotabell::types::{Alert, Channel, DeliveryId, Keys, OutcomeClass};
 
@@ -134,12 +135,10 @@ impl History<'_> {
         let alert = alert_of(number);
         let entry = self.outbox.raise(&alert).await;
         let source = FanOutSource::Outbox { entry: &entry };
-        let FanOutAnswer::Done(fanned) = self.outbox.fan_out(source, &alert, contacts).await else {
-            panic!("not done")
-        };
-        assert_eq!(fanned.source, SourceEnd::Consumed);
+        let FanOutReply::Done(fanned) = self.outbox.fan_out(source, &alert, contacts).await else { panic!("not done") };
+        assert_eq!(fanned.source, SourceDisposition::Consumed);
         self.model_wanted(number, contacts, None);
-        assert_eq!(self.outbox.fan_out(source, &alert, contacts).await, FanOutAnswer::Gone);
+        assert_eq!(self.outbox.fan_out(source, &alert, contacts).await, FanOutReply::Gone);
     }
 
     /// What fan-out does to the deliveries wanted; whether `source` is among them.
@@ -215,9 +214,9 @@ impl History<'_> {
         }
         let answer = settle(&self.outbox.client, &self.outbox.keys, &id, &token, &settlement).await.expect("works");
         if one.settled.as_ref() == Some(&token) {
-            assert_eq!(answer, SettleAnswer::Repeated);
+            assert_eq!(answer, SettleReply::Repeated);
         } else if one.state == "pending" && one.token.as_ref() == Some(&token) {
-            assert!(matches!(answer, SettleAnswer::Done(_)), "{answer:?}");
+            assert!(matches!(answer, SettleReply::Done(_)), "{answer:?}");
             one.state = settlement.state().as_str();
             (one.token, one.settled, one.is_due) = (None, Some(token), matches!(end, 2 | 7));
             one.is_leased = false;
@@ -227,7 +226,7 @@ impl History<'_> {
                 one.attempts -= u32::from(one.channel != Channel::None);
             }
         } else {
-            assert_eq!(answer, SettleAnswer::Stale);
+            assert_eq!(answer, SettleReply::Stale);
         }
     }
 
@@ -238,14 +237,14 @@ impl History<'_> {
         let source = FanOutSource::Delivery { id: &id, token: &token };
         let answer = self.outbox.fan_out(source, &alert_of(alert), contacts).await;
         if !holds {
-            assert_eq!(answer, FanOutAnswer::Stale);
+            assert_eq!(answer, FanOutReply::Stale);
             return;
         }
-        let FanOutAnswer::Done(fanned) = answer else { panic!("not done: {answer:?}") };
+        let FanOutReply::Done(fanned) = answer else { panic!("not done: {answer:?}") };
         if self.model_wanted(alert, contacts, Some(&id)) {
-            assert_eq!(fanned.source, SourceEnd::Rescheduled);
+            assert_eq!(fanned.source, SourceDisposition::Rescheduled);
         } else {
-            assert_eq!(fanned.source, SourceEnd::Cancelled);
+            assert_eq!(fanned.source, SourceDisposition::Cancelled);
             let one = self.deliveries.get_mut(&id).expect("known");
             (one.state, one.token, one.is_due, one.is_leased) = ("cancelled", None, false, false);
             one.attempts -= u32::from(one.channel != Channel::None);
@@ -262,11 +261,11 @@ impl History<'_> {
             let one = self.deliveries.get_mut(&id).expect("known");
             let is_taken = action.takes().iter().any(|state| state.as_str() == one.state);
             if !is_taken {
-                assert!(matches!(answer, ActionAnswer::InState(state) if state.as_str() == one.state), "{answer:?}");
+                assert!(matches!(answer, ActionReply::InState(state) if state.as_str() == one.state), "{answer:?}");
             } else if one.state == "pending" && one.is_leased {
-                assert_eq!(answer, ActionAnswer::Leased);
+                assert_eq!(answer, ActionReply::Leased);
             } else {
-                assert_eq!(answer, ActionAnswer::Done);
+                assert_eq!(answer, ActionReply::Done);
                 match action {
                     DeliveryAction::Replay | DeliveryAction::Retry => {
                         one.token = one.token.take().filter(|_| one.state == "pending");

@@ -2,7 +2,7 @@
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 
 use crate::support::clocked_server::ClockedServer;
 

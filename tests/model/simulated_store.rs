@@ -10,9 +10,9 @@ use quotabell::ledger::event_ids::window_of;
 use quotabell::ledger::read_totals::{
     CounterQuery, RaisedRecords, RecordQuery, Replies, ask_counters, ask_records, counters_from, records_from,
 };
-use quotabell::ledger::{Batch, CommitAnswer, Committer, CountedEventIds};
-use quotabell::types::{Instance, Keys, RaisedRecord, StreamId, Subject, UnixMs};
-use quotabell::wire::RedisClient;
+use quotabell::ledger::{Batch, CommitReply, Committer, CountedEventIds};
+use quotabell::redis_client::RedisClient;
+use quotabell::types::{DeploymentId, Keys, RaisedRecord, StreamId, Subject, UnixMs};
 
 use crate::simulated_worker::IDS_MAX;
 use crate::support::checker::{Stored, reached_of, stored_of};
@@ -34,7 +34,7 @@ pub struct Entry {
 /// Where a worker begins.
 pub struct Start {
     pub checkpoint: StreamId,
-    pub instance: Instance,
+    pub instance: DeploymentId,
     pub event_ids: CountedEventIds,
 }
 
@@ -47,7 +47,7 @@ pub trait Store {
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry>;
     async fn counters(&mut self, queries: &[CounterQuery<'_>]) -> Vec<u64>;
     async fn records(&mut self, queries: &[RecordQuery<'_>]) -> Vec<RaisedRecords>;
-    async fn commit(&mut self, batch: &Batch) -> CommitAnswer;
+    async fn commit(&mut self, batch: &Batch) -> CommitReply;
     /// What commits have written.
     async fn stored(&mut self) -> Stored;
     /// Time passes, where the test has it in hand.
@@ -69,7 +69,7 @@ pub struct MemoryStore {
     replica: Option<Kept>,
     now_ms: i64,
     keys: Keys,
-    instance: Instance,
+    instance: DeploymentId,
     drifts: bool,
     faults: Vec<String>,
 }
@@ -96,7 +96,7 @@ impl MemoryStore {
             replica: None,
             now_ms: BEGIN_MS,
             keys: Keys::new("usage"),
-            instance: Instance::from_stored("0123456789abcdef0123456789abcdef"),
+            instance: DeploymentId::from_stored("0123456789abcdef0123456789abcdef"),
             drifts: false,
             faults: Vec::new(),
         }
@@ -170,7 +170,7 @@ impl Store for MemoryStore {
         let window = window_of(arrival_of(checkpoint, UnixMs(self.now_ms)));
         let mut event_ids = CountedEventIds::new(IDS_MAX);
         for window in [window.saturating_sub(1), window] {
-            event_ids.take(window, self.kept.event_ids.get(&window).map_or(&[], Vec::as_slice));
+            event_ids.insert_stored(window, self.kept.event_ids.get(&window).map_or(&[], Vec::as_slice));
         }
         Start { checkpoint, instance: self.instance.clone(), event_ids }
     }
@@ -198,21 +198,21 @@ impl Store for MemoryStore {
         queries.iter().map(records).collect()
     }
 
-    async fn commit(&mut self, batch: &Batch) -> CommitAnswer {
+    async fn commit(&mut self, batch: &Batch) -> CommitReply {
         if self.kept.checkpoint != batch.from {
-            return CommitAnswer::Stale(self.kept.checkpoint);
+            return CommitReply::Stale(self.kept.checkpoint);
         }
         if self.kept.stream.binary_search_by_key(&batch.to, |entry| entry.id).is_err() {
-            return CommitAnswer::Lost;
+            return CommitReply::Lost;
         }
         if self.now_ms - batch.read_at.0 > i64::try_from(READ_AGE_MAX_MS).expect("seconds") {
-            return CommitAnswer::Old;
+            return CommitReply::Old;
         }
         if std::mem::take(&mut self.drifts) {
-            return CommitAnswer::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
+            return CommitReply::Drift(Drift { key: "k".into(), subject: "s".into(), held: "0".into() });
         }
         self.compare(batch);
-        CommitAnswer::Committed { not_raised: self.write(batch), ran: None }
+        CommitReply::Committed { not_raised: self.write(batch), ran: None }
     }
 
     async fn stored(&mut self) -> Stored {
@@ -266,7 +266,7 @@ pub struct ServerStore {
     client: RedisClient,
     keys: Keys,
     committer: Committer,
-    instance: Instance,
+    instance: DeploymentId,
 }
 
 impl ServerStore {
@@ -274,7 +274,7 @@ impl ServerStore {
         let server = RedisServer::start();
         let keys = Keys::new("usage");
         let committer = Committer::new(keys.clone(), settings());
-        let instance = Instance::from_stored("0123456789abcdef0123456789abcdef");
+        let instance = DeploymentId::from_stored("0123456789abcdef0123456789abcdef");
         Self { client: server.client(), _server: server, keys, committer, instance }
     }
 }
@@ -343,7 +343,7 @@ impl Store for ServerStore {
         records_from(&mut replies, &self.keys, queries).expect("the records")
     }
 
-    async fn commit(&mut self, batch: &Batch) -> CommitAnswer {
+    async fn commit(&mut self, batch: &Batch) -> CommitReply {
         self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 

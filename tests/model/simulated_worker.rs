@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quotabell::events::batch_builder::{BatchBounds, BatchBuilder};
-use quotabell::events::held_state::{HeldState, Missing};
 use quotabell::events::read_ahead::ReadAhead;
+use quotabell::events::worker_cache::{LoadRequest, WorkerCache};
 use quotabell::ledger::read_totals::RaisedRecords;
-use quotabell::ledger::{Batch, CommitAnswer};
+use quotabell::ledger::{Batch, CommitReply};
+use quotabell::redis_client::XreadReply;
 use quotabell::subjects::{Plans, Profile};
-use quotabell::types::{Instance, Keys, StreamId, UnixMs};
-use quotabell::wire::XreadReply;
+use quotabell::types::{DeploymentId, Keys, StreamId, UnixMs};
 
 use crate::simulated_store::{Entry, Store};
 use crate::support::xread_reply::xread_reply;
@@ -33,14 +33,14 @@ pub type Profiles = Rc<HashMap<String, Profile>>;
 /// A worker, in a session or between two.
 pub struct SimulatedWorker {
     builder: BatchBuilder,
-    held: HeldState,
+    held: WorkerCache,
     profiles: Profiles,
     unknown: Profile,
     session: Option<Session>,
 }
 
 struct Session {
-    instance: Instance,
+    instance: DeploymentId,
     after: StreamId,
     ahead: ReadAhead,
     /// What entries wait for, as it was read.
@@ -50,7 +50,7 @@ struct Session {
 
 /// What was read while other entries were added.
 struct ReadMissing {
-    missing: Missing,
+    missing: LoadRequest,
     profiles: Vec<Profile>,
     totals: Vec<u64>,
     records: Vec<RaisedRecords>,
@@ -61,7 +61,7 @@ struct ReadMissing {
 enum InFlight {
     None,
     Sent(Batch),
-    Answered(CommitAnswer),
+    Answered(CommitReply),
 }
 
 /// What a worker may do next.
@@ -80,7 +80,7 @@ pub enum Decision {
 
 impl SimulatedWorker {
     pub fn new(plans: &Plans, profiles: Profiles) -> Self {
-        let held = HeldState::new(SUBJECTS_HELD, IDS_MAX, plans);
+        let held = WorkerCache::new(SUBJECTS_HELD, IDS_MAX, plans);
         let builder = BatchBuilder::new(Keys::new("usage"), LATE_MAX, BatchBounds { entries: 1, cost: 1 });
         Self { builder, held, profiles, unknown: Profile::of_unknown(plans), session: None }
     }
@@ -147,7 +147,7 @@ impl SimulatedWorker {
         }
     }
 
-    pub fn answered(&mut self, answer: CommitAnswer) {
+    pub fn answered(&mut self, answer: CommitReply) {
         if let Some(session) = &mut self.session {
             session.in_flight = InFlight::Answered(answer);
         }
@@ -182,7 +182,7 @@ impl SimulatedWorker {
     /// Reads what entries wait for, which is taken later.
     pub async fn read_missing(&mut self, store: &mut impl Store) {
         let Some(session) = &mut self.session else { return };
-        let mut missing = Missing { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
+        let mut missing = LoadRequest { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
         self.held.sort_and_dedup(&mut missing);
         let profile = |subject_index: &u32| {
             let subject = &self.held.cache.subject(*subject_index).subject;
@@ -240,7 +240,7 @@ impl SimulatedWorker {
     pub fn hear(&mut self) -> bool {
         let Some(session) = &mut self.session else { return false };
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
-            InFlight::Answered(CommitAnswer::Committed { .. }) => true,
+            InFlight::Answered(CommitReply::Committed { .. }) => true,
             InFlight::Answered(_) => {
                 self.session = None;
                 false

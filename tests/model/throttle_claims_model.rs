@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::schedules::{self, Stage};
 use crate::support::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use proptest::prelude::*;
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::one_time_token::{self, TokenCreation};
 use quotabell::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
-use quotabell::wire::RedisClient;
 
 /// Schedules of each.
 const CASES: u32 = 1000;
@@ -130,14 +130,14 @@ enum TokenCall {
 }
 
 #[derive(Debug, PartialEq)]
-enum TokenAnswer {
+enum TokenReply {
     TokenCreation(TokenCreation),
     Consumed(Option<Vec<u8>>),
 }
 
 impl Model for TokenModel {
     type Call = TokenCall;
-    type Answer = TokenAnswer;
+    type Answer = TokenReply;
 
     fn calls() -> BoxedStrategy<TokenCall> {
         prop_oneof![
@@ -147,46 +147,46 @@ impl Model for TokenModel {
         .boxed()
     }
 
-    fn call(&mut self, now_ms: u64, call: &TokenCall) -> TokenAnswer {
+    fn call(&mut self, now_ms: u64, call: &TokenCall) -> TokenReply {
         lapse(&mut self.0, now_ms);
         let token = self.0.as_mut().map(|kept| &mut kept.what);
         match (call, token) {
             (TokenCall::Create { metadata, lives_ms }, None) => {
                 let what = Token { metadata: *metadata, claim: None };
                 self.0 = Some(Kept { what, ends_ms: now_ms + lives_ms });
-                TokenAnswer::TokenCreation(TokenCreation::Created)
+                TokenReply::TokenCreation(TokenCreation::Created)
             }
             (TokenCall::Create { metadata, .. }, Some(token)) => {
                 let same = token.metadata == *metadata && token.claim.is_none();
-                TokenAnswer::TokenCreation(if same { TokenCreation::Created } else { TokenCreation::Exists })
+                TokenReply::TokenCreation(if same { TokenCreation::Created } else { TokenCreation::Exists })
             }
             (TokenCall::Consume { claim }, Some(token)) => {
                 let first = *token.claim.get_or_insert(*claim);
-                TokenAnswer::Consumed((first == *claim).then(|| vec![token.metadata]))
+                TokenReply::Consumed((first == *claim).then(|| vec![token.metadata]))
             }
-            (TokenCall::Consume { .. }, None) => TokenAnswer::Consumed(None),
+            (TokenCall::Consume { .. }, None) => TokenReply::Consumed(None),
         }
     }
 
-    fn wait_of(_: &TokenAnswer) -> Option<u64> {
+    fn wait_of(_: &TokenReply) -> Option<u64> {
         None
     }
 
-    fn lets(_: &TokenAnswer) -> bool {
+    fn lets(_: &TokenReply) -> bool {
         true
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &TokenCall) -> TokenAnswer {
+    async fn call_real(client: &RedisClient, key: &str, call: &TokenCall) -> TokenReply {
         match call {
             TokenCall::Create { metadata, lives_ms } => {
                 let lives = Duration::from_millis(*lives_ms);
-                TokenAnswer::TokenCreation(
+                TokenReply::TokenCreation(
                     one_time_token::create(client, key, &[*metadata], lives).await.expect("an answer"),
                 )
             }
-            TokenCall::Consume { claim } => TokenAnswer::Consumed(
-                one_time_token::consume(client, key, &claim.to_string()).await.expect("an answer"),
-            ),
+            TokenCall::Consume { claim } => {
+                TokenReply::Consumed(one_time_token::consume(client, key, &claim.to_string()).await.expect("an answer"))
+            }
         }
     }
 }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::redis_server::RedisServer;
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::{
     Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
     SlidingWindow,
 };
 use quotabell::throttle::{lease, one_time_token};
 use quotabell::types::{Rate, Units};
-use quotabell::wire::RedisClient;
 
 const CLIENTS: usize = 64;
 const CALLS: usize = 150;

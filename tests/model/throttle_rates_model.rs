@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::schedules::{self, Stage};
 use crate::support::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use proptest::prelude::*;
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, RateDecision, SlidingWindow};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
-use quotabell::wire::RedisClient;
 
 /// Schedules of each limiter.
 const CASES: u32 = 1500;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use quotabell::events::batch_builder::BatchBounds;
-use quotabell::ledger::{Batch, CommitAnswer};
+use quotabell::ledger::{Batch, CommitReply};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
@@ -205,15 +205,15 @@ impl<S: Store> SimulatedHistory<S> {
         }
     }
 
-    async fn arrive(&mut self, batch: &Batch) -> CommitAnswer {
+    async fn arrive(&mut self, batch: &Batch) -> CommitReply {
         let answer = self.store.commit(batch).await;
         match &answer {
-            CommitAnswer::Committed { .. } => self.met.committed += 1,
-            CommitAnswer::Stale(_) => self.met.stale += 1,
-            CommitAnswer::Lost => self.met.lost += 1,
-            CommitAnswer::Old => self.met.old += 1,
-            CommitAnswer::Drift(_) => self.met.drift += 1,
-            CommitAnswer::Recreated | CommitAnswer::Replaced => {
+            CommitReply::Committed { .. } => self.met.committed += 1,
+            CommitReply::Stale(_) => self.met.stale += 1,
+            CommitReply::Lost => self.met.lost += 1,
+            CommitReply::Old => self.met.old += 1,
+            CommitReply::Drift(_) => self.met.drift += 1,
+            CommitReply::Recreated | CommitReply::Replaced => {
                 panic!("nobody made the stream again, nor named a server")
             }
         }

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use quotabell::redis_client::RedisClient;
 use quotabell::throttle::{FixedWindow, SlidingWindow};
 use quotabell::types::{Rate, Units};
-use quotabell::wire::RedisClient;
 use serde_json::json;
 use support::clocked_server::{CLOCK_START_US, ClockedServer};
 

@@ -1,16 +1,16 @@
-//! The verbs that read the books, run on a server that has been filled.
+//! The commands that read the books, run on a server that has been filled.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use quotabell::outbox::Settlement;
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Alert, DeliveryId, Keys, OutcomeClass, UnixMs, keys};
-use quotabell::wire::RedisClient;
 use serde_json::Value;
 
 use super::binary::{Finished, quotabell};
 use super::outbox::{LONG, Outbox, alert, outcome, settle, subject, webhook};
 use super::redis_server::RedisServer;
 
-/// Runs a verb: its words, separated by spaces.
+/// Runs a command: its words, separated by spaces.
 pub fn run(server: &RedisServer, line: &str) -> Finished {
     quotabell(line.split_whitespace()).redis(&server.url()).run()
 }

@@ -10,8 +10,8 @@ use std::future::Future;
 
 use quotabell::ledger::commit_settings::REFUSED_KEPT;
 use quotabell::outbox::totals;
-use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, Instance, Keys, RaisedRecord, StreamId};
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
+use quotabell::types::{Alert, AlertId, ContactId, DeliveryId, DeploymentId, Keys, RaisedRecord, StreamId};
 use redis::{FromRedisValue, RedisResult};
 
 use super::stream_model::{Counter, Reached, StreamModel};
@@ -115,7 +115,7 @@ impl Findings {
 
     /// I3: records name exactly the thresholds that were reached.
     fn judge_alerts(&mut self, stored: &Stored, model: &StreamModel) {
-        let instance = Instance::from_stored(&stored.instance);
+        let instance = DeploymentId::from_stored(&stored.instance);
         let limits = model.reached();
         let mut raised = BTreeSet::new();
         for (field, RaisedRecord { alert, earlier }) in &stored.records {
@@ -132,7 +132,7 @@ impl Findings {
                     let is_right = alert.limit == *limit
                         && u128::from(alert.used) >= least
                         && alert.used <= model.peak(&reached.counter)
-                        && alert.id == AlertId::of(&instance, &alert.key());
+                        && alert.id == AlertId::derive(&instance, &alert.key());
                     self.expect(is_right, || format!("{alert:?}: the limit is {limit}, of which {least} are reached"));
                 }
             }
@@ -372,7 +372,7 @@ impl Checker<'_> {
             if !known.contains(alert) {
                 self.findings.raised_twice.push(format!("{name} is of {alert}, of which there is no record"));
             }
-            let id = DeliveryId::of(&AlertId::from_stored(alert), &ContactId::from_stored(contact));
+            let id = DeliveryId::derive(&AlertId::from_stored(alert), &ContactId::from_stored(contact));
             self.findings.expect_equal("a delivery's key", name.as_str(), self.keys.delivery(&id).as_str());
         }
         self.findings.never_raised.extend(open.into_iter().map(|alert| format!("{alert} has no delivery")));

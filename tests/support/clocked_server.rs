@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 
 use super::redis_server::RedisServer;
 

@@ -13,8 +13,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use quotabell::demo::receivers::CaughtRequest;
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{AlertId, ContactId, DeliveryId, Keys};
-use quotabell::wire::RedisClient;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -153,7 +153,7 @@ async fn take(
             return answer(StatusCode::BAD_REQUEST);
         }
     };
-    let delivery = DeliveryId::of(&AlertId::from_stored(&verified.id), &ContactId::from_stored(&contact.id));
+    let delivery = DeliveryId::derive(&AlertId::from_stored(&verified.id), &ContactId::from_stored(&contact.id));
     let mut look = redis::cmd("HGET");
     look.arg(shared.keys.delivery(&delivery)).arg("state");
     let state: Option<String> = shared.client.query(&look).await.expect("redis answers");

@@ -4,12 +4,13 @@ use quotabell::channels::Sample;
 use quotabell::config::Config;
 use quotabell::ledger::batch::{CounterGroup, MetricPeriod, NewAlert};
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
-use quotabell::ledger::{Batch, CommitAnswer, Committer, RefusedEvent, Row};
+use quotabell::ledger::{Batch, CommitReply, Committer, RefusedEvent, Row};
+use quotabell::redis_client::RedisClient;
 use quotabell::subjects::Plans;
 use quotabell::types::{
-    Alert, AlertId, Day, Instance, Keys, Metric, Percent, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs, keys,
+    Alert, AlertId, Day, DeploymentId, Keys, Metric, Percent, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs,
+    keys,
 };
-use quotabell::wire::RedisClient;
 
 use super::redis_server::RedisServer;
 
@@ -41,8 +42,8 @@ pub fn settings() -> CommitSettings {
     CommitSettings { trim: TrimPolicy::Consumed, partitions: 1, plans: plans() }
 }
 
-pub fn instance() -> Instance {
-    Instance::from_stored("0123456789abcdef0123456789abcdef")
+pub fn instance() -> DeploymentId {
+    DeploymentId::from_stored("0123456789abcdef0123456789abcdef")
 }
 
 impl Ledger {
@@ -96,14 +97,14 @@ impl Ledger {
         batch
     }
 
-    pub async fn commit(&self, batch: &Batch) -> CommitAnswer {
+    pub async fn commit(&self, batch: &Batch) -> CommitReply {
         self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 
     /// Commits, and says which alerts were not raised.
     pub async fn committed(&self, batch: &Batch) -> Vec<usize> {
         match self.commit(batch).await {
-            CommitAnswer::Committed { not_raised, .. } => not_raised,
+            CommitReply::Committed { not_raised, .. } => not_raised,
             answer => panic!("{answer:?}"),
         }
     }
@@ -144,11 +145,11 @@ pub fn raising(mut batch: Batch, percent: u16) -> Batch {
     let sample = Sample {
         zone: quotabell::zones::Zone::UTC,
         limit: LIMIT.parse().expect("a limit"),
-        ..Sample::of(row.subject.clone())
+        ..Sample::for_subject(row.subject.clone())
     };
     let facts = sample.alert(Percent::new(percent).expect("in range"), batch.read_at);
     let facts = Alert { period: group.of.period, used_before: row.before, used: row.total, ..facts };
-    let alert = Alert { id: AlertId::of(&batch.instance, &facts.key()), ..facts };
+    let alert = Alert { id: AlertId::derive(&batch.instance, &facts.key()), ..facts };
     batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
     batch
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use quotabell::channels::{BoxFuture, BrokenChannels, Caps, ChannelSettings, Channels, CodeAndLink};
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Keys, VerificationRequest};
-use quotabell::wire::RedisClient;
 
 use super::redis_server::free_port;
 

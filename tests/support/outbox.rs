@@ -8,14 +8,14 @@ use quotabell::channels::Sample;
 use quotabell::contacts::Contact;
 use quotabell::outbox::lease::LEASE_MAX;
 use quotabell::outbox::{
-    DeliveryConfig, FanOutAnswer, FanOutRequest, FanOutSource, LeaseAnswer, LeaseEnd, LeaseRequest, LeaseTimes,
-    LeasedDelivery, OutboxError, Recipients, SettleAnswer, Settlement, Totals, lease, totals,
+    DeliveryConfig, FanOutReply, FanOutRequest, FanOutSource, LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery,
+    OutboxError, Recipients, SettleReply, SettleRequest, Settlement, Totals, lease, totals,
 };
+use quotabell::redis_client::{Partition, RedisClient};
 use quotabell::types::{
-    Alert, AlertId, AlertKey, Channel, DeliveryId, Destination, Instance, Keys, Outcome, OutcomeClass, Percent, Period,
-    Secret, Subject, UnixMs,
+    Alert, AlertId, AlertKey, Channel, DeliveryId, DeploymentId, Destination, Keys, Outcome, OutcomeClass, Percent,
+    Period, Secret, Subject, UnixMs,
 };
-use quotabell::wire::{Partition, RedisClient};
 use redis::{FromRedisValue, ToRedisArgs};
 
 use super::eventually::WAIT_MAX;
@@ -65,8 +65,8 @@ pub async fn settle(
     id: &DeliveryId,
     token: &str,
     settlement: &Settlement,
-) -> Result<SettleAnswer, OutboxError> {
-    let ends = [LeaseEnd { id, channel: Channel::Webhook, token, settlement }];
+) -> Result<SettleReply, OutboxError> {
+    let ends = [SettleRequest { id, channel: Channel::Webhook, token, settlement }];
     let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &ends).await?;
     Ok(settled.answers[0])
 }
@@ -78,7 +78,7 @@ pub async fn fan_out(
     source: FanOutSource<'_>,
     alert: &Alert,
     contacts: &[Contact],
-) -> Result<FanOutAnswer, OutboxError> {
+) -> Result<FanOutReply, OutboxError> {
     let recipients = Recipients { contacts: contacts.to_vec(), waits: contacts.is_empty() };
     let requests = [FanOutRequest { source, alert, recipients: &recipients }];
     let mut answers = quotabell::outbox::fan_out(client, keys, &requests).await?;
@@ -126,17 +126,17 @@ impl Outbox {
     }
 
     /// Raises an alert and fans it out.
-    pub async fn fan_out_new(&self, alert: &Alert, contacts: &[Contact]) -> FanOutAnswer {
+    pub async fn fan_out_new(&self, alert: &Alert, contacts: &[Contact]) -> FanOutReply {
         let entry = self.raise(alert).await;
         self.fan_out(FanOutSource::Outbox { entry: &entry }, alert, contacts).await
     }
 
-    pub async fn fan_out(&self, source: FanOutSource<'_>, alert: &Alert, contacts: &[Contact]) -> FanOutAnswer {
+    pub async fn fan_out(&self, source: FanOutSource<'_>, alert: &Alert, contacts: &[Contact]) -> FanOutReply {
         fan_out(&self.client, &self.keys, source, alert, contacts).await.expect("fan-out works")
     }
 
     /// Leases what is due, as if every destination had answered often; `token` tells the calls apart.
-    pub async fn lease(&self, token: &str, times: LeaseTimes) -> LeaseAnswer {
+    pub async fn lease(&self, token: &str, times: LeaseTimes) -> LeaseReply {
         let prefix = self.keys.due_prefix();
         let queues: Vec<String> = self.run("KEYS", format!("{prefix}*")).await;
         for queue in queues {
@@ -299,14 +299,14 @@ pub const EXPIRES_AT: UnixMs = RESETS_AT.plus(48 * 3_600_000);
 /// The alert of this subject and percentage; the same id every time.
 pub fn alert(subject: &Subject, percent: u16) -> Alert {
     let percent = Percent::try_from(u64::from(percent)).expect("a legal percentage");
-    let sample = Sample { zone: quotabell::zones::Zone::UTC, ..Sample::of(subject.clone()) };
+    let sample = Sample { zone: quotabell::zones::Zone::UTC, ..Sample::for_subject(subject.clone()) };
     Alert { used: 4000, resets_at_ms: RESETS_AT, ..sample.alert(percent, UnixMs(1_795_250_000_123)) }
 }
 
 /// The same alert in another period.
 pub fn in_period(alert: Alert, period: impl Into<Period>) -> Alert {
     let period = period.into();
-    let id = AlertId::of(&Instance::from_stored("sample"), &AlertKey { period, ..alert.key() });
+    let id = AlertId::derive(&DeploymentId::from_stored("sample"), &AlertKey { period, ..alert.key() });
     Alert { id, window: period.window(), period, ..alert }
 }
 
@@ -325,12 +325,12 @@ pub fn json(contacts: &[Contact]) -> String {
 
 /// The id of this alert's delivery to this contact.
 pub fn delivery(alert: &Alert, contact: &Contact) -> DeliveryId {
-    DeliveryId::of(&alert.id, &contact.id)
+    DeliveryId::derive(&alert.id, &contact.id)
 }
 
 /// The id of this alert's delivery without contact.
 pub fn waiting_delivery(alert: &Alert) -> DeliveryId {
-    DeliveryId::of(&alert.id, &quotabell::types::ContactId::from_stored("none"))
+    DeliveryId::derive(&alert.id, &quotabell::types::ContactId::from_stored("none"))
 }
 
 pub fn outcome(class: OutcomeClass) -> Outcome {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    AttemptRequest, Dispatcher, FanOutLoop, JumpPolicy, Notifier, OutboxContext, OutboxError, Settlement, Slots,
+    AttemptRequest, DispatcherConfig, FanOutLoop, MultiplePolicy, Notifier, OutboxContext, OutboxError, Settlement,
+    Slots,
 };
 use quotabell::types::{Alert, Channel, DeliveryId, OutcomeClass};
 use tokio::sync::{Notify, Semaphore};
@@ -120,7 +121,7 @@ pub struct Loops {
 /// How the loops of a test differ from the daemon's.
 pub struct Setting {
     pub fallback: Vec<Contact>,
-    pub jump: JumpPolicy,
+    pub on_multiple: MultiplePolicy,
     pub concurrency: u32,
     pub lease_margin: Duration,
     /// The user of Redis and its password, `name:password`; else the default user.
@@ -130,7 +131,7 @@ pub struct Setting {
 impl Default for Setting {
     fn default() -> Self {
         let lease_margin = Duration::from_secs(30);
-        Self { fallback: Vec::new(), jump: JumpPolicy::Each, concurrency: 16, lease_margin, user: None }
+        Self { fallback: Vec::new(), on_multiple: MultiplePolicy::Each, concurrency: 16, lease_margin, user: None }
     }
 }
 
@@ -143,11 +144,11 @@ impl Loops {
             client: setting.user.map_or_else(|| Arc::new(outbox.server.client()), |user| outbox.client_of(user)),
             keys: outbox.keys.clone(),
             contacts,
-            jump: setting.jump,
+            on_multiple: setting.on_multiple,
             new_deliveries: Arc::clone(&new_deliveries),
         };
         let fan_out = FanOutLoop::new(context.clone(), Arc::clone(&new_alerts));
-        let dispatcher = Dispatcher {
+        let dispatcher = DispatcherConfig {
             outbox: context,
             notifier: Arc::clone(notifier),
             consents: Arc::new(NoConsentRequests),

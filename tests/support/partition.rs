@@ -8,12 +8,12 @@ use quotabell::events::{CountingStatus, PartitionLease};
 use quotabell::ledger::Committer;
 use quotabell::ledger::commit_settings::{CommitSettings, TrimPolicy};
 use quotabell::ledger::history::HistoryConfig;
+use quotabell::redis_client::{RedisClient, RedisConfig, RedisEndpoint};
 use quotabell::subjects::Plans;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::watch::{ChangeFeed, ChangeListener};
 use quotabell::types::{Alert, Day, Keys, Metric, Percent, Period, Units, UnixMs, keys};
-use quotabell::wire::{RedisClient, RedisConfig, RedisEndpoint};
 use tokio_util::sync::CancellationToken;
 
 use super::eventually::eventually;

@@ -1,7 +1,7 @@
 //! Counters and alerts on a server of their own, written as commits write them.
 
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Alert, BillingDay, Keys, Metric, Period, PeriodSpan, RaisedRecord, UnixMs, Window, keys};
-use quotabell::wire::RedisClient;
 
 use super::redis_server::RedisServer;
 

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 use redis::FromRedisValue;
 
 use super::eventually::eventually;

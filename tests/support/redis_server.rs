@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 use tempfile::TempDir;
 
 /// The environment variable that names another server binary (`make test-matrix` sets it).

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 
 /// What stands for the password in the documents, in the tests.
 pub const PASSWORD: &str = "s3cret";

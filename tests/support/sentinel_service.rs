@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 use tempfile::TempDir;
 
 use super::eventually::eventually;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quotabell::outbox::totals;
+use quotabell::redis_client::{Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint};
 use quotabell::types::{Day, Keys, Metric, PartitionNumber, Subject, UnixMs, keys};
-use quotabell::wire::{Partition, Partitions, RedisClient, RedisConfig, RedisEndpoint};
 
 use super::daemon::DaemonSetup;
 use super::eventually::eventually;
@@ -67,7 +67,7 @@ impl Streams {
         let mut pipeline = redis::pipe();
         for (at, subject) in subjects.enumerate() {
             let subject: Subject = subject.parse().expect("a legal subject");
-            let stream = self.partitions.of(&subject).keys.stream().to_owned();
+            let stream = self.partitions.partition_of(&subject).keys.stream().to_owned();
             let event =
                 pipeline.cmd("XADD").arg(stream).arg("*").arg("subject").arg(subject.as_str()).arg("ts").arg(self.at.0);
             if let Some(batch) = ids_of {
@@ -97,7 +97,7 @@ impl Streams {
         .await;
         let day = self.day();
         for (subject, used) in &self.sent {
-            let Partition { client, keys } = self.partitions.of(subject);
+            let Partition { client, keys } = self.partitions.partition_of(subject);
             let key = keys.usage(&Metric::default(), day, keys::bucket(subject.as_str()));
             let count: Option<u64> =
                 client.query(redis::cmd("HGET").arg(key).arg(subject.as_str())).await.expect("answered");

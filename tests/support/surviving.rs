@@ -1,7 +1,7 @@
 //! Whether counts, records, flags and deliveries are those of the stream that survived.
 
+use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
-use quotabell::wire::RedisClient;
 use redis::FromRedisValue;
 
 use super::checker::{compare, enter_stream};

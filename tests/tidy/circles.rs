@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Keep, Source, expect_none, rust_below, stripped, tests_begin};
 
-/// The modules of `src` by their path: `["wire", "client"]` for `src/wire/client.rs`, none for `src/lib.rs`.
+/// The modules of `src` by their path: `["wire", "client"]` for `src/redis_client/client.rs`, none for `src/lib.rs`.
 pub struct Modules<'a> {
     files: BTreeMap<Vec<String>, Module<'a>>,
 }

@@ -258,7 +258,7 @@ fn files_fit_in_the_head() {
 #[test]
 fn files_that_are_too_long_are_found() {
     let lines = |count: usize| "let x = 1;\n".repeat(count);
-    let long = |text: String| too_long(&Source::sample("src/wire/x.rs", &text)).is_some();
+    let long = |text: String| too_long(&Source::sample("src/redis_client/x.rs", &text)).is_some();
     assert!(long(lines(LINES_MAX + 1)));
     assert!(!long(lines(LINES_MAX)));
     assert!(!long(format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", lines(LINES_MAX), lines(500))));

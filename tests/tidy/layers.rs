@@ -60,28 +60,28 @@ fn imports_point_downwards() {
 /// The rule must see every way to write an import, and leave comments, strings and tests alone.
 #[test]
 fn imports_upwards_are_found() {
-    let layers: Vec<String> = ["cli", "ledger", "wire", "types"].map(str::to_owned).into();
+    let layers: Vec<String> = ["cli", "ledger", "redis_client", "types"].map(str::to_owned).into();
     let of = |path: &str, text: &str| {
-        let others = ["src/cli/mod.rs", "src/ledger/mod.rs", "src/wire/mod.rs", "src/types/mod.rs", "src/lib.rs"];
+        let others =
+            ["src/cli/mod.rs", "src/ledger/mod.rs", "src/redis_client/mod.rs", "src/types/mod.rs", "src/lib.rs"];
         let mut files: Vec<Source> = others.iter().map(|path| Source::sample(path, "pub struct X;")).collect();
         files.retain(|file| file.path != path);
         files.push(Source::sample(path, text));
         wrong_imports(&files, &layers).len()
     };
-    assert_eq!(of("src/types/mod.rs", "use crate::wire::X;"), 1);
-    assert_eq!(of("src/wire/mod.rs", "use crate::{\n    types::X,\n    ledger::{X, Y},\n    cli,\n};"), 2);
-    assert_eq!(of("src/wire/mod.rs", "fn f() { crate::cli::serve() }"), 1);
-    assert_eq!(of("src/wire/a.rs", "use super::super::cli::X;"), 1);
+    assert_eq!(of("src/types/mod.rs", "use crate::redis_client::X;"), 1);
+    assert_eq!(of("src/redis_client/mod.rs", "use crate::{\n    types::X,\n    ledger::{X, Y},\n    cli,\n};"), 2);
+    assert_eq!(of("src/redis_client/mod.rs", "fn f() { crate::cli::serve() }"), 1);
+    assert_eq!(of("src/redis_client/a.rs", "use super::super::cli::X;"), 1);
     assert_eq!(of("src/other/mod.rs", "use crate::types::X;"), 1);
-    assert_eq!(of("src/cli/mod.rs", "use crate::types::X;\nuse crate::wire;"), 0);
-    assert_eq!(of("src/wire/mod.rs", "// as crate::cli does\nconst A: &str = \"crate::cli::X\";"), 0);
-    assert_eq!(of("src/wire/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::cli::X;\n}"), 0);
+    assert_eq!(of("src/cli/mod.rs", "use crate::types::X;\nuse crate::redis_client;"), 0);
+    assert_eq!(of("src/redis_client/mod.rs", "// as crate::cli does\nconst A: &str = \"crate::cli::X\";"), 0);
+    assert_eq!(of("src/redis_client/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::cli::X;\n}"), 0);
 }
 
 /// The list is read from its block alone.
 #[test]
 fn layers_are_read_from_the_list() {
-    let text =
-        "a\n\n## The layers\n\n```text\nmain.rs  lib.rs\ncli/     verbs\ntypes/   words\n```\n\n```text\nother/\n```\n";
+    let text = "a\n\n## The layers\n\n```text\nmain.rs  lib.rs\ncli/     commands\ntypes/   words\n```\n\n```text\nother/\n```\n";
     assert_eq!(layers_of(text), ["cli", "types"]);
 }

@@ -33,7 +33,8 @@ fn faults(mutant: &toml::Value, files: &[Source]) -> Vec<String> {
     faults
 }
 
-/// Whether there is a test of this name: `it e2e_log::a_line`, `lib wire::resp::tests::a_line`, `torture network`.
+/// Whether there is a test of this name: `it e2e_log::a_line`, `lib redis_client::resp::tests::a_line`, `torture
+/// network`.
 fn is_there(test: &str, files: &[Source]) -> bool {
     let Some((target, name)) = test.split_once(' ') else { return false };
     let (modules, function) = name.rsplit_once("::").unwrap_or((name, ""));

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use quotabell::redis_client::RedisClient;
 use quotabell::types::{Attempt, Keys};
-use quotabell::wire::RedisClient;
 
 use crate::misbehaving_receiver::{Post, RETRY_AFTER};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotabell::wire::RedisClient;
+use quotabell::redis_client::RedisClient;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;

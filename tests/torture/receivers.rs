@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
 use quotabell::types::keys::SUBJECT_PREFIX_DEFAULT;
-use quotabell::wire::RedisClient;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;

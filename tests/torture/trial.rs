@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::{RedisClient, RedisEndpoint};
 use quotabell::types::{Keys, PartitionNumber};
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::{RedisClient, RedisEndpoint};
 use redis::FromRedisValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -96,7 +96,7 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
     if !negative {
         return SmtpFailure { outcome: answered, phase, connection };
     }
-    let refusal = Refusal::of(phase, code, &answer.message().collect::<Vec<_>>().join(" "));
+    let refusal = Refusal::judge(phase, code, &answer.message().collect::<Vec<_>>().join(" "));
     let is_unknown = refusal == Refusal::UnknownMailbox && code >= 500;
     let outcome = Outcome {
         class: refusal.class(phase, code),

@@ -207,7 +207,7 @@ const REPUTATION: &[&str] = &[
 
 impl Refusal {
     /// What this answer is about. `said` is all of its text, the enhanced status codes included.
-    pub(super) fn of(phase: SmtpPhase, code: u16, said: &str) -> Self {
+    pub(super) fn judge(phase: SmtpPhase, code: u16, said: &str) -> Self {
         let answer = Answer::read(said);
         match code {
             530 => return Self::Sender(SenderFault::LoginRequired),
@@ -343,21 +343,22 @@ impl Answer {
         phrases.iter().any(|phrase| self.words.contains(phrase))
     }
 
-    fn has(&self, codes: &[(u16, u16)]) -> bool {
+    fn has_any_code(&self, codes: &[(u16, u16)]) -> bool {
         self.codes.iter().any(|code| codes.contains(code))
     }
 
     fn is_about_the_content(&self) -> bool {
         let code = |(subject, detail): &(u16, u16)| *subject == 6 || matches!((subject, detail), (2, 3) | (3, 4));
         let is_about_size = self.says(SIZE) && !self.says(&[" mailbox"]);
-        self.codes.iter().any(code) || (is_about_size && !self.has(&FULL_CODES) && !self.has(&LIMIT_CODES))
+        self.codes.iter().any(code)
+            || (is_about_size && !self.has_any_code(&FULL_CODES) && !self.has_any_code(&LIMIT_CODES))
     }
 
     /// Of us or of the mailbox, if the answer names one.
     fn limit(&self) -> Option<Refusal> {
-        let is_full = self.has(&FULL_CODES) || self.says(FULL);
+        let is_full = self.has_any_code(&FULL_CODES) || self.says(FULL);
         let is_of_the_server = self.codes.iter().any(|(subject, _)| *subject == 3);
-        if self.has(&LIMIT_CODES) || self.says(LIMIT) || (is_full && is_of_the_server) {
+        if self.has_any_code(&LIMIT_CODES) || self.says(LIMIT) || (is_full && is_of_the_server) {
             return Some(Refusal::SendingLimit);
         }
         is_full.then_some(Refusal::MailboxFull)
@@ -372,7 +373,7 @@ impl Answer {
             () if self.says(DOMAIN_PROOF) || security(&|detail| matches!(detail, 20..=24 | 26)) => {
                 SenderFault::DomainProof
             }
-            () if self.says(FROM_ADDRESS) || self.has(&[(1, 7), (1, 8)]) => SenderFault::FromAddress,
+            () if self.says(FROM_ADDRESS) || self.has_any_code(&[(1, 7), (1, 8)]) => SenderFault::FromAddress,
             () if self.says(LOGIN) => SenderFault::Login,
             () if self.says(REPUTATION) => SenderFault::Reputation,
             () if self.says(&[" sender"]) => SenderFault::FromAddress,
@@ -383,7 +384,7 @@ impl Answer {
 
     /// Whether a code or the text says so, and no code says anything else.
     fn names_an_unknown_mailbox(&self) -> bool {
-        let said = self.has(&UNKNOWN_CODES) || self.says(UNKNOWN) || (self.says(NOUNS) && self.says(ABSENT));
+        let said = self.has_any_code(&UNKNOWN_CODES) || self.says(UNKNOWN) || (self.says(NOUNS) && self.says(ABSENT));
         said && self.codes.iter().all(|code| UNKNOWN_CODES.contains(code) || NEUTRAL_CODES.contains(code))
     }
 }

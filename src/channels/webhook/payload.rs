@@ -81,13 +81,13 @@ pub(super) const fn type_of(purpose: AlertPurpose) -> &'static str {
 }
 
 impl<'a> ChallengeData<'a> {
-    pub(super) fn of(subject: &'a Subject, challenge: &'a str) -> Self {
+    pub(super) fn new(subject: &'a Subject, challenge: &'a str) -> Self {
         Self { subject: subject.as_str(), challenge }
     }
 }
 
 impl<'a> AlertData<'a> {
-    pub(super) fn of(alert: &'a Alert, purpose: AlertPurpose) -> Self {
+    pub(super) fn new(alert: &'a Alert, purpose: AlertPurpose) -> Self {
         Self {
             subject: alert.subject.as_str(),
             metric: alert.metric.as_str(),
@@ -109,13 +109,13 @@ impl<'a> AlertData<'a> {
 ///
 /// `timestamp` is when the alert was raised, the same on every attempt.
 pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let data = AlertData::of(alert, purpose);
+    let data = AlertData::new(alert, purpose);
     payload(type_of(purpose), alert.raised_at_ms, data)
 }
 
 /// Writes the body of the question whether a receiver wants alerts about a subject: it has to send `challenge` back.
 pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
-    let data = ChallengeData::of(subject, challenge);
+    let data = ChallengeData::new(subject, challenge);
     payload(VERIFICATION, now, data)
 }
 

@@ -11,9 +11,9 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::channels::REGISTRY;
 use crate::ledger::commit_settings::TrimPolicy;
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Percent, Subject, keys};
-use crate::wire::endpoint::Deployment;
-use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// What stands for the key in the lists below. A comma separates their commands.
 const KEY: &str = "KEY";
@@ -244,11 +244,11 @@ mod tests {
     ];
     /// Parts that act as another user, or on another server.
     const OTHER_USERS: [(&str, &str); 5] = [
-        ("cli/", "verbs have the rights of the operator"),
+        ("cli/", "commands have the rights of the operator"),
         ("demo/", "has a server of its own"),
-        ("migration/", "a verb"),
-        ("wire/embedded.rs", "the server is the daemon's own"),
-        ("wire/launch.rs", "the server is the daemon's own"),
+        ("migration/", "a command"),
+        ("redis_client/embedded.rs", "the server is the daemon's own"),
+        ("redis_client/launch.rs", "the server is the daemon's own"),
     ];
 
     /// A file below `src`.
@@ -360,8 +360,8 @@ mod tests {
             assert!(granted.contains(&need.name().replace(' ', "|")), "the daemon's user lacks {}", need.name());
         }
         let granted = granted_to("operator");
-        let of_verbs = sources("cli").into_iter().chain(sources("views"));
-        for source in of_verbs.filter(|source| !source.path.starts_with("cli/check_config")) {
+        let of_commands = sources("cli").into_iter().chain(sources("views"));
+        for source in of_commands.filter(|source| !source.path.starts_with("cli/check_config")) {
             for command in commands_of(&source).into_iter().filter(|command| *command != "SCRIPT") {
                 assert!(granted.contains(command), "{}: the operator lacks {command}", source.path);
             }

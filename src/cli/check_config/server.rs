@@ -10,10 +10,12 @@ use crate::cli::connect::{self, CliConnection};
 use crate::config::Config;
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::ledger::stored_partitions::stored_partitions;
+use crate::redis_client::endpoint::Deployment;
+use crate::redis_client::server::{InspectError, ServerReadiness};
+use crate::redis_client::{
+    EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, ServerInfo, error_kind, inspect,
+};
 use crate::terminal::hint;
-use crate::wire::endpoint::Deployment;
-use crate::wire::server::{InspectError, ServerReadiness};
-use crate::wire::{EmbeddedError, EmbeddedServer, ErrorKind, Partitions, RedisClient, ServerInfo, error_kind, inspect};
 
 /// Permissions that are named; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;

@@ -10,7 +10,7 @@ use crate::cli::contact_checks::{self, TemplateCheck};
 use crate::cli::contact_filter::ContactFilterArgs;
 use crate::cli::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
-use crate::contacts::merge::{ContactSpec, UnnamedContacts};
+use crate::contacts::merge::{ContactSpec, UnlistedPolicy};
 use crate::contacts::{Contact, ContactArray, masked_address};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
@@ -157,7 +157,7 @@ fn add(
     }
     let before = array.to_stored();
     let is_sound = |stored: &Contact| channels::check_contact(stored).is_ok();
-    let merged = array.merge(std::slice::from_ref(named), UnnamedContacts::KeepAll, contacts_max, is_sound);
+    let merged = array.merge(std::slice::from_ref(named), UnlistedPolicy::KeepAll, contacts_max, is_sound);
     let report = merged.map_err(|error| hint::failed(error, "or set subjects.contacts_max"))?;
     let outcome = match stored.iter().any(|other| other.contact.has_same_address(contact)) {
         false => AddOutcome::Added,

@@ -40,7 +40,7 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
     let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
     let (contacts, now) = (array.contacts(), redis.server_time().await?);
-    let listed: Vec<ContactView> = contacts.iter().map(|contact| ContactView::of(contact, now)).collect();
+    let listed: Vec<ContactView> = contacts.iter().map(|contact| ContactView::new(contact, now)).collect();
     let mut nothing = match config.fallback.contacts.is_empty() {
         true => "no contacts of its own",
         false => "no contacts of its own: the fallback contacts of the configuration get the alerts",

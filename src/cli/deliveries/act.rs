@@ -8,13 +8,13 @@ use super::select::{FilterArgs, by_partition, find};
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::action::ACTION_MAX;
-use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction, OutboxError, act};
+use crate::outbox::{ActionReply, ActionResult, DeliveryAction, OutboxError, act};
+use crate::redis_client::Partition;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, pluralize, say};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::deliveries::{ActionResultView, DeliveryScan, behind_open_circuits};
 use crate::views::{DeliveryFilter, DeliveryIdPrefix};
-use crate::wire::Partition;
 
 /// Which deliveries, and how to print.
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Takes those that pass the filter, slice by slice: a backlog of any length is never held.
     async fn take_filtered(&mut self, filter: &DeliveryFilter) -> anyhow::Result<()> {
-        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions.of(subject).number());
+        let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions.partition_of(subject).number());
         for partition in self.redis.partitions.iter() {
             if of_subject.is_some_and(|number| number != partition.number()) {
                 continue;
@@ -130,7 +130,7 @@ impl Run<'_> {
                 }
                 results => results?,
             };
-            let done = results.iter().filter(|result| result.answer == ActionAnswer::Done);
+            let done = results.iter().filter(|result| result.answer == ActionReply::Done);
             self.counts.done += done.clone().count();
             for view in done.filter_map(|result| circuits.get(&result.id)) {
                 let Some(next_probe) = view.next_probe_ms else { continue };
@@ -141,7 +141,7 @@ impl Run<'_> {
                 self.circuits.insert(key, next_probe);
             }
             let circuit = |result: &ActionResult| circuits.get(&result.id).map(|view| view.circuit);
-            let views = results.iter().map(|result| ActionResultView::of(self.action, result, circuit(result)));
+            let views = results.iter().map(|result| ActionResultView::new(self.action, result, circuit(result)));
             self.output.list(self.format, &mut self.table, &views.collect::<Vec<_>>(), rows::action_row)?;
         }
         Ok(())

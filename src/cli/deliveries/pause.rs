@@ -6,11 +6,11 @@ use serde::Serialize;
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::{Pause, pause, read_pause, resume};
+use crate::redis_client::Partition;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, pluralize, printable, say};
 use crate::types::mute::checked_reason;
 use crate::views::{Rfc3339, deliveries};
-use crate::wire::Partition;
 
 #[derive(Debug, Args)]
 #[command(

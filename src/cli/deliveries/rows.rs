@@ -40,7 +40,7 @@ pub(super) fn list_table() -> Table {
 
 /// A delivery in a list, when it is `now`.
 pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
-    let due = NextStep::of(delivery, now).map(|next| match next {
+    let due = NextStep::from_delivery(delivery, now).map(|next| match next {
         NextStep::Circuit { .. } => "circuit".to_owned(),
         NextStep::Contact { .. } => "contact".to_owned(),
         NextStep::Attempted { .. } => "attempted now".to_owned(),
@@ -75,7 +75,7 @@ enum NextStep {
 
 impl NextStep {
     /// `None` for one that has ended.
-    fn of(delivery: &DeliveryView, now: UnixMs) -> Option<Self> {
+    fn from_delivery(delivery: &DeliveryView, now: UnixMs) -> Option<Self> {
         let due = delivery.next_due_ms?;
         Some(match delivery.next_probe_ms {
             _ if delivery.channel == Channel::None => Self::Contact { expires: due },
@@ -111,7 +111,7 @@ pub(super) type OpenCircuits = BTreeMap<(Destination, u32), UnixMs>;
 
 /// The open circuits behind which what is listed waits.
 pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> OpenCircuits {
-    let waits = listed.iter().filter_map(|delivery| match NextStep::of(delivery, now)? {
+    let waits = listed.iter().filter_map(|delivery| match NextStep::from_delivery(delivery, now)? {
         NextStep::Circuit { next_probe } => Some(((delivery.destination.clone(), delivery.partition), next_probe)),
         NextStep::Contact { .. } | NextStep::Attempted { .. } | NextStep::Attempt { .. } => None,
     });
@@ -195,7 +195,10 @@ pub(super) fn print_detail(
         ("made", delivery.created_at.to_string()),
         ("ended", or_dash(delivery.ended_at)),
         ("attempts", delivery.attempts.to_string()),
-        ("next due", or_dash(NextStep::of(delivery, now).map(|next| next.summary(delivery, partitions, now)))),
+        (
+            "next due",
+            or_dash(NextStep::from_delivery(delivery, now).map(|next| next.summary(delivery, partitions, now))),
+        ),
         ("last error", or_dash(delivery.last_error.as_deref())),
     ]);
     output.pairs(&pairs)?;

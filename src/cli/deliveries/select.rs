@@ -1,4 +1,4 @@
-//! Which deliveries a verb means: ids, or a filter.
+//! Which deliveries a command means: ids, or a filter.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -7,10 +7,10 @@ use clap::Args;
 
 use crate::cli::connect::CliConnection;
 use crate::cli::since::Since;
+use crate::redis_client::Partition;
 use crate::terminal::hint;
 use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
 use crate::views::{AlertIdPrefix, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix, deliveries};
-use crate::wire::Partition;
 
 #[derive(Debug, Default, PartialEq, Eq, Args)]
 pub struct FilterArgs {

@@ -8,7 +8,7 @@ use crate::channels;
 use crate::cli::contact_specs::{ContactSpecs, GeneratedSecret};
 use crate::config::{Config, nearest};
 use crate::contacts::array::{CONTACTS, ContactArrayError};
-use crate::contacts::merge::{ContactSpec, MergeReport, UnnamedContacts};
+use crate::contacts::merge::{ContactSpec, MergeReport, UnlistedPolicy};
 use crate::contacts::store::FieldChanges;
 use crate::contacts::{Contact, ContactArray, TooManyContacts};
 use crate::subjects::record::{self, limit_warnings};
@@ -27,7 +27,7 @@ pub enum FieldUpdate<T> {
     Clear,
 }
 
-/// `--replace-all-contacts`, for verbs that name contacts.
+/// `--replace-all-contacts`, for commands that name contacts.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ReplacedContactsArgs {
     /// Where contacts are named, also replace those that the subject's side added, and those that can't be read
@@ -37,8 +37,8 @@ pub struct ReplacedContactsArgs {
 
 impl ReplacedContactsArgs {
     /// What becomes of stored contacts that are not named.
-    pub const fn unnamed(&self) -> UnnamedContacts {
-        if self.replace_all_contacts { UnnamedContacts::RemoveAll } else { UnnamedContacts::RemoveOperators }
+    pub const fn unnamed(&self) -> UnlistedPolicy {
+        if self.replace_all_contacts { UnlistedPolicy::RemoveAll } else { UnlistedPolicy::RemoveOperators }
     }
 }
 
@@ -53,12 +53,12 @@ pub enum ContactsChange {
     /// They are removed, and these are written.
     Replace(ContactSpecs),
     /// These are merged into the stored ones by address, see [`ContactArray::merge`].
-    Merge(ContactSpecs, UnnamedContacts),
+    Merge(ContactSpecs, UnlistedPolicy),
 }
 
 impl ContactsChange {
     /// The change that merges these into the stored contacts; naming none leaves them as they are.
-    pub fn merge(named: ContactSpecs, unnamed: UnnamedContacts) -> Self {
+    pub fn merge(named: ContactSpecs, unnamed: UnlistedPolicy) -> Self {
         if named.contacts.is_empty() { Self::Keep } else { Self::Merge(named, unnamed) }
     }
 }
@@ -103,7 +103,7 @@ pub enum MergeError {
 
 impl SubjectChange {
     /// A change of nothing so far.
-    pub const fn of(subject: Subject) -> Self {
+    pub const fn for_subject(subject: Subject) -> Self {
         Self {
             subject,
             plan: FieldUpdate::Keep,
@@ -143,10 +143,10 @@ impl SubjectChange {
                 merged.fields.cleared.push(CONTACTS.to_owned());
                 return Ok(merged);
             }
-            ContactsChange::Replace(named) => (named, UnnamedContacts::RemoveAll, &[][..]),
+            ContactsChange::Replace(named) => (named, UnlistedPolicy::RemoveAll, &[][..]),
             // What is removed need not be readable.
-            ContactsChange::Merge(named, UnnamedContacts::RemoveAll) if ContactArray::parse(stored).is_err() => {
-                (named, UnnamedContacts::RemoveAll, &[][..])
+            ContactsChange::Merge(named, UnlistedPolicy::RemoveAll) if ContactArray::parse(stored).is_err() => {
+                (named, UnlistedPolicy::RemoveAll, &[][..])
             }
             ContactsChange::Merge(named, unnamed) => (named, *unnamed, stored),
         };

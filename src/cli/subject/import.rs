@@ -20,14 +20,14 @@ use crate::cli::contact_specs::{AddressArgs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::contacts::TooManyContacts;
-use crate::contacts::merge::UnnamedContacts;
+use crate::contacts::merge::UnlistedPolicy;
+use crate::redis_client::{ErrorKind, error_kind};
 use crate::subjects::record::{self, LIMIT_PREFIX};
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, pluralize, printable, say};
 use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::billing_day::BillingDayError;
 use crate::types::{Metric, Subject};
-use crate::wire::{ErrorKind, error_kind};
 
 /// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
 const CHUNK: usize = 500;
@@ -151,7 +151,7 @@ struct Import<'a> {
     format: Format,
     output: Output,
     bar: ProgressBar,
-    unnamed: UnnamedContacts,
+    unnamed: UnlistedPolicy,
     named: NamedSubjects,
     waiting: Vec<CheckedLine>,
     summary: ImportSummary,
@@ -292,9 +292,9 @@ impl Import<'_> {
     }
 }
 
-fn check(mut row: ImportRow, config: &Config, unnamed: UnnamedContacts) -> Result<SubjectChange, String> {
+fn check(mut row: ImportRow, config: &Config, unnamed: UnlistedPolicy) -> Result<SubjectChange, String> {
     let subject = row.settings.remove("subject").ok_or("no subject")?;
-    let mut change = SubjectChange::of(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
+    let mut change = SubjectChange::for_subject(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
     if let Some(plan) = row.settings.remove("plan") {
         change.plan = FieldUpdate::Set(change::plan(config, &plan)?);
     }

@@ -150,7 +150,7 @@ fn row_of_cells(header: &Header, cells: Vec<Cell>) -> Result<ImportRow, String> 
             return Err(format!("cell {column} stands in a column without a name"));
         };
         row.subject_was_trimmed |= name == SUBJECT && was_trimmed;
-        row.take(name, Some(text).filter(|text| !text.is_empty()))?;
+        row.set_cell(name, Some(text).filter(|text| !text.is_empty()))?;
     }
     Ok(row)
 }
@@ -166,12 +166,12 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
         match value {
             value if name == LIMITS => row.take_limits(value)?,
             value if name == CONTACTS => no_contacts(&value)?,
-            Value::Array(items) if name == "thresholds" => row.take(&name, Some(joined(&name, items, ",")?))?,
+            Value::Array(items) if name == "thresholds" => row.set_cell(&name, Some(joined(&name, items, ",")?))?,
             value if name.starts_with(LIMIT_PREFIX) => row.take_limit(&name, value)?,
             Value::Array(items) if row.contacts.column(&name).is_some() => {
-                items.into_iter().try_for_each(|item| row.take(&name, plain(&name, item)?))?;
+                items.into_iter().try_for_each(|item| row.set_cell(&name, plain(&name, item)?))?;
             }
-            value => row.take(&name, plain(&name, value)?)?,
+            value => row.set_cell(&name, plain(&name, value)?)?,
         }
     }
     Ok(row)
@@ -221,11 +221,11 @@ impl ImportRow {
             serde_json::Value::Array(items) => Some(joined(name, items, " ")?),
             value => plain(name, value)?,
         };
-        self.take(name, limit)
+        self.set_cell(name, limit)
     }
 
     /// Takes one cell. An empty one leaves its setting alone; it keeps its place among addresses and secrets.
-    fn take(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
+    fn set_cell(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
         if let Some(places) = self.contacts.column(name) {
             places.push(value);
             return Ok(());

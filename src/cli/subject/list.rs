@@ -7,11 +7,11 @@ use super::show::{HEADING, MAY_SHRINK};
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::cli::whole_number::from_one;
+use crate::redis_client::{ErrorKind, Scan, error_kind};
 use crate::subjects::Plans;
 use crate::subjects::record::SubjectField;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, escaped_bytes, say, say_empty};
 use crate::views::SubjectView;
-use crate::wire::{ErrorKind, Scan, error_kind};
 
 /// Hashes that are read in one write.
 const CHUNK: usize = 500;
@@ -91,7 +91,12 @@ async fn read(redis: &CliConnection, keys: &[Vec<u8>], plans: &Plans) -> anyhow:
             fields => {
                 let fields = redis.explained("read subjects", fields)?;
                 if !fields.is_empty() {
-                    shown.push(SubjectView::of(&key[redis.keys().subject_prefix().len()..], &fields, plans, now));
+                    shown.push(SubjectView::from_fields(
+                        &key[redis.keys().subject_prefix().len()..],
+                        &fields,
+                        plans,
+                        now,
+                    ));
                 }
             }
         }

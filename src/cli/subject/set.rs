@@ -201,7 +201,7 @@ const OPTIONS: &str = "`quotabell subject set --help` lists the options, with ex
 fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectChange> {
     let bad = |message: String| hint::usage(message, OPTIONS);
     let cleared = |what| args.clear.contains(&what);
-    let mut change = SubjectChange::of(args.subject);
+    let mut change = SubjectChange::for_subject(args.subject);
     let plan = args.plan.map(|name| change::plan(config, &name)).transpose().map_err(bad)?;
     change.plan = setting(plan, &args.clear, Clearable::Plan);
     change.timezone = setting(args.timezone, &args.clear, Clearable::Timezone);

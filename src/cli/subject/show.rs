@@ -34,7 +34,7 @@ pub struct SubjectShowArgs {
 impl SubjectView {
     /// Reads the hash of a subject; names on stderr what can't be read, what no alert can use, and limits that
     /// contradict each other.
-    pub(super) fn of(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
+    pub(super) fn from_fields(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
         let shown = Self::read(subject, fields, plans, now);
         for error in &shown.unreadable {
             say(format_args!("warning: subject {:?}: {}", shown.subject, printable(&error.to_string())));
@@ -116,7 +116,7 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
         ));
     }
     let now = redis.server_time().await?;
-    let shown = SubjectView::of(args.subject.as_str().as_bytes(), &fields, &plans, now);
+    let shown = SubjectView::from_fields(args.subject.as_str().as_bytes(), &fields, &plans, now);
     output::print(&args.format, &shown, |output| output.pairs(&pairs(&shown)))
 }
 

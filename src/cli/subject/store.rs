@@ -9,8 +9,8 @@ use redis::{Pipeline, RedisResult};
 use super::change::{MergeError, MergedChange, SubjectChange};
 use crate::contacts::array::CONTACTS;
 use crate::contacts::store::{self, FieldChanges, TRIES_MAX};
+use crate::redis_client::RedisClient;
 use crate::types::{Keys, Subject};
-use crate::wire::RedisClient;
 
 /// Changes that were merged into the contacts which were stored when they were read.
 #[derive(Debug)]

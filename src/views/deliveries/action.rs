@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use super::CircuitState;
-use crate::outbox::{ActionAnswer, ActionResult, DeliveryAction};
+use crate::outbox::{ActionReply, ActionResult, DeliveryAction};
 use crate::types::{DeliveryId, DeliveryState};
 
 /// What an action did with one delivery.
@@ -28,8 +28,8 @@ pub struct ActionResultView {
 
 impl ActionResultView {
     /// `circuit`: that of the delivery's destination, where it is open.
-    pub fn of(action: DeliveryAction, result: &ActionResult, circuit: Option<CircuitState>) -> Self {
-        let circuit = circuit.filter(|_| result.answer == ActionAnswer::Done);
+    pub fn new(action: DeliveryAction, result: &ActionResult, circuit: Option<CircuitState>) -> Self {
+        let circuit = circuit.filter(|_| result.answer == ActionReply::Done);
         Self { id: result.id.clone(), result: result.word(action), state: result.state(action), circuit }
     }
 }

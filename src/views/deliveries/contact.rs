@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
 use crate::contacts::{Contact, masked_address};
+use crate::redis_client::RedisClient;
 use crate::types::text_form::text_enum;
 use crate::types::{ContactId, Keys, Subject, UnixMs};
 use crate::views::MuteView;
-use crate::wire::RedisClient;
 
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

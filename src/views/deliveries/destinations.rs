@@ -6,10 +6,10 @@ use redis::{Pipeline, RedisResult};
 use serde::Serialize;
 
 use crate::outbox::DeliveryAction;
+use crate::redis_client::{Partition, Partitions};
 use crate::types::text_form::text_enum;
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
 use crate::views::Rfc3339;
-use crate::wire::{Partition, Partitions};
 
 /// Destinations read in one call.
 const READ_MAX: usize = 500;

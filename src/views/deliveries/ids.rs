@@ -6,9 +6,9 @@ use redis::{Pipeline, RedisResult};
 
 use super::DeliveryFilter;
 use crate::outbox::subject_deliveries::deliveries_of;
+use crate::redis_client::{Partition, RedisClient};
 use crate::types::{DeliveryId, DeliveryState, Keys, Subject, UnixMs};
 use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};
-use crate::wire::{Partition, RedisClient};
 
 /// Ids read in one call where nothing else is.
 const IDS_READ_MAX: usize = 5000;

@@ -8,9 +8,9 @@ use redis::RedisResult;
 use super::ids::{DeliveryCursor, find_ids};
 use super::read::{DeliverySlice, list, list_all};
 use super::{DeliveryFilter, DeliveryView};
+use crate::redis_client::{Partition, Partitions};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};
-use crate::wire::{Partition, Partitions};
 
 /// As [`list_all`], of every partition, or of the subject's where the filter names one.
 pub async fn list_partitions(
@@ -19,7 +19,7 @@ pub async fn list_partitions(
     limit: usize,
 ) -> RedisResult<Vec<DeliveryView>> {
     if let Some(subject) = &filter.subject {
-        return list_all(partitions.of(subject), filter, limit).await;
+        return list_all(partitions.partition_of(subject), filter, limit).await;
     }
     let mut listed = Vec::new();
     for partition in partitions.iter() {
@@ -58,7 +58,7 @@ pub async fn list_from(
     after: Option<DeliveriesCursor>,
     limit: usize,
 ) -> RedisResult<(Vec<DeliveryView>, Option<DeliveriesCursor>)> {
-    let of_subject = filter.subject.as_ref().map(|subject| partitions.of(subject).number());
+    let of_subject = filter.subject.as_ref().map(|subject| partitions.partition_of(subject).number());
     let is_meant = |partition: &Partition| of_subject.is_none_or(|number| number == partition.number());
     let searched: Vec<&Partition> = partitions.iter().filter(|partition| is_meant(partition)).collect();
     let mut cursor = after.unwrap_or(DeliveriesCursor { partition: 0, slice: None });

@@ -10,12 +10,12 @@ use super::{
     AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact,
 };
 use crate::contacts::Contact;
+use crate::redis_client::{Partition, RedisClient, Scan};
 use crate::types::{
     Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, Keys,
     NotificationKind, UnixMs, VerificationRequest,
 };
 use crate::views::{AlertView, Rfc3339};
-use crate::wire::{Partition, RedisClient, Scan};
 
 /// Deliveries read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
@@ -71,7 +71,7 @@ pub async fn list(
     let times = read_times(client, keys, &ids, &hashes).await?;
     let mut deliveries = Vec::new();
     for (at, ((id, fields), times)) in ids.iter().zip(hashes).zip(times).enumerate() {
-        let view = StoredDelivery::of(keys, id, fields, times).map(|stored| stored.view);
+        let view = StoredDelivery::from_fields(keys, id, fields, times).map(|stored| stored.view);
         deliveries.extend(view.filter(|view| filter.takes(view)));
         if deliveries.len() == limit && at + 1 < ids.len() {
             next = Some(cursor_after(&scores[..=at], from));
@@ -135,7 +135,7 @@ impl<'a> DeliveryScan<'a> {
         };
         let hashes = read_fields(client, keys, &ids).await?;
         let passes = |(id, fields): (DeliveryId, _)| {
-            let stored = StoredDelivery::of(keys, &id, fields, DeliveryTimes::default())?;
+            let stored = StoredDelivery::from_fields(keys, &id, fields, DeliveryTimes::default())?;
             self.filter.takes(&stored.view).then_some(id)
         };
         Ok(Some(ids.into_iter().zip(hashes).filter_map(passes).collect()))
@@ -217,14 +217,15 @@ pub async fn show(
     id: &DeliveryId,
 ) -> RedisResult<Option<DeliveryDetailView>> {
     let mut hash: HashMap<String, String> = client.query(redis::cmd("HGETALL").arg(keys.delivery(id))).await?;
-    let mut log: Vec<LoggedAttempt> = hash.iter().filter_map(|(field, json)| LoggedAttempt::of(field, json)).collect();
+    let mut log: Vec<LoggedAttempt> =
+        hash.iter().filter_map(|(field, json)| LoggedAttempt::parse(field, json)).collect();
     log.sort_by_key(|logged| logged.number);
     let fields: DeliveryFields =
         FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
     let notice = hash.remove(NotificationKind::ContactDisabled.as_str());
     let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(&json).ok());
-    let stored = StoredDelivery::of(keys, id, fields, times.into_iter().next().unwrap_or_default());
+    let stored = StoredDelivery::from_fields(keys, id, fields, times.into_iter().next().unwrap_or_default());
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
     let now = client.server_time().await?;
     let contact = match (contact::of_operator(configured, &view.contact_id, now), view.subject.parse()) {
@@ -262,7 +263,7 @@ struct StoredDelivery {
 
 impl StoredDelivery {
     /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
-    fn of(keys: &Keys, id: &DeliveryId, mut fields: DeliveryFields, times: DeliveryTimes) -> Option<Self> {
+    fn from_fields(keys: &Keys, id: &DeliveryId, mut fields: DeliveryFields, times: DeliveryTimes) -> Option<Self> {
         let mut take = |name| fields.remove(name);
         let kind = take("type");
         let kind = NotificationKind::from_stored(kind.as_deref().unwrap_or(NotificationKind::Alert.as_str()))?;
@@ -315,7 +316,7 @@ struct LoggedAttempt {
 }
 
 impl LoggedAttempt {
-    fn of(field: &str, json: &str) -> Option<Self> {
+    fn parse(field: &str, json: &str) -> Option<Self> {
         let number = field.strip_prefix("attempt:")?.parse().ok()?;
         Some(Self { number, attempt: serde_json::from_str(json).ok()? })
     }

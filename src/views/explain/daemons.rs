@@ -3,8 +3,8 @@
 use redis::RedisResult;
 
 use crate::events::DaemonEntry;
+use crate::redis_client::Partition;
 use crate::types::{UnixMs, keys};
-use crate::wire::Partition;
 
 /// How long after its last heartbeat a daemon counts as live: that is said, and decides nothing.
 const DAEMON_LASTS_MS: i64 = 5_000;

@@ -227,7 +227,7 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
     let asks_consent = delivery.r#type == NotificationKind::Verification;
     if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
         said.push(lost.to_owned());
-    } else if let Some(muted) = facts.alert.as_ref().and_then(|alert| facts.mutes.of(&alert.metric)) {
+    } else if let Some(muted) = facts.alert.as_ref().and_then(|alert| facts.mutes.mute_of(&alert.metric)) {
         said.push(format!("Now {muted}: at its next attempt it ends muted."));
     } else if !asks_consent && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());

@@ -32,10 +32,10 @@ use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
 use crate::contacts::resolver::ContactResolver;
 use crate::ledger::{daily_usage, query};
-use crate::outbox::{JumpPolicy, Recipients, paused_for, read_pause};
+use crate::outbox::{MultiplePolicy, Recipients, paused_for, read_pause};
+use crate::redis_client::{Partition, Partitions, RedisClient};
 use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
-use crate::wire::{Partition, Partitions, RedisClient};
 
 /// Entries of the outbox that are read at once.
 const OUTBOX_READ: usize = 1_000;
@@ -52,7 +52,7 @@ pub struct Explainer {
     /// How long a delivery is tried.
     pub give_up_after: Duration,
     /// What is told where a count jumps over several thresholds.
-    pub jump: JumpPolicy,
+    pub on_multiple: MultiplePolicy,
     pub plans: Plans,
     /// How long after its day an event may arrive.
     pub late_max: Duration,
@@ -127,7 +127,9 @@ impl Explainer {
         {
             let found = deliveries::find_ids_in_partitions(&self.partitions, std::slice::from_ref(&prefix)).await?;
             match found.into_iter().next() {
-                Some(DeliveryIdMatches::One(id)) if self.has(&id).await? => return Ok(ExplainTarget::Delivery(id)),
+                Some(DeliveryIdMatches::One(id)) if self.has_delivery(&id).await? => {
+                    return Ok(ExplainTarget::Delivery(id));
+                }
                 Some(DeliveryIdMatches::Several(ids)) => {
                     let ids = ids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                     return Err(ExplainError::Ambiguous { what: "deliveries", text: text.to_owned(), ids });
@@ -154,7 +156,7 @@ impl Explainer {
         })
     }
 
-    async fn has(&self, id: &DeliveryId) -> RedisResult<bool> {
+    async fn has_delivery(&self, id: &DeliveryId) -> RedisResult<bool> {
         let Partition { client, keys } = deliveries::partition_of(&self.partitions, id).await?;
         client.query(redis::cmd("EXISTS").arg(keys.delivery(id))).await
     }
@@ -232,7 +234,7 @@ impl Explainer {
         let (contacts, mutes) = recipients.unwrap_or_default();
         // What was sent is counted in the first partition, for all of them.
         let first = self.partitions.first();
-        let cap = match Cap::of(&self.channels, &first.keys, detail.delivery.channel, destination) {
+        let cap = match Cap::for_destination(&self.channels, &first.keys, detail.delivery.channel, destination) {
             // Whoever may not ask is told of the cap alone.
             Some(cap) => Some((cap.rate(), cap.exhausted_for(&first.client).await.unwrap_or(None))),
             None => None,
@@ -256,7 +258,7 @@ impl Explainer {
     }
 
     async fn alert(&self, raised: AlertView, audience: Audience) -> Result<Explanation, ExplainError> {
-        let partition = self.partitions.of(&raised.subject);
+        let partition = self.partitions.partition_of(&raised.subject);
         let Partition { client, keys } = partition;
         let id = raised.id.to_string();
         let prefix = id.parse::<AlertIdPrefix>().ok();
@@ -312,18 +314,18 @@ impl Explainer {
     }
 
     async fn no_delivery_reason(&self, client: &RedisClient, alert: &Alert) -> Result<NoDeliveryReason, ExplainError> {
-        if self.jump == JumpPolicy::Highest && !alert.higher_percents.is_empty() {
+        if self.on_multiple == MultiplePolicy::Highest && !alert.higher_percents.is_empty() {
             return Ok(NoDeliveryReason::HigherIsTold);
         }
         let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
-        let Recipients { contacts, waits } = Recipients::of(alert, &contacts, self.jump);
+        let Recipients { contacts, waits } = Recipients::select(alert, &contacts, self.on_multiple);
         Ok(if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown })
     }
 
     /// Whether anything is stored of a subject: settings, deliveries, counts and alerts of any period that is kept, or
     /// archived days.
     async fn is_known(&self, subject: &Subject) -> Result<bool, ExplainError> {
-        let partition = self.partitions.of(subject);
+        let partition = self.partitions.partition_of(subject);
         if !super::subject::read_fields(partition, subject).await?.is_empty() {
             return Ok(true);
         }
@@ -342,7 +344,7 @@ impl Explainer {
     }
 
     async fn subject(&self, subject: Subject, is_known: bool) -> Result<Explanation, ExplainError> {
-        let partition = self.partitions.of(&subject);
+        let partition = self.partitions.partition_of(&subject);
         let Partition { client, keys } = partition;
         let fields = super::subject::read_fields(partition, &subject).await?;
         let now = client.server_time().await?;

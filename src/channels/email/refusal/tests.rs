@@ -134,7 +134,7 @@ fn code_of(answer: &str) -> u16 {
 /// misread.
 #[test]
 fn answers_of_large_providers_are_understood() {
-    let read = |(phase, answer, _): &(SmtpPhase, &str, Refusal)| Refusal::of(*phase, code_of(answer), &answer[4..]);
+    let read = |(phase, answer, _): &(SmtpPhase, &str, Refusal)| Refusal::judge(*phase, code_of(answer), &answer[4..]);
     let wrong: Vec<String> = ANSWERS
         .iter()
         .filter(|row| read(row) != row.2)
@@ -159,7 +159,7 @@ fn what_is_about_us_is_tried_again_and_names_a_setting() {
             assert!(hint.contains("email."), "{answer}: {hint}");
         }
     }
-    let helo = Refusal::of(Rcpt, 504, "5.5.2 <localhost>: Helo command rejected: need fully-qualified hostname");
+    let helo = Refusal::judge(Rcpt, 504, "5.5.2 <localhost>: Helo command rejected: need fully-qualified hostname");
     assert_eq!(helo.class(Rcpt, 504), OutcomeClass::Rejected);
     assert!(helo.hint(Rcpt, 504).is_some_and(|hint| hint.contains("email.helo_name")));
 }

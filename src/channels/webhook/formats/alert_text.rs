@@ -36,7 +36,7 @@ pub(super) enum Severity {
 }
 
 impl Severity {
-    pub(super) const fn of(alert: &Alert, purpose: AlertPurpose) -> Self {
+    pub(super) const fn from_alert(alert: &Alert, purpose: AlertPurpose) -> Self {
         match purpose {
             AlertPurpose::Test => Self::Test,
             AlertPurpose::Alert | AlertPurpose::Copy if alert.threshold_percent.get() < 100 => Self::Warning,
@@ -47,7 +47,7 @@ impl Severity {
 
 impl AlertText {
     /// Writes it. `escape` keeps a name from being more than text where it is shown.
-    pub(super) fn of(alert: &Alert, purpose: AlertPurpose, escape: impl Fn(&str) -> String) -> Self {
+    pub(super) fn from_alert(alert: &Alert, purpose: AlertPurpose, escape: impl Fn(&str) -> String) -> Self {
         let name = |text: &str| escape(&printable(text));
         let (subject, metric) = (name(alert.subject.as_str()), name(alert.metric.as_str()));
         let plan = name(&alert.plan.chars().take(PLAN_CHARS_MAX).collect::<String>());

@@ -26,12 +26,12 @@ struct CloudEvent<'a, D> {
 /// Writes the event of an alert. The id is the alert's: a receiver drops a repetition by source and id.
 pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
     let (kind, time) = (payload::type_of(purpose), alert.raised_at_ms);
-    event(alert.id.as_str(), kind, &alert.subject, time, AlertData::of(alert, purpose))
+    event(alert.id.as_str(), kind, &alert.subject, time, AlertData::new(alert, purpose))
 }
 
 /// Writes the event that asks a receiver for consent.
 pub(super) fn challenge(id: &str, subject: &Subject, challenge: &str, now: UnixMs) -> String {
-    event(id, payload::VERIFICATION, subject, now, ChallengeData::of(subject, challenge))
+    event(id, payload::VERIFICATION, subject, now, ChallengeData::new(subject, challenge))
 }
 
 /// Writes the event of a notice, from the standard body of it.

@@ -19,10 +19,10 @@ const MARKUP: &str = r"\*_~`|>#-[]()<:@";
 
 /// Writes the message.
 pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let text = AlertText::of(alert, purpose, escaped);
+    let text = AlertText::from_alert(alert, purpose, escaped);
     let field = |(name, value): &(&str, String)| json!({"name": name, "value": value, "inline": true});
     let fields: Vec<Value> = text.facts.iter().map(field).collect();
-    let color = match Severity::of(alert, purpose) {
+    let color = match Severity::from_alert(alert, purpose) {
         Severity::Test => 0x17_5c_d3,
         Severity::Warning => 0xdc_68_03,
         Severity::Exceeded => 0xd9_2d_20,

@@ -39,7 +39,7 @@ impl WebhookBody {
         Self { content_type: JSON, json }
     }
 
-    fn of(format: &MessageFormat, json: String) -> Self {
+    fn from_json(format: &MessageFormat, json: String) -> Self {
         let content_type = if *format == MessageFormat::CloudEvents { CLOUDEVENT_JSON } else { JSON };
         Self { content_type, json }
     }
@@ -56,7 +56,7 @@ pub fn alert(options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> 
         MessageFormat::PagerDuty => pagerduty::alert(alert, purpose, routing_key(options)),
         MessageFormat::Template(_) => return None,
     };
-    Some(WebhookBody::of(&options.format, json))
+    Some(WebhookBody::from_json(&options.format, json))
 }
 
 /// Writes the question whether a receiver wants alerts about a subject; `None` for a format whose receivers can't send
@@ -73,7 +73,7 @@ pub fn challenge(
         MessageFormat::CloudEvents => cloudevents::challenge(id, subject, challenge, now),
         _ => return None,
     };
-    Some(WebhookBody::of(format, json))
+    Some(WebhookBody::from_json(format, json))
 }
 
 /// Writes a notice that a contact is disabled.
@@ -97,7 +97,7 @@ fn written(options: &ContactOptions, id: &str, text: &NoticeText, standard: Stri
         MessageFormat::Teams => teams::notice(text),
         MessageFormat::PagerDuty => pagerduty::notice(id, text, routing_key(options)),
     };
-    WebhookBody::of(&options.format, json)
+    WebhookBody::from_json(&options.format, json)
 }
 
 fn routing_key(options: &ContactOptions) -> &str {

@@ -17,8 +17,8 @@ const SUMMARY_MAX: usize = 1024;
 
 /// Writes the event. Repetitions of one alert have one `dedup_key`, and so are one incident.
 pub(super) fn alert(alert: &Alert, purpose: AlertPurpose, routing_key: &str) -> String {
-    let text = AlertText::of(alert, purpose, str::to_owned);
-    let severity = match Severity::of(alert, purpose) {
+    let text = AlertText::from_alert(alert, purpose, str::to_owned);
+    let severity = match Severity::from_alert(alert, purpose) {
         Severity::Test => "info",
         Severity::Warning => "warning",
         Severity::Exceeded => "error",
@@ -36,7 +36,7 @@ pub(super) fn alert(alert: &Alert, purpose: AlertPurpose, routing_key: &str) -> 
             "component": printable(alert.metric.as_str()),
             "group": printable(alert.subject.as_str()),
             "class": "quota",
-            "custom_details": AlertData::of(alert, purpose),
+            "custom_details": AlertData::new(alert, purpose),
         },
     })
     .to_string()

@@ -12,7 +12,7 @@ use crate::types::Alert;
 
 /// Writes the message.
 pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let text = AlertText::of(alert, purpose, escaped);
+    let text = AlertText::from_alert(alert, purpose, escaped);
     let fields: Vec<Value> = text.facts.iter().map(|(name, value)| plain(&format!("{name}\n{value}"))).collect();
     // `text` is what a notification shows, and who reads without blocks.
     json!({

@@ -12,8 +12,8 @@ use crate::types::Alert;
 
 /// Writes the message.
 pub(super) fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let text = AlertText::of(alert, purpose, str::to_owned);
-    let color = match Severity::of(alert, purpose) {
+    let text = AlertText::from_alert(alert, purpose, str::to_owned);
+    let color = match Severity::from_alert(alert, purpose) {
         Severity::Test => "Accent",
         Severity::Warning => "Warning",
         Severity::Exceeded => "Attention",

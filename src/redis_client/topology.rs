@@ -126,8 +126,8 @@ impl Topology {
     /// A host that can't stand in a certificate, where TLS is spoken.
     pub fn other(&self, address: &RedisAddress) -> RedisResult<Arc<RedisNode>> {
         match &self.source {
-            TopologySource::Sentinel(sentinels) => sentinels.at(address).map(Arc::new),
-            TopologySource::Cluster(nodes) => nodes.at(address).map(Arc::new),
+            TopologySource::Sentinel(sentinels) => sentinels.node_at(address).map(Arc::new),
+            TopologySource::Cluster(nodes) => nodes.node_at(address).map(Arc::new),
         }
     }
 

@@ -6,10 +6,10 @@ use crate::support::eventually::WAIT_MAX;
 use crate::support::redis_server::RedisServer;
 use crate::support::xread_reply::xread_reply;
 use proptest::prelude::*;
-use quotabell::types::StreamId;
-use quotabell::wire::{
+use quotabell::redis_client::{
     ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, TruncatedEntry, XreadReply, config::RedisConfig,
 };
+use quotabell::types::StreamId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Entries as owned text, to compare.

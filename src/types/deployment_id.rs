@@ -5,10 +5,10 @@ use super::text_form::text_id;
 text_id! {
     /// A random name that a deployment gets at its first start and keeps, so that no two deployments share the id of an
     /// alert.
-    Instance
+    DeploymentId
 }
 
-impl Instance {
+impl DeploymentId {
     /// A name that no other deployment has.
     pub fn random() -> Self {
         Self(super::nonce::nonce())

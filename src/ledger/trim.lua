@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- tidy: what follows a commit and may wait: the group that shows our progress, and what has been counted goes from the
+-- trim: what follows a commit and may wait: the group that shows our progress, and what has been counted goes from the
 -- stream.
 --
 -- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3 ..] lists of event ids that are past

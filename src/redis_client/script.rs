@@ -33,19 +33,19 @@ pub struct ScriptFunction {
 impl Script {
     /// Takes the source, usually by `include_str!`.
     pub fn new(source: &'static str) -> Self {
-        Self::of(Cow::Borrowed(source))
+        Self::from_source(Cow::Borrowed(source))
     }
 
     /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours
     /// is.
     pub fn with_prelude(source: &'static str) -> Self {
-        Self::of(Cow::Owned(prelude::prepended(source, "")))
+        Self::from_source(Cow::Owned(prelude::prepended(source, "")))
     }
 
     /// The same with functions that `more` defines, for scripts that have those in common. Each of its comments has a
     /// line of its own.
     pub fn with_preludes(source: &'static str, more: &'static str) -> Self {
-        Self::of(Cow::Owned(prelude::prepended(source, more)))
+        Self::from_source(Cow::Owned(prelude::prepended(source, more)))
     }
 
     /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its
@@ -58,10 +58,10 @@ impl Script {
             text.push_str(&format!("local function {name}(KEYS, ARGV)\n{body}\nend\n"));
         }
         text.push_str(body);
-        Self::of(Cow::Owned(text))
+        Self::from_source(Cow::Owned(text))
     }
 
-    fn of(source: Cow<'static, str>) -> Self {
+    fn from_source(source: Cow<'static, str>) -> Self {
         Self { sha1: redis::Script::new(&source).get_hash().to_owned(), source }
     }
 

@@ -78,7 +78,7 @@ impl Router {
     }
 
     /// A router on the same connections whose commands without a key go to the server that serves `default_key`.
-    pub fn at(&self, default_key: &str) -> Self {
+    pub fn routed_by(&self, default_key: &str) -> Self {
         let (topology, connections) = (Arc::clone(&self.topology), Arc::clone(&self.connections));
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections }
     }
@@ -195,7 +195,7 @@ impl<'a> RoutedCall<'a> {
                 Err(error) => error,
             };
             self.router.note(&to.node, &error);
-            let redirect = Redirect::of(command, &error).filter(|_| redirects < REDIRECTS_MAX);
+            let redirect = Redirect::from_error(command, &error).filter(|_| redirects < REDIRECTS_MAX);
             let Some(redirect) = redirect else { return Err(error) };
             to = self.router.destination(&to.node, redirect, &mut Vec::new()).await?;
             redirects += 1;

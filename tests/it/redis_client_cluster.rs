@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::{ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind};
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::{ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind};
 use redis::RedisResult;
 
 use crate::support::redis_cluster::RedisCluster;

@@ -37,13 +37,13 @@ impl Partitions {
     pub fn new(client: &RedisClient, keys: &Keys) -> Self {
         let partition = |number| {
             let keys = keys.of_sibling(number);
-            Partition { client: Arc::new(client.at(keys.stream())), keys }
+            Partition { client: Arc::new(client.routed_by(keys.stream())), keys }
         };
         Self { all: PartitionNumber::all(keys.partition().count()).map(partition).collect() }
     }
 
     /// The one to which a subject belongs.
-    pub fn of(&self, subject: &Subject) -> &Partition {
+    pub fn partition_of(&self, subject: &Subject) -> &Partition {
         let number = self.first().number().of_sibling(subject.as_str().as_bytes());
         &self.all[number.get() as usize]
     }

@@ -83,8 +83,8 @@ impl Sentinels {
     /// # Errors
     ///
     /// A host that can't stand in a certificate, where TLS is spoken.
-    pub fn at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
-        self.template.at(address.clone())
+    pub fn node_at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
+        self.template.with_address(address.clone())
     }
 
     /// The primary, as the newest answer names it and as it says itself.
@@ -138,7 +138,7 @@ impl Sentinels {
     }
 
     fn connection_to(&self, report: &PrimaryReport) -> RedisResult<Arc<AskedPrimary>> {
-        let node = self.at(&report.address)?;
+        let node = self.node_at(&report.address)?;
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = asked.as_ref().filter(|asked| asked.node.address == node.address) {
             return Ok(Arc::clone(asked));

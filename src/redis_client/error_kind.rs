@@ -84,7 +84,9 @@ pub(super) fn is_no_reply(error: &RedisError) -> bool {
 pub fn error_kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => return ErrorKind::Login,
-        redis::ErrorKind::Io => return DeploymentError::of(error).map_or(ErrorKind::Unreachable, kind_of_deployment),
+        redis::ErrorKind::Io => {
+            return DeploymentError::find_in(error).map_or(ErrorKind::Unreachable, kind_of_deployment);
+        }
         _ => {}
     }
     // The crate keeps the codes of a pipeline's or a transaction's failures only in this list.

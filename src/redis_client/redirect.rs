@@ -36,7 +36,7 @@ impl Redirect {
     }
 
     /// Where `command` is to be sent, which failed with this error.
-    pub fn of(command: &Cmd, error: &RedisError) -> Option<Self> {
+    pub fn from_error(command: &Cmd, error: &RedisError) -> Option<Self> {
         match error.kind() {
             ErrorKind::Server(kind) => Self::read(kind, error.detail())?.if_allowed_for(command),
             _ => None,

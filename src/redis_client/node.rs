@@ -43,7 +43,7 @@ impl RedisNode {
     /// # Errors
     ///
     /// A host that can't stand in a certificate, where TLS is spoken.
-    pub fn at(&self, address: RedisAddress) -> RedisResult<Self> {
+    pub fn with_address(&self, address: RedisAddress) -> RedisResult<Self> {
         let tls = match (&self.tls, &address) {
             (Some(tls), RedisAddress::Tcp { host, .. }) => Some(tls.for_host(host)?),
             _ => None,

@@ -1,7 +1,7 @@
 //! What the client makes of answers of Sentinels: old ones, late ones, none, and ones that name no primary.
 
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::{ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, error_kind};
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::{ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, error_kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ledger::read_totals::{CounterQuery, RecordQuery};
 use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
-use crate::ledger::{CountedEventIds, HeldTotals};
+use crate::ledger::{CountedEventIds, CounterCache};
 use crate::subjects::{Plans, Profile, SettingsCache};
 use crate::types::{Day, Percent, UnixMs};
 
@@ -22,7 +22,7 @@ pub struct SubjectRows {
     pub profile: Option<Arc<Profile>>,
     /// Number of these settings: rows that bear another one are to be judged anew.
     pub settings: u32,
-    /// Of which [`HeldTotals::epoch`] the positions are.
+    /// Of which [`CounterCache::epoch`] the positions are.
     pub epoch: u32,
     /// The metric.
     pub metric: u32,
@@ -56,11 +56,11 @@ impl SubjectRows {
 
 /// Everything that is held.
 #[derive(Debug)]
-pub struct HeldState {
+pub struct WorkerCache {
     /// Settings of subjects, with the rows of each.
     pub cache: SettingsCache<SubjectRows>,
     /// Totals of counters.
-    pub totals: HeldTotals,
+    pub totals: CounterCache,
     /// Ids of events.
     pub event_ids: CountedEventIds,
     /// Metrics by day.
@@ -87,7 +87,7 @@ pub struct MissingRecords {
 
 /// What has to be read: before entries can be added, or before the batch can be closed.
 #[derive(Debug, Default)]
-pub struct Missing {
+pub struct LoadRequest {
     /// Subjects without settings.
     pub settings: Vec<u32>,
     /// Days whose metrics are not held.
@@ -98,19 +98,19 @@ pub struct Missing {
     pub records: Vec<MissingRecords>,
 }
 
-impl Missing {
+impl LoadRequest {
     /// Whether nothing is.
     pub const fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.days.is_empty() && self.counters.is_empty() && self.records.is_empty()
     }
 }
 
-impl HeldState {
+impl WorkerCache {
     /// Nothing yet, for about so many subjects, and so many ids of events at most.
     pub fn new(subjects_max: usize, event_ids_max: usize, plans: &Plans) -> Self {
         Self {
             cache: SettingsCache::new(subjects_max, plans),
-            totals: HeldTotals::default(),
+            totals: CounterCache::default(),
             event_ids: CountedEventIds::new(event_ids_max),
             day_metrics: DayMetrics::default(),
         }
@@ -149,13 +149,13 @@ impl HeldState {
     }
 
     /// The counters that are missing, as they are to be read.
-    pub fn counter_queries(&self, missing: &Missing) -> Vec<CounterQuery<'_>> {
+    pub fn counter_queries(&self, missing: &LoadRequest) -> Vec<CounterQuery<'_>> {
         missing.counters.iter().map(|counter| self.query(counter.key)).collect()
     }
 
     /// Leaves out what is held by now; puts counters of one hash beside one another, and each once.
-    pub fn sort_and_dedup(&self, missing: &mut Missing) {
-        let Missing { settings, days, counters, .. } = missing;
+    pub fn sort_and_dedup(&self, missing: &mut LoadRequest) {
+        let LoadRequest { settings, days, counters, .. } = missing;
         days.retain(|day| !self.day_metrics.holds(*day));
         days.sort_unstable();
         days.dedup();
@@ -168,8 +168,8 @@ impl HeldState {
     }
 
     /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
-    pub fn touch(&mut self, missing: &Missing, number: u32) {
-        let Missing { settings, counters, records, .. } = missing;
+    pub fn touch(&mut self, missing: &LoadRequest, number: u32) {
+        let LoadRequest { settings, counters, records, .. } = missing;
         let subjects = counters
             .iter()
             .map(|counter| counter.key.subject_index)
@@ -180,7 +180,7 @@ impl HeldState {
     }
 
     /// Takes what counters hold, in the order of [`Self::counter_queries`].
-    pub fn take_totals(&mut self, missing: &Missing, totals: &[u64], oldest_batch_in_use: u32) {
+    pub fn take_totals(&mut self, missing: &LoadRequest, totals: &[u64], oldest_batch_in_use: u32) {
         for (counter, total) in missing.counters.iter().zip(totals) {
             self.totals.insert(counter.key, *total, counter.end, oldest_batch_in_use);
         }
@@ -193,7 +193,7 @@ impl HeldState {
     }
 
     /// The records that are missing, as they are to be read.
-    pub fn record_queries<'a>(&'a self, missing: &'a Missing) -> Vec<RecordQuery<'a>> {
+    pub fn record_queries<'a>(&'a self, missing: &'a LoadRequest) -> Vec<RecordQuery<'a>> {
         let query =
             |MissingRecords { key, percents }: &'a MissingRecords| RecordQuery { counter: self.query(*key), percents };
         missing.records.iter().map(query).collect()
@@ -208,7 +208,7 @@ impl HeldState {
     fn query(&self, key: RowKey) -> CounterQuery<'_> {
         CounterQuery {
             of: self.totals.metric_period(key.hash_id),
-            bucket: HeldTotals::bucket(key.hash_id),
+            bucket: CounterCache::bucket(key.hash_id),
             subject: &self.cache.subject(key.subject_index).subject,
         }
     }
@@ -220,11 +220,11 @@ mod tests {
     use crate::subjects::Plans;
     use crate::types::{Period, Subject};
 
-    fn held(subjects_max: usize) -> HeldState {
-        HeldState::new(subjects_max, 10, &Plans::without_limits())
+    fn held(subjects_max: usize) -> WorkerCache {
+        WorkerCache::new(subjects_max, 10, &Plans::without_limits())
     }
 
-    fn add(held: &mut HeldState, name: &str) -> u32 {
+    fn add(held: &mut WorkerCache, name: &str) -> u32 {
         held.cache.add(Subject::parse(name.as_bytes()).expect("legal"))
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let mut held = held(2);
         let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| add(&mut held, name));
         held.cache.subject_mut(carol).used = 4;
-        held.touch(&Missing { settings: vec![alice], ..Missing::default() }, 5);
+        held.touch(&LoadRequest { settings: vec![alice], ..LoadRequest::default() }, 5);
         held.shrink(4);
         let is_held = [b"alice".as_slice(), b"bob", b"carol"].map(|name| held.cache.find(name).is_some());
         assert_eq!(is_held, [true, false, true], "{bob}");
@@ -249,11 +249,12 @@ mod tests {
         let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
         let key = RowKey { subject_index, hash_id };
         let missing = MissingCounter { key, end: UnixMs(0) };
-        let mut twice = Missing { settings: vec![subject_index; 2], counters: vec![missing; 2], ..Missing::default() };
+        let mut twice =
+            LoadRequest { settings: vec![subject_index; 2], counters: vec![missing; 2], ..LoadRequest::default() };
         held.sort_and_dedup(&mut twice);
         assert_eq!((twice.settings, twice.counters), (vec![subject_index], vec![missing]));
         held.totals.insert(key, 5, UnixMs(0), 1);
-        let mut read = Missing { counters: vec![missing], ..Missing::default() };
+        let mut read = LoadRequest { counters: vec![missing], ..LoadRequest::default() };
         held.sort_and_dedup(&mut read);
         assert!(read.is_empty());
     }
@@ -267,7 +268,7 @@ mod tests {
         let hash_id = held.totals.hash_id(metric, Period::parse("2026-11-21").expect("legal"), 7);
         let percents = vec![Percent::new(80).expect("in range")];
         let records = vec![MissingRecords { key: RowKey { subject_index, hash_id }, percents: percents.clone() }];
-        let missing = Missing { records, ..Missing::default() };
+        let missing = LoadRequest { records, ..LoadRequest::default() };
         let asked: Vec<_> = held.record_queries(&missing).iter().map(|query| query.percents.to_vec()).collect();
         assert_eq!(asked, [percents], "a subject whose settings are not held any more");
     }

@@ -21,20 +21,20 @@ impl Scan {
     /// The keys that match, of the one server that is asked. SCAN names no key: in a cluster each primary is to be
     /// asked for its own.
     pub fn keys(pattern: impl Into<String>) -> Self {
-        Self::of(&["SCAN"]).matching(pattern)
+        Self::new(&["SCAN"]).matching(pattern)
     }
 
     /// Fields and values of a hash, as pairs.
     pub fn hash(key: &str) -> Self {
-        Self::of(&["HSCAN", key])
+        Self::new(&["HSCAN", key])
     }
 
     /// Members and scores of a sorted set, as pairs.
     pub fn sorted_set(key: &str) -> Self {
-        Self::of(&["ZSCAN", key])
+        Self::new(&["ZSCAN", key])
     }
 
-    fn of(command: &[&str]) -> Self {
+    fn new(command: &[&str]) -> Self {
         Self { command: command.iter().map(|&word| word.to_owned()).collect(), pattern: None, cursor: Some(0) }
     }
 

@@ -228,7 +228,7 @@ impl StreamReader {
         }
         let next = ReplyIndex::with_capacity(self.index.count());
         let index = std::mem::replace(&mut self.index, next);
-        XreadReply::new(self.connection.take(index.end()), index)
+        XreadReply::new(self.connection.take_bytes(index.end()), index)
     }
 
     /// The run id of the server process whose entries these are; `None` where the user may not ask for it.

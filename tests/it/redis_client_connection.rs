@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::support::eventually::WAIT_MAX;
 use crate::support::redis_server::{RedisServer, free_port};
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::server::{ServerReadiness, ServerRole};
-use quotabell::wire::{
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::server::{ServerReadiness, ServerRole};
+use quotabell::redis_client::{
     ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind, inspect, install_crypto,
 };
 use redis::RedisError;

@@ -38,7 +38,7 @@ pub enum DeploymentError {
 
 impl DeploymentError {
     /// The error inside a failed call, where it is one of these.
-    pub fn of(error: &RedisError) -> Option<&Self> {
+    pub fn find_in(error: &RedisError) -> Option<&Self> {
         // The crate keeps what it wraps behind an Arc, and gives that as the source.
         let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
         shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
@@ -87,7 +87,7 @@ impl From<DeploymentError> for RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{ErrorKind, error_kind};
+    use crate::redis_client::{ErrorKind, error_kind};
 
     /// An error that is not recognised inside a failed call is waited out for ever.
     #[test]
@@ -95,8 +95,8 @@ mod tests {
         let failed: RedisError = DeploymentError::NotACluster { node: "h:1".to_owned() }.into();
         let copy = failed.clone();
         assert_eq!(error_kind(&copy), ErrorKind::Deployment);
-        let found = DeploymentError::of(&copy).expect("it is inside");
+        let found = DeploymentError::find_in(&copy).expect("it is inside");
         assert_eq!(found.to_string(), copy.to_string());
-        assert!(DeploymentError::of(&io::Error::other("something else").into()).is_none());
+        assert!(DeploymentError::find_in(&io::Error::other("something else").into()).is_none());
     }
 }

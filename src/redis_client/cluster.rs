@@ -52,8 +52,8 @@ impl ClusterNodes {
     /// # Errors
     ///
     /// A host that can't stand in a certificate, where TLS is spoken.
-    pub fn at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
-        self.seeds[0].at(address.clone())
+    pub fn node_at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
+        self.seeds[0].with_address(address.clone())
     }
 
     /// Who serves which slot, as the first node says that knows it of all slots. A node that has just joined knows
@@ -87,7 +87,7 @@ impl ClusterNodes {
             }
         }
         if let Some(owner) = preference.owner {
-            nodes.insert(0, Arc::new(self.at(owner)?));
+            nodes.insert(0, Arc::new(self.node_at(owner)?));
         }
         nodes.sort_by_key(|node| preference.suspect == Some(&node.address));
         self.forget_others(&nodes);
@@ -133,12 +133,12 @@ fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<HashSlotMap> {
         |what| -> RedisError { DeploymentError::Unreadable { node: asked.address.to_string(), what }.into() };
     let (mut ranges, mut primaries) = (Vec::new(), Vec::new());
     for shard in shards {
-        let shard = Fields::of(shard)?;
+        let shard = Fields::from_value(shard)?;
         let slots: Vec<u16> = shard.get("slots")?.ok_or_else(|| unreadable("a shard has no slots"))?;
         let nodes: Vec<Value> = shard.get("nodes")?.ok_or_else(|| unreadable("a shard has no nodes"))?;
         let mut found: Option<ShardPrimary> = None;
         for node in &nodes {
-            let node = Fields::of(node)?;
+            let node = Fields::from_value(node)?;
             if node.get::<String>("role")?.as_deref() != Some("master") {
                 continue;
             }
@@ -183,14 +183,14 @@ fn address_of(node: &Fields<'_>, asked: &RedisNode) -> RedisResult<RedisNode> {
         (None, RedisAddress::Tcp { host, .. }) => host.clone(),
         (None, RedisAddress::Unix { .. }) => return Err(unreadable("a node has no address")),
     };
-    asked.at(RedisAddress::Tcp { host, port })
+    asked.with_address(RedisAddress::Tcp { host, port })
 }
 
 /// Names and values in turn, as a map is answered in RESP2.
 struct Fields<'a>(&'a [Value]);
 
 impl<'a> Fields<'a> {
-    fn of(value: &'a Value) -> RedisResult<Self> {
+    fn from_value(value: &'a Value) -> RedisResult<Self> {
         match value {
             Value::Array(fields) => Ok(Self(fields)),
             _ => Err((redis::ErrorKind::UnexpectedReturnType, "CLUSTER SHARDS answers no list").into()),

@@ -9,14 +9,14 @@ use super::new_deliveries::NewDeliveries;
 use super::redis_outage::RedisOutage;
 use super::wake::{WakeScan, wake_subjects};
 use crate::contacts::resolver::ContactResolver;
+use crate::redis_client::{Partition, Partitions};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::Subject;
-use crate::wire::{Partition, Partitions};
 
 /// Turns changes of subjects into due deliveries. Where changes may have been missed, as after a start, it looks at
 /// every subject that has deliveries waiting.
 #[derive(Debug)]
-pub struct Waker {
+pub struct ContactChangeListener {
     /// Redis.
     pub partitions: Partitions,
     /// Where subjects are reached.
@@ -27,7 +27,7 @@ pub struct Waker {
     pub new_deliveries: NewDeliveries,
 }
 
-impl Waker {
+impl ContactChangeListener {
     /// Wakes what changes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut outage = RedisOutage::new("wake");
@@ -38,7 +38,7 @@ impl Waker {
                 Some(change) => change,
                 None => tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.changes.arrived() => self.changes.take(),
+                    () = self.changes.arrived() => self.changes.take_changes(),
                 },
             };
             match self.wake(&change).await {
@@ -70,7 +70,7 @@ impl Waker {
         // few.
         let mut changed: Vec<Vec<Subject>> = self.partitions.iter().map(|_| Vec::new()).collect();
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {
-            changed[self.partitions.of(&subject).number().get() as usize].push(subject);
+            changed[self.partitions.partition_of(&subject).number().get() as usize].push(subject);
         }
         for (partition, subjects) in self.partitions.iter().zip(&changed).filter(|(_, subjects)| !subjects.is_empty()) {
             let woken = wake_subjects(&partition.client, &partition.keys, subjects).await?;
@@ -81,7 +81,7 @@ impl Waker {
 
     fn woken(&self, partition: &Partition, deliveries: u64) {
         if deliveries > 0 {
-            self.new_deliveries.of(partition.number()).notify_one();
+            self.new_deliveries.signal_of(partition.number()).notify_one();
         }
     }
 }

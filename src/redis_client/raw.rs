@@ -262,7 +262,7 @@ impl RawConnection {
     }
 
     /// Gives the first `count` bytes of the buffer away, and makes room for as many again: replies are alike in size.
-    pub fn take(&mut self, count: usize) -> Vec<u8> {
+    pub fn take_bytes(&mut self, count: usize) -> Vec<u8> {
         let mut rest = self.buffer.split_off(count.min(self.buffer.len()));
         rest.reserve(count.min(CAPACITY_MAX));
         std::mem::replace(&mut self.buffer, rest)

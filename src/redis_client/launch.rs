@@ -180,7 +180,7 @@ enum RewriteState {
 impl RewriteState {
     /// The state by `INFO persistence`. The first file of all is tried again without an end: it has failed when it has
     /// failed once.
-    fn of(info: &str, is_first: bool) -> Self {
+    fn from_info(info: &str, is_first: bool) -> Self {
         let says = |what: &str| info.lines().any(|line| line == what);
         if is_first && says("aof_last_bgrewrite_status:err") {
             return Self::Failed;
@@ -203,7 +203,7 @@ pub(super) async fn file_written(node: &RedisNode, is_first: bool) -> RedisResul
     let mut is_asked = false;
     loop {
         let info: String = client.query(redis::cmd("INFO").arg("persistence")).await?;
-        match RewriteState::of(&info, is_first) {
+        match RewriteState::from_info(&info, is_first) {
             RewriteState::Idle if !std::mem::replace(&mut is_asked, true) => {
                 client.query::<redis::Value>(&redis::cmd("BGREWRITEAOF")).await?;
             }
@@ -274,7 +274,7 @@ mod tests {
                 "aof_rewrite_in_progress:{progress}\r\naof_rewrite_scheduled:{scheduled}\r\n\
                  aof_last_rewrite_time_sec:{seconds}\r\naof_last_bgrewrite_status:{status}\r\n"
             );
-            assert_eq!([false, true].map(|is_first| RewriteState::of(&info, is_first)), [file, first], "{info}");
+            assert_eq!([false, true].map(|is_first| RewriteState::from_info(&info, is_first)), [file, first], "{info}");
         }
     }
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use redis::RedisResult;
 
 use crate::ledger::event_ids::{WINDOWS_HELD, window_of};
-use crate::ledger::retention::Retention;
-use crate::ledger::tidy::TidyWarning;
-use crate::ledger::{Batch, Tidier};
+use crate::ledger::retention::PeriodArchiver;
+use crate::ledger::trim::TrimWarning;
+use crate::ledger::{Batch, StreamTrimmer};
+use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::types::{StreamId, UnixMs};
-use crate::wire::{ErrorKind, RedisClient, error_kind};
 
 /// How often the stream is tidied at most, unless a lot is committed.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
@@ -34,9 +34,9 @@ const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
 /// What is done beside the commits, each at its time.
 #[derive(Debug)]
-pub(super) struct Janitor {
-    tidier: Tidier,
-    retention: Retention,
+pub(super) struct StreamMaintenance {
+    trimmer: StreamTrimmer,
+    retention: PeriodArchiver,
     tidied: Instant,
     /// Entries committed since.
     untidied: u64,
@@ -51,12 +51,12 @@ pub(super) struct Janitor {
     windows: BTreeSet<u64>,
 }
 
-impl Janitor {
+impl StreamMaintenance {
     /// The first look at periods is due at once.
-    pub(super) fn new(tidier: Tidier, retention: Retention) -> Self {
+    pub(super) fn new(trimmer: StreamTrimmer, retention: PeriodArchiver) -> Self {
         let now = Instant::now();
         Self {
-            tidier,
+            trimmer,
             retention,
             tidied: now,
             untidied: 0,
@@ -114,7 +114,7 @@ impl Janitor {
 
     /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being
     /// counted. `None` where the stream was not tidied: then what was told of it before is still so.
-    pub(super) async fn tidy(&mut self, client: &RedisClient) -> Option<Vec<TidyWarning>> {
+    pub(super) async fn tidy(&mut self, client: &RedisClient) -> Option<Vec<TrimWarning>> {
         if self.retention.has_to_archive(self.reached) && self.archive_due <= Instant::now() {
             self.archive(client).await;
         }
@@ -123,7 +123,7 @@ impl Janitor {
         }
         self.tidied = Instant::now();
         let past = self.past_windows();
-        match self.tidier.tidy(client, &past).await {
+        match self.trimmer.tidy(client, &past).await {
             Ok(warnings) => {
                 self.untidied = 0;
                 past.iter().for_each(|window| {

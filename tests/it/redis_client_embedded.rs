@@ -11,9 +11,9 @@ use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::redis_server::{RedisServer, free_port, tear_newest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
-use quotabell::wire::config::RedisConfig;
-use quotabell::wire::embedded::EmbeddedStart;
-use quotabell::wire::{EmbeddedError, EmbeddedServer, RedisClient, RedisEndpoint};
+use quotabell::redis_client::config::RedisConfig;
+use quotabell::redis_client::embedded::EmbeddedStart;
+use quotabell::redis_client::{EmbeddedError, EmbeddedServer, RedisClient, RedisEndpoint};
 use tempfile::TempDir;
 
 /// No process has this id.

@@ -64,10 +64,10 @@ impl RedisClient {
 
     /// A client on the same connections for another partition: what names no key goes to the server that serves
     /// `default_key`.
-    pub fn at(&self, default_key: &str) -> Self {
+    pub fn routed_by(&self, default_key: &str) -> Self {
         match &self.servers {
             Servers::One(connection) => Self::on(Arc::clone(connection)),
-            Servers::Routed(router) => Self::routed(router.at(default_key)),
+            Servers::Routed(router) => Self::routed(router.routed_by(default_key)),
         }
     }
 
