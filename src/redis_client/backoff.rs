@@ -1,26 +1,26 @@
-//! Delays between tries: the one file that knows the `backoff` crate.
+//! Delays between retries. Only this file uses the `backoff` crate.
 //!
-//! The crate is unmaintained (RUSTSEC-2025-0012); it is a requirement of the product, and kept behind this file, where
-//! `backon` could replace it without a change elsewhere. Its defaults (15 minutes, +-50 % jitter) are wrong for us, so
-//! every field is set.
+//! The crate is unmaintained (RUSTSEC-2025-0012) but required by the product, so it stays behind this file: `backon`
+//! can replace it without a change elsewhere. This file sets every field, because the crate's defaults (15 minutes,
+//! +-50 % jitter) are wrong here.
 
 use std::time::Duration;
 
 use ::backoff::ExponentialBackoff;
 use ::backoff::backoff::Backoff as _;
 
-/// Jitter: each delay is drawn from +-20 % around its centre, as Svix does, so that deliveries that failed together do
-/// not come back together.
+/// Jitter, as in Svix: each delay is drawn from +-20 % around its center, so that deliveries that failed together are
+/// not retried together.
 const JITTER: f64 = 0.2;
 
-/// How delays between tries grow.
+/// How delays between retries grow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackoffPolicy {
     /// The delay after the first failure.
     pub first: Duration,
-    /// How much longer each next delay is; at least 1.
+    /// Factor between one delay and the next; at least 1.
     pub factor: f64,
-    /// No delay is longer than this, jitter included.
+    /// Maximum delay, jitter included.
     pub max_interval: Duration,
 }
 
@@ -51,7 +51,7 @@ impl BackoffPolicy {
     }
 }
 
-/// Counts failures in a row and says how long to wait; for loops that keep trying.
+/// Counts failures in a row and computes the next delay, for loops that retry.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     policy: BackoffPolicy,
@@ -59,18 +59,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No failure so far.
+    /// Starts with no failures.
     pub const fn new(policy: BackoffPolicy) -> Self {
         Self { policy, failures: 0 }
     }
 
-    /// One more failure: the delay before the next try.
+    /// Counts a failure and returns the delay before the next retry.
     pub fn next_delay(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         self.policy.delay(self.failures)
     }
 
-    /// It worked: the next failure starts from the first delay.
+    /// Resets the count after a success: the next failure starts from the first delay.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }
@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A delay outside its bounds would hammer a receiver or forget a delivery.
+        /// A delay outside its bounds would overload a receiver or delay a delivery for too long.
         #[test]
         fn delays_stay_within_a_fifth_of_their_centre(failures in 1_u32..200, first_ms in 1_u64..10_000, factor in 1.0_f64..8.0) {
             let policy = BackoffPolicy { first: Duration::from_millis(first_ms), factor, max_interval: Duration::from_secs(21_600) };

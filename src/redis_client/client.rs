@@ -1,7 +1,8 @@
-//! What everybody calls Redis through: one server, or whichever serves the key of a command.
+//! The client of Redis that all callers use: it sends a command to the one server, or to the server of the command's
+//! key.
 //!
-//! A client belongs to a partition: what names no key (TIME, INFO, PING) goes to the server that serves its stream.
-//! Read next: [`super::connection`], the socket, and [`super::router`], how a command finds its server.
+//! A client belongs to a partition: commands without a key (TIME, INFO, PING) go to the server of the partition's
+//! stream. Read next: [`super::connection`], the socket, and [`super::router`], which finds the server of a command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 use super::router::{RoutedCall, Router};
 
-/// A client of Redis that many callers share. It connects when first needed and again after a connection broke. It
-/// never sends a command again that may have run: the caller knows whether that is safe and how long to wait.
+/// A client of Redis that many callers share. It connects on first use and reconnects after a connection broke. It
+/// never resends a command that may have run: the caller knows whether a retry is safe and how long to wait.
 #[derive(Debug)]
 pub struct RedisClient {
     servers: Servers,
@@ -27,7 +28,7 @@ pub struct RedisClient {
 
 #[derive(Debug)]
 enum Servers {
-    /// This one, whatever the key.
+    /// One server for every key.
     One(Arc<NodeConnection>),
     /// The primary that serves the key.
     Routed(Router),
@@ -62,7 +63,7 @@ impl RedisClient {
         Self { servers: Servers::One(connection) }
     }
 
-    /// A client on the same connections for another partition: what names no key goes to the server that serves
+    /// A client on the same connections for another partition: commands without a key go to the server of
     /// `default_key`.
     pub fn routed_by(&self, default_key: &str) -> Self {
         match &self.servers {
@@ -74,8 +75,7 @@ impl RedisClient {
     /// Runs one command.
     ///
     /// # Errors
-    ///
-    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have
+    /// The error of Redis or of the connection; see [`error_kind`]. If the connection broke, the command may have run.
     /// run.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
@@ -84,12 +84,12 @@ impl RedisClient {
         }
     }
 
-    /// Removes the entries of a stream whose names and values pass, reading so many at a time, and says how many they
-    /// were. Repeatable.
+    /// Removes the stream entries whose fields pass the filter, reading `at_once` entries at a time. Returns the number
+    /// of removed entries. Repeatable.
     ///
     /// # Errors
     ///
-    /// As [`Self::query`]; a part may be removed.
+    /// As [`Self::query`]; some entries may already be removed.
     pub async fn remove_entries(
         &self,
         key: &str,
@@ -110,21 +110,21 @@ impl RedisClient {
         }
     }
 
-    /// What the server's clock shows.
+    /// Returns the time of the server's clock.
     pub async fn server_time(&self) -> RedisResult<UnixMs> {
         let (seconds, micros): (i64, i64) = self.query(&redis::cmd("TIME")).await?;
         Ok(UnixMs(seconds * 1000 + micros / 1000))
     }
 
-    /// Runs several commands in one write; where their keys lie on several servers, in one write to each. A transaction
-    /// is then one for each hash slot. Without commands nothing is asked, and the answer is empty.
+    /// Runs several commands in one write per server. A transaction becomes one transaction per hash slot. An empty
+    /// pipeline sends nothing and returns an empty reply.
     ///
     /// # Errors
     ///
-    /// As [`RedisClient::query`]; the first failing command's error. Where one server can't be reached, the commands of
-    /// the others may have run.
+    /// As [`RedisClient::query`], with the error of the first failing command. If one server is unreachable, the
+    /// commands of other servers may have run.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
-        // To the crate that would be an error.
+        // The crate would return an error.
         if pipeline.is_empty() {
             return Ok(T::from_redis_value(Value::Array(Vec::new()))?);
         }
@@ -134,8 +134,8 @@ impl RedisClient {
         }
     }
 
-    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a
-    /// connection. One that is too slow is given up; calls that wait on it go on waiting.
+    /// Runs one command whose reply must arrive within `limit` (less than [`RESPONSE_TIMEOUT`]) once a connection
+    /// exists. After that time it returns an error; other calls on the connection continue.
     pub async fn query_within<T: FromRedisValue>(&self, limit: Duration, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query_within(limit, command).await,
@@ -143,7 +143,7 @@ impl RedisClient {
         }
     }
 
-    /// Makes a script known to the server that `call`, an `EVALSHA`, goes to.
+    /// Loads a script on the server that receives `call`, an `EVALSHA`.
     pub(super) async fn load_script(&self, source: &str, call: &Cmd) -> RedisResult<()> {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(source);
@@ -153,11 +153,11 @@ impl RedisClient {
         }
     }
 
-    /// A client of the one server that answers what names no key: for commands that must share a connection.
+    /// A client of the one server of commands without a key, for commands that must share a connection.
     ///
     /// # Errors
     ///
-    /// Nobody tells which server that is.
+    /// No Sentinel or node knows the server.
     pub async fn primary(&self) -> RedisResult<Self> {
         match &self.servers {
             Servers::One(connection) => Ok(Self::on(Arc::clone(connection))),
@@ -169,7 +169,7 @@ impl RedisClient {
     ///
     /// # Errors
     ///
-    /// Nobody tells which server that is.
+    /// No Sentinel or node knows the server.
     pub(super) async fn default_server(&self) -> RedisResult<Option<RedisAddress>> {
         match &self.servers {
             Servers::One(_) => Ok(None),
@@ -177,11 +177,11 @@ impl RedisClient {
         }
     }
 
-    /// A client of each server that holds keys, for what has to look at all of them.
+    /// One client per primary, for operations on all keys.
     ///
     /// # Errors
     ///
-    /// Nobody tells which servers these are.
+    /// No Sentinel or node knows the servers.
     pub async fn primaries(&self) -> RedisResult<Vec<Self>> {
         match &self.servers {
             Servers::One(connection) => Ok(vec![Self::on(Arc::clone(connection))]),

@@ -1,16 +1,16 @@
-//! What the server's clock shows by now, as far as its replies have told.
+//! An estimate of the server's current time, from its latest reply.
 //!
-//! A guess, made without looking at this machine's clock. It may choose what to ask about; what it asks is for the
-//! server to decide.
+//! The estimate does not read this machine's clock. Callers use it to choose what to ask for; the server decides with
+//! its own clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-/// The server's clock as its last reply told it. Shared by all who talk to that server.
+/// The server's clock according to its latest reply. All callers of that server share it.
 #[derive(Debug)]
 pub struct ServerClock {
     started: Instant,
-    /// What it showed when `started` was now, Unix milliseconds.
+    /// The server's time at `started`, Unix milliseconds.
     at_start_ms: AtomicI64,
 }
 
@@ -22,12 +22,12 @@ impl Default for ServerClock {
 }
 
 impl ServerClock {
-    /// What it shows now, Unix milliseconds.
+    /// The server's estimated current time, Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.at_start_ms.load(Ordering::Relaxed) + self.elapsed_ms()
     }
 
-    /// The server has just said what it shows, Unix milliseconds.
+    /// Stores the server's current time, Unix milliseconds, from a reply.
     pub fn set(&self, now_ms: i64) {
         self.at_start_ms.store(now_ms - self.elapsed_ms(), Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! Asking the nodes of a cluster who serves which slot.
+//! Asks the nodes of a cluster which node serves which slot.
 //!
-//! One node after the other, another one first each time, so that one that was cut off is not believed for ever. Read
-//! next: [`super::topology`], which keeps the answer.
+//! It asks one node after another and starts with a different node each time, so that it does not rely forever on a
+//! node that was cut off. Read next: [`super::topology`], which stores the reply.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,26 +17,26 @@ use super::hash_slots::{HashSlotMap, HashSlotRange};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 
-/// How long a node may take to answer.
+/// Maximum time to wait for a node's reply.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The nodes of a cluster that can be asked.
+/// The nodes of a cluster to ask.
 #[derive(Debug)]
 pub struct ClusterNodes {
-    /// Those that the URL names; at least one.
+    /// The nodes that the URL names; at least one.
     seeds: Vec<Arc<RedisNode>>,
     connections: Mutex<HashMap<RedisAddress, Arc<NodeConnection>>>,
     rotation: AtomicUsize,
 }
 
-/// Which nodes are asked first, and which one last.
+/// Which nodes to ask first, and which one last.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodePreference<'a> {
-    /// The last answer.
+    /// The latest reply.
     pub known: Option<&'a HashSlotMap>,
-    /// A node that was named as the new owner of a slot: it is asked first.
+    /// A node that was named as the new owner of a slot: asked first.
     pub owner: Option<&'a RedisAddress>,
-    /// A node that failed: it is asked last.
+    /// A node that failed: asked last.
     pub suspect: Option<&'a RedisAddress>,
 }
 
@@ -51,13 +51,13 @@ impl ClusterNodes {
     ///
     /// # Errors
     ///
-    /// A host that can't stand in a certificate, where TLS is spoken.
+    /// TLS is used and the host can't appear in a certificate.
     pub fn node_at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
         self.seeds[0].with_address(address.clone())
     }
 
-    /// Who serves which slot, as the first node says that knows it of all slots. A node that has just joined knows
-    /// none. If no node knows all, the answer with the most slots counts.
+    /// Which node serves which slot, according to the first node that knows all slots. A node that has just joined
+    /// knows none. If no node knows all slots, the reply with the most slots counts.
     pub async fn slot_map(&self, preference: NodePreference<'_>) -> RedisResult<HashSlotMap> {
         let mut most: Option<HashSlotMap> = None;
         let mut failure: Option<RedisError> = None;
@@ -66,7 +66,7 @@ impl ClusterNodes {
                 Ok(map) if map.uncovered().is_none() => return Ok(map),
                 Ok(map) if most.as_ref().is_none_or(|most| most.covered() < map.covered()) => most = Some(map),
                 Ok(_) => {}
-                // One that waiting does not mend tells more than one that does not answer.
+                // An error that waiting does not fix tells more than a timeout.
                 Err(error) if failure.as_ref().is_none_or(|kept| error_kind(kept).is_transient()) => {
                     failure = Some(error);
                 }
@@ -76,7 +76,7 @@ impl ClusterNodes {
         most.ok_or_else(|| failure.expect("there is a node to ask"))
     }
 
-    /// The nodes in the order in which they are asked.
+    /// The nodes in the order of asking.
     fn in_order(&self, preference: NodePreference<'_>) -> RedisResult<Vec<Arc<RedisNode>>> {
         let mut nodes: Vec<Arc<RedisNode>> = preference.known.map(|map| map.primaries().to_vec()).unwrap_or_default();
         let first = self.rotation.fetch_add(1, Ordering::Relaxed) % nodes.len().max(1);
@@ -127,7 +127,7 @@ impl ClusterNodes {
     }
 }
 
-/// Reads the answer of `asked` to CLUSTER SHARDS.
+/// Parses the reply of `asked` to CLUSTER SHARDS.
 fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<HashSlotMap> {
     let unreadable =
         |what| -> RedisError { DeploymentError::Unreadable { node: asked.address.to_string(), what }.into() };
@@ -144,7 +144,7 @@ fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<HashSlotMap> {
             }
             let health = node.get::<String>("health")?;
             let is_failed = health.as_deref().is_some_and(|health| health.starts_with("fail"));
-            // For a moment after a failover a shard may have two; the one that failed is not the one.
+            // For a moment after a failover a shard may have two primaries; prefer the one that has not failed.
             if found.as_ref().is_none_or(|found| found.is_failed) {
                 found = Some(ShardPrimary { node: Arc::new(address_of(&node, asked)?), is_failed });
             }
@@ -153,7 +153,7 @@ fn slot_map(shards: &[Value], asked: &RedisNode) -> RedisResult<HashSlotMap> {
         for range in slots.chunks_exact(2) {
             ranges.push(HashSlotRange { first: range[0], last: range[1], primary: Arc::clone(&node) });
         }
-        // A primary that failed and serves nothing any more is none.
+        // A failed primary without slots is no longer a primary.
         if !is_failed || !slots.is_empty() {
             primaries.push(node);
         }
@@ -169,13 +169,13 @@ struct ShardPrimary {
     is_failed: bool,
 }
 
-/// Where a node of the answer listens: for us, which is another port with TLS.
+/// The address of a node in the reply. With TLS the node has another port.
 fn address_of(node: &Fields<'_>, asked: &RedisNode) -> RedisResult<RedisNode> {
     let unreadable =
         |what| -> RedisError { DeploymentError::Unreadable { node: asked.address.to_string(), what }.into() };
     let port = if asked.tls.is_some() { "tls-port" } else { "port" };
     let port = node.get::<u16>(port)?.ok_or_else(|| unreadable("a node has no port, or none with TLS"))?;
-    // A node that does not know its own address means the one at which it was asked.
+    // A node that does not know its own address means the address at which it was asked.
     let known = |host: &String| !matches!(host.as_str(), "" | "?");
     let host = node.get::<String>("endpoint")?.filter(known).or(node.get::<String>("ip")?.filter(known));
     let host = match (host, &asked.address) {
@@ -186,7 +186,7 @@ fn address_of(node: &Fields<'_>, asked: &RedisNode) -> RedisResult<RedisNode> {
     asked.with_address(RedisAddress::Tcp { host, port })
 }
 
-/// Names and values in turn, as a map is answered in RESP2.
+/// Names and values in turn, the form of a map in RESP2.
 struct Fields<'a>(&'a [Value]);
 
 impl<'a> Fields<'a> {

@@ -1,6 +1,6 @@
-//! The shared connection to one server: many callers, one socket, made again when it breaks.
+//! The shared connection to one server: many callers, one socket, reconnected after it broke.
 //!
-//! Knows one server and nothing of others: which one serves a key is decided in [`super::topology`].
+//! It knows one server only; [`super::topology`] decides which server serves a key.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -19,29 +19,28 @@ use super::login::RedisLogin;
 use super::node::RedisNode;
 use super::redis_url::RedisCredentials;
 
-/// How long a command may take before its connection is given up. Longer than any script of ours holds the server, and
-/// than a fork or a disk hiccup usually does.
+/// Maximum time of a command before its connection is closed. Longer than any of our scripts blocks the server, and
+/// longer than a fork or a slow disk usually does.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may take to be made.
+/// Maximum time to connect.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Calls that are written in one go. Those beyond wait to be queued, which costs more than a place in the queue.
+/// Maximum number of calls per write. Further calls wait for a place in the queue.
 const CALLS_QUEUED_MAX: usize = 1024;
 
-/// A connection to a server that is made when first needed and again after it broke. It never retries a call by itself:
-/// the caller knows whether that is safe and how long to wait.
+/// A connection to a server, made on first use and again after it broke. It never retries a call: the caller knows
+/// whether a retry is safe and how long to wait.
 #[derive(Debug)]
 pub struct NodeConnection {
     client: Client,
-    /// User, password and database, said by us on each new connection rather than by the crate. That makes one error of
-    /// every answer to AUTH and another of every answer to SELECT: a server that is busy would be taken for a wrong
-    /// password.
+    /// User, password and database. This file sends them on each new connection, because the crate maps every error of
+    /// AUTH to one error and every error of SELECT to another: a busy server would look like a wrong password.
     login: RedisLogin,
     db: i64,
-    /// Read by each call, so never locked for longer than a copy takes.
+    /// Each call reads it, so it is locked only for a copy.
     current: RwLock<Option<Current>>,
-    /// One connects, the others wait for what comes of it; its error, where that is none.
+    /// One caller connects and the others wait for the result; holds the error if connecting failed.
     connecting: Mutex<Option<RedisError>>,
-    /// Attempts to connect that have ended.
+    /// Number of finished attempts to connect.
     attempts: AtomicU64,
 }
 
@@ -52,7 +51,7 @@ struct Current {
 }
 
 impl NodeConnection {
-    /// A connection that is made through `client`. Connects nowhere yet.
+    /// A connection through `client`. Connects nowhere yet.
     pub fn new(client: Client) -> Self {
         let settings = client.get_connection_info().redis_settings();
         let username = settings.username().map(str::to_owned);
@@ -62,7 +61,7 @@ impl NodeConnection {
             Ok(bare) if settings.protocol() == ProtocolVersion::RESP2 => {
                 (bare, RedisLogin::fixed(credentials), settings.db())
             }
-            // In RESP3 the login is part of HELLO, and its errors come through as they are.
+            // In RESP3 the login is part of HELLO, and its errors arrive unchanged.
             _ => (client, RedisLogin::default(), 0),
         };
         let attempts = AtomicU64::new(0);
@@ -73,7 +72,7 @@ impl NodeConnection {
     ///
     /// # Errors
     ///
-    /// The redis crate refuses the settings.
+    /// The redis crate rejects the settings.
     pub fn to(node: &RedisNode) -> RedisResult<Self> {
         Ok(Self { login: node.login.clone(), ..Self::new(node.client()?) })
     }
@@ -82,8 +81,7 @@ impl NodeConnection {
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; see [`error_kind`]. After a broken connection the command may or may not have
-    /// run.
+    /// The error of Redis or of the connection; see [`error_kind`]. If the connection broke, the command may have run.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let Current { number, mut connection } = self.current().await?;
         let reply = command.query_async(&mut connection).await;
@@ -101,8 +99,8 @@ impl NodeConnection {
         self.discard_if_broken(number, reply)
     }
 
-    /// Runs one command that must be answered within `limit`, less than [`RESPONSE_TIMEOUT`], once there is a
-    /// connection. One that is too slow is given up; calls that wait on it go on waiting.
+    /// Runs one command whose reply must arrive within `limit` (less than [`RESPONSE_TIMEOUT`]) once a connection
+    /// exists. After that time it returns an error; other calls on the connection continue.
     ///
     /// # Errors
     ///
@@ -116,7 +114,7 @@ impl NodeConnection {
         self.discard_if_broken(number, reply)
     }
 
-    /// The connection, made where there is none.
+    /// Returns the connection and makes it if there is none.
     async fn current(&self) -> RedisResult<Current> {
         if let Some(current) = self.established() {
             return Ok(current);
@@ -126,7 +124,7 @@ impl NodeConnection {
         if let Some(current) = self.established() {
             return Ok(current);
         }
-        // Each by itself, the callers of a server that hangs would fail one after the other.
+        // If each caller connected for itself, the callers of a hanging server would time out one after another.
         if let Some(error) = failed.as_ref().filter(|_| self.attempts.load(Ordering::Acquire) != ended) {
             return Err(error.clone());
         }
@@ -145,7 +143,7 @@ impl NodeConnection {
             .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
         let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         self.log_in(&mut connection).await.map_err(|error| self.explained(error))?;
-        // A counter is enough to tell the connection that failed from the one that replaced it meanwhile.
+        // The number tells the connection that failed from a newer one.
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Ok(Current { number, connection })
@@ -175,7 +173,7 @@ impl NodeConnection {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Drops the connection where the error says that another one may do better.
+    /// Drops the connection if the error says that a new one may work.
     fn discard_if_broken<T>(&self, number: u64, reply: RedisResult<T>) -> RedisResult<T> {
         let reply = reply.map_err(|error| self.explained(error));
         if let Err(error) = &reply
@@ -192,7 +190,7 @@ impl NodeConnection {
         reply
     }
 
-    /// The error, which names the server where that is no Redis.
+    /// The error, with the server's name if the server is no Redis.
     fn explained(&self, error: RedisError) -> RedisError {
         if !is_no_reply(&error) {
             return error;
@@ -202,10 +200,10 @@ impl NodeConnection {
     }
 }
 
-/// Where the client connects to, without user, password and database.
+/// Address and settings of the client, without user, password and database.
 fn without_login(client: &Client) -> ConnectionInfo {
     let info = client.get_connection_info().clone();
-    // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
+    // Off by default in the crate: small commands would wait for the acknowledgment of the previous one.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     info.set_tcp_settings(tcp).set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())
 }

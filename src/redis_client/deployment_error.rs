@@ -1,4 +1,4 @@
-//! Why no Sentinel or node says which server is the primary, or why the servers are not deployed as `redis.url` says.
+//! Errors: no Sentinel or node knows the primary, or the deployment differs from `redis.url`.
 
 use std::error::Error;
 use std::io;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use redis::RedisError;
 
-/// What is wrong with the deployment. Travels inside a [`RedisError`], as every failure of a call does.
+/// What is wrong with the deployment. It travels inside a [`RedisError`], as every failure of a call does.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
-    /// An HTTP server answers there, say, or one that speaks TLS; or something between has changed a reply, so what the
-    /// crate says of the bytes is told.
-    #[error("what answers at {node} is no Redis: it does not speak the protocol ({})", on_one_line(parse_error))]
+    /// For example an HTTP or TLS server answers, or something on the way has changed a reply, so the message includes
+    /// the crate's parse error.
+    #[error("the server at {node} is no Redis: it does not speak the protocol ({})", on_one_line(parse_error))]
     NotRedis { node: String, parse_error: RedisError },
     #[error("the Sentinel at {sentinel} watches no service {service:?}, only {known}")]
     UnknownService { sentinel: String, service: String, known: String },
-    /// A server that holds data, or something else, answers in place of a Sentinel.
+    /// A data server, or another kind of server, answers at the address of a Sentinel.
     #[error("the server at {sentinel} is no Sentinel")]
     NotASentinel { sentinel: String },
-    /// The Sentinel refuses the login, or what it was asked.
+    /// The Sentinel rejects the login or the command.
     #[error("the Sentinel at {sentinel} refuses the login: {source}")]
     SentinelLogin { sentinel: String, source: RedisError },
     #[error("no Sentinel answers; the one at {sentinel}: {source}")]
@@ -37,9 +37,9 @@ pub enum DeploymentError {
 }
 
 impl DeploymentError {
-    /// The error inside a failed call, where it is one of these.
+    /// Returns the error inside a failed call if it is one of these.
     pub fn find_in(error: &RedisError) -> Option<&Self> {
-        // The crate keeps what it wraps behind an Arc, and gives that as the source.
+        // The crate wraps the error in an Arc and returns that as the source.
         let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
         shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
     }
@@ -48,23 +48,23 @@ impl DeploymentError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::NotRedis { .. } => {
-                "is that the port of Redis? redis.url names host and port, and begins with rediss:// where the server speaks TLS"
+                "is that the port of Redis? redis.url names host and port, and begins with rediss:// if the server uses TLS"
             }
             Self::UnknownService { .. } => {
-                "redis.url names the service behind the hosts, as redis+sentinel://host:26379/mymaster/0: the name in the \
+                "redis.url names the service after the hosts, such as redis+sentinel://host:26379/mymaster/0: the name in the \
                  Sentinels' `sentinel monitor` line"
             }
             Self::NotASentinel { .. } => {
-                "a server that holds data is named by redis://host:6379; after redis+sentinel:// stand Sentinels, whose port is \
+                "use redis://host:6379 for a server that holds data; redis+sentinel:// lists Sentinels, whose port is \
                  26379 by default"
             }
             Self::SentinelLogin { .. } => {
-                "where the Sentinels have another user or password than the servers, redis.url ends with \
+                "if the Sentinels have another user or password than the servers, end redis.url with \
                  ?sentinel_user=...&sentinel_pass=..."
             }
             Self::NoSentinel { .. } => "are the Sentinels running there? redis.url lists them",
             Self::NotPrimary { .. } => "a failover is under way: try again in a moment",
-            Self::NotACluster { .. } => "a server without cluster mode is named by redis://host:6379",
+            Self::NotACluster { .. } => "use redis://host:6379 for a server without cluster mode",
             Self::NoNode { .. } => "is the cluster running there? redis.url lists some of its nodes",
             Self::UncoveredSlots { .. } => {
                 "`redis-cli --cluster check HOST:PORT` shows them, `redis-cli --cluster fix HOST:PORT` assigns them to nodes"
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::redis_client::{ErrorKind, error_kind};
 
-    /// An error that is not recognised inside a failed call is waited out for ever.
+    /// If the daemon did not recognize this error inside a failed call, it would retry forever.
     #[test]
     fn it_is_found_inside_a_failed_call() {
         let failed: RedisError = DeploymentError::NotACluster { node: "h:1".to_owned() }.into();

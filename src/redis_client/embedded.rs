@@ -1,9 +1,9 @@
-//! The server that the daemon starts by itself, for `redis.url = "embedded"`.
+//! The server that the daemon starts itself, for `redis.url = "embedded"`.
 //!
-//! It outlives a daemon that is killed, and the next one adopts it: usage events that producers append meanwhile are
-//! not lost. So it has a process group of its own (Ctrl-C in a terminal does not reach it) and is not killed when its
-//! handle is dropped; only [`EmbeddedServer::stop`] ends it. Whether a listener is ours is decided by the run id in the
-//! data folder, never by the port alone. Read next: `launch`, which finds and starts the binary.
+//! The server survives a daemon that is killed, and the next daemon adopts it, so that events of producers are not lost
+//! meanwhile. Therefore it has its own process group (Ctrl-C in a terminal does not reach it) and survives the drop of
+//! its handle; only [`EmbeddedServer::stop`] ends it. The run id in the data folder, never the port alone, decides
+//! whether a listener is our server. Read next: `launch`, which finds and starts the binary.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,17 +26,17 @@ use super::node::RedisNode;
 use super::raw::{RawConnection, ReadError};
 use super::server::{ServerInfo, ServerReadiness, inspect};
 
-/// Between two looks at an adopted server that is up.
+/// Interval between two checks of a running adopted server.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The longest wait for the append-only file to be written anew.
+/// Maximum time to wait for the rewrite of the append-only file.
 const REWRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a server came to be ours.
+/// How the daemon got the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EmbeddedStart {
-    /// It was started just now.
+    /// The daemon started it.
     Started,
-    /// It was still running from before.
+    /// It was still running.
     Adopted,
 }
 
@@ -49,9 +49,9 @@ pub struct EmbeddedServer {
     /// Its address and password.
     node: RedisNode,
     data_dir: PathBuf,
-    /// Only of a server that this process started; to be waited for when it ends.
+    /// Only for a server that this process started: [`Self::stop`] waits for its end.
     child: Option<Child>,
-    /// While it lives no other daemon stops the server.
+    /// While this lock exists, no other daemon stops the server.
     in_use: FileLock,
 }
 
@@ -60,26 +60,25 @@ pub struct EmbeddedServer {
 pub enum StopOutcome {
     /// It has ended.
     Stopped,
-    /// It goes on: another daemon uses it.
+    /// It still runs: another daemon uses it.
     StillInUse,
 }
 
 impl EmbeddedServer {
-    /// Makes sure that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts
-    /// it where it still runs, else starts it, with the binary found on `PATH`. Creates the folder, readable by its
-    /// owner only.
+    /// Ensures that the server of `config.data_dir` runs on `config.embedded_port` and has loaded its data: adopts a
+    /// running server, or starts one with the binary found on `PATH`. Creates the folder, readable by its owner only.
     ///
     /// Waits as long as a large file takes to load.
     ///
     /// # Errors
     ///
-    /// See [`EmbeddedError`]. No server is left behind that was started here, but for one that has loaded its data and
-    /// can't keep it: it may have taken events already.
+    /// See [`EmbeddedError`]. After an error no server that this call started is left running, except one that has
+    /// loaded its data and can't store it: that server may already have taken events.
     pub async fn ensure(config: &RedisConfig) -> Result<Self, EmbeddedError> {
         Self::ensure_from(config, &std::env::var_os("PATH").unwrap_or_default()).await
     }
 
-    /// As [`Self::ensure`], with another list of folders to find the binary in, separated as in `PATH`.
+    /// As [`Self::ensure`], with another list of folders for the binary, separated as in `PATH`.
     ///
     /// # Errors
     ///
@@ -97,7 +96,7 @@ impl EmbeddedServer {
                     Self { started: EmbeddedStart::Adopted, info: *info, port, node, data_dir, child: None, in_use };
                 let mut adopted = adopted.loaded().await?;
                 adopted.configure().await?;
-                // Whoever started it may have been killed before the file was written.
+                // The process that started it may have been killed before it wrote the file.
                 drop(starting);
                 adopted.rewrite_file().await?;
                 return Ok(adopted);
@@ -120,8 +119,8 @@ impl EmbeddedServer {
         Ok(started)
     }
 
-    /// Creates the data folder and the password, unless they exist, and returns them. A daemon does this before it
-    /// builds clients, which read the password. Starts nothing.
+    /// Creates the data folder and the password if they are missing, and returns them. A daemon calls this before it
+    /// builds clients, because clients read the password. Starts nothing.
     ///
     /// # Errors
     ///
@@ -134,7 +133,7 @@ impl EmbeddedServer {
         Ok((data_dir, node))
     }
 
-    /// The program that [`Self::ensure`] would start; `None` where there is none on `PATH`.
+    /// The program that [`Self::ensure`] would start; `None` if `PATH` has none.
     pub fn binary() -> Option<PathBuf> {
         launch::find(&std::env::var_os("PATH").unwrap_or_default())
     }
@@ -159,7 +158,7 @@ impl EmbeddedServer {
         &self.node
     }
 
-    /// What it says of itself.
+    /// The server's description of itself.
     pub const fn info(&self) -> &ServerInfo {
         &self.info
     }
@@ -169,12 +168,12 @@ impl EmbeddedServer {
         &self.data_dir
     }
 
-    /// Ends the server and waits until its process is gone, unless another daemon uses it. Its append-only file is
-    /// complete then. Nothing happens where it has ended already, whoever listens in its place.
+    /// Stops the server and waits until its process has ended, unless another daemon uses it. The append-only file is
+    /// then complete. Does nothing if the server has already ended, even if another process listens on its port.
     ///
     /// # Errors
     ///
-    /// It refused, or did not end in time; it then still runs, and the next daemon adopts it.
+    /// The server refused, or did not end in time; it then still runs, and the next daemon adopts it.
     pub async fn stop(mut self) -> Result<StopOutcome, EmbeddedError> {
         if !self.in_use.is_last() {
             return Ok(StopOutcome::StillInUse);
@@ -196,10 +195,10 @@ impl EmbeddedServer {
         Ok(StopOutcome::Stopped)
     }
 
-    /// Waits until the server has ended, by itself or by another's hand. May be given up at any moment.
+    /// Waits until the server ends for any reason. Safe to cancel at any time.
     pub async fn ended(&mut self) {
         if let Some(child) = &mut self.child {
-            // What can't be waited for is looked at.
+            // If the process can't be waited for, look at it instead.
             if child.wait().await.is_ok() {
                 return;
             }
@@ -221,7 +220,7 @@ impl EmbeddedServer {
         }
     }
 
-    /// Waits until its data is loaded. As long as it says that it is loading, that may take what it takes.
+    /// Waits until the data is loaded. There is no time limit while the server reports that it is loading.
     async fn loaded(mut self) -> Result<Self, EmbeddedError> {
         let client = RedisClient::new(self.node.client()?);
         let mut last_answer = Instant::now();
@@ -234,7 +233,7 @@ impl EmbeddedServer {
                         return Ok(self);
                     }
                 }
-                // Another server answers in its place: the one that we saw has ended.
+                // Another server answers on the port: ours has ended.
                 Ok(_) => return Err(EmbeddedError::Foreign { port: self.port, data_dir: self.data_dir }),
                 Err(_) => {}
             }
@@ -249,58 +248,58 @@ impl EmbeddedServer {
         }
     }
 
-    /// Makes the server demand the password and keep an append-only file. A server that an older version started lacks
-    /// the password; one that has loaded a snapshot lacks the file.
+    /// Makes the server require the password and write an append-only file. A server started by an older version lacks
+    /// the password; a server that has loaded a snapshot lacks the file.
     async fn configure(&mut self) -> Result<(), EmbeddedError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("SET").arg("requirepass").arg(password_of(&self.node)).arg("appendonly").arg("yes");
         let client = RedisClient::new(self.node.client()?);
         client.query::<()>(&command).await.map_err(|source| EmbeddedError::Configure { source })?;
         if !std::mem::replace(&mut self.info.aof_enabled, true) {
-            tracing::info!(data = %self.data_dir.display(), "the embedded redis has loaded a snapshot and now keeps an append-only file");
+            tracing::info!(data = %self.data_dir.display(), "the embedded redis loaded a snapshot and now writes an append-only file");
         }
         Ok(())
     }
 
-    /// Has the server write its append-only file anew, unless it has done so since it was started, and waits until it
-    /// has: at most [`REWRITE_TIMEOUT`], because a large file takes long and is whole meanwhile in all but a few cases.
+    /// Makes the server rewrite its append-only file, unless it has done so since its start. Waits at most
+    /// [`REWRITE_TIMEOUT`], because a large file takes long and is nearly always intact meanwhile.
     ///
-    /// Where the file ended inside a transaction, the server has cut it off behind the last whole command, and the
-    /// transaction's beginning is still there. All that is appended belongs to it at the next start: left out if the
-    /// file is torn again, and back once a later transaction ends it.
+    /// If the file ended inside a transaction, the server has cut it off behind the last whole command, and the
+    /// beginning of the transaction is still there. Everything appended then belongs to that transaction at the next
+    /// start: the server drops it if the file is torn again, and restores it if a later transaction ends it.
     ///
     /// # Errors
     ///
-    /// The server has loaded a snapshot, and there is no file of that yet. Without one all that is counted would be
-    /// gone with the process, so it is waited for without an end.
+    /// The server has loaded a snapshot and has no file for it yet. Without the file all counts would be lost with the
+    /// process, so this case waits without a time limit.
     async fn rewrite_file(&self) -> Result<(), EmbeddedError> {
         let is_first = !launch::has_file(&self.data_dir);
         let mut written = std::pin::pin!(launch::file_written(&self.node, is_first));
         let log = launch::log_of(&self.data_dir);
         loop {
             match timeout(REWRITE_TIMEOUT, &mut written).await {
-                Ok(Ok(true)) => tracing::debug!("the embedded server has written its append-only file anew"),
+                Ok(Ok(true)) => tracing::debug!("the embedded server rewrote its append-only file"),
                 Ok(Ok(false)) if is_first => return Err(EmbeddedError::NoFile { log }),
                 Ok(Err(source)) if is_first => return Err(EmbeddedError::Configure { source }),
                 Err(_) if is_first => {
-                    tracing::warn!(log = %log.display(), "the embedded server still writes its first append-only file: waiting for it");
+                    tracing::warn!(log = %log.display(), "the embedded server is still writing its first append-only file: waiting for it");
                     continue;
                 }
                 Ok(Ok(false)) => {
-                    tracing::warn!(log = %log.display(), "the embedded server could not write its append-only file anew")
+                    tracing::warn!(log = %log.display(), "the embedded server could not rewrite its append-only file")
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the embedded server could not be told to write its append-only file anew");
+                    tracing::warn!(%error, "the daemon could not ask the embedded server to rewrite its append-only file");
                 }
                 Err(_) => {
-                    tracing::warn!(timeout = ?REWRITE_TIMEOUT, "the embedded server still writes its append-only file anew: starting beside it")
+                    tracing::warn!(timeout = ?REWRITE_TIMEOUT, "the embedded server is still rewriting its append-only file: starting meanwhile")
                 }
             }
             return Ok(());
         }
     }
 
-    /// Kills a server that this process started and that never came up.
+    /// Kills a server that this process started and that never answered.
     async fn kill_unanswering(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill().await;
@@ -308,7 +307,7 @@ impl EmbeddedServer {
     }
 }
 
-/// Starts the server and waits until it answers, loading or not.
+/// Starts the server and waits until it answers, even if it is still loading.
 async fn start(
     binary: &Path,
     port: u16,
@@ -318,13 +317,13 @@ async fn start(
 ) -> Result<EmbeddedServer, EmbeddedError> {
     let mut child = launch::spawn(binary, port, &password_of(&node), &data_dir)?;
     let pid = child.id().unwrap_or_default();
-    // Written before it answers, so that a daemon killed from here on leaves a server that the next one knows.
+    // Written before the server answers: if the daemon is killed from here on, the next daemon knows the server.
     let mut record = ServerRecord { pid, port, run_id: None };
     let started = async {
         record.write(&data_dir)?;
         let begun = Instant::now();
         loop {
-            // Whoever answers on the port is it only if it is the process that we started.
+            // A server that answers on the port is ours only if it is the process that we started.
             if let Listener::Server(info) = listener(&node).await?
                 && info.process_id == pid
             {
@@ -361,15 +360,15 @@ fn password_of(node: &RedisNode) -> String {
     node.login.current().map_or_else(String::new, |login| login.password)
 }
 
-/// Asks the server to end, and waits for the end of its process.
+/// Asks the server to stop and waits for the end of its process.
 async fn shut_down(node: &RedisNode) -> Result<(), ReadError> {
     let mut connection = match RawConnection::connect(node, None).await {
-        // Somebody else has ended it.
+        // Another process has already stopped it.
         Err(ReadError::Connect { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
         connected => connected?,
     };
-    // NOSAVE leaves out the snapshot; the append-only file is flushed all the same. The answer is the end of the
-    // connection, which the system closes when the process is gone.
+    // NOSAVE skips the snapshot; the server still flushes the append-only file. The reply is the end of the connection,
+    // which the system closes when the process ends.
     match connection.ask("SHUTDOWN", &[b"SHUTDOWN", b"NOSAVE"]).await {
         Err(ReadError::Closed | ReadError::Io(_)) | Ok(()) => Ok(()),
         Err(error) => Err(error),
@@ -379,7 +378,7 @@ async fn shut_down(node: &RedisNode) -> Result<(), ReadError> {
 async fn ping(client: &RedisClient) -> bool {
     match client.query::<String>(&redis::cmd("PING")).await {
         Ok(_) => true,
-        // It answers; what it lacks is for others to judge.
+        // It answers; the callers judge what it lacks.
         Err(error) => !matches!(error_kind(&error), ErrorKind::Unreachable | ErrorKind::NotReady),
     }
 }

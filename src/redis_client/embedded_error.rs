@@ -1,4 +1,4 @@
-//! What can go wrong with the embedded server, what to do about it, and the timeouts that the errors name. Read next:
+//! Errors of the embedded server with their hints, and the timeouts that they name. Read next:
 //! [`embedded`](super::embedded).
 
 use std::io;
@@ -10,14 +10,14 @@ use redis::RedisError;
 
 use super::raw::ReadError;
 
-/// How long the server may go without a sign of being up. Loading its data is a sign.
+/// Maximum time without a sign that the server is starting. Loading its data is such a sign.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the server may take to write its file and exit.
+/// Maximum time for the server to write its file and exit.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long another daemon may take to start or stop the server.
+/// Maximum time for another daemon to start or stop the server.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why there is no embedded server, or why it did not stop.
+/// Why the embedded server did not start or did not stop.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
@@ -34,7 +34,7 @@ pub enum EmbeddedError {
          redis.embedded_port to a free port, or name the server in redis.url", .data_dir.display()
     )]
     Foreign { port: u16, data_dir: PathBuf },
-    /// A server of the same folder runs on another port. Two of them would ruin the file.
+    /// The server of this folder runs on another port. Two servers would corrupt the file.
     #[error(
         "the server of redis.data_dir {} still runs on port {running}, not on redis.embedded_port {wanted}; stop it with \
          `redis-cli -p {running} shutdown`, or set redis.embedded_port to {running}", .data_dir.display()
@@ -55,7 +55,7 @@ pub enum EmbeddedError {
     Client(#[from] RedisError),
     #[error("set the password and the append-only file of the embedded server")]
     Configure { source: RedisError },
-    /// It runs on, tries again, and is adopted by the next start.
+    /// The server keeps running and retrying; the next start adopts it.
     #[error(
         "the embedded server has loaded a snapshot and could not write its append-only file: what it counts would be \
          lost; make room for it, and start again; its log is {}", .log.display()
@@ -67,6 +67,6 @@ pub enum EmbeddedError {
     StillRunning { pid: u32 },
 }
 
-/// What to do without a binary.
+/// What to do if there is no binary.
 const INSTALL: &str = "install one (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; macOS: brew \
                        install redis), or set redis.url to a server that runs";

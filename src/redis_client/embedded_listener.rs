@@ -1,4 +1,4 @@
-//! Who answers where the embedded server should listen.
+//! Finds out what listens on the port of the embedded server.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::embedded_error::EmbeddedError;
 use super::node::RedisNode;
 use super::server::{InspectError, ServerInfo, inspect};
 
-/// How long a listener that drops connections is taken for one whose process is being ended.
+/// Maximum time for which a listener that drops connections counts as a process that is ending.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
-/// Between two looks at a server that is not up yet.
+/// Interval between two checks of a server that is starting.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Who answers.
+/// What listens on the port.
 pub(super) enum Listener {
     Nobody,
     Server(Box<ServerInfo>),
-    /// Something that is no Redis, or one that wants another password.
+    /// Something else than Redis, or a server with another password.
     Unknown,
 }
 
-/// Asks who answers there.
+/// Asks what listens at the address.
 pub(super) async fn listener(node: &RedisNode) -> Result<Listener, EmbeddedError> {
     let begun = Instant::now();
     loop {
@@ -30,7 +30,7 @@ pub(super) async fn listener(node: &RedisNode) -> Result<Listener, EmbeddedError
         match inspect(&client).await {
             Ok(info) => return Ok(Listener::Server(Box::new(info))),
             Err(InspectError::Redis(error)) if error.is_connection_refusal() => return Ok(Listener::Nobody),
-            // The system closes the sockets of a killed process one after the other: a moment later nobody listens.
+            // The system closes the sockets of a killed process one after another: a moment later nothing listens.
             Err(InspectError::Redis(error)) if error.is_connection_dropped() && begun.elapsed() < CLOSING_MAX => {
                 sleep(LOOK_EVERY).await;
             }

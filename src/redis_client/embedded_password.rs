@@ -1,7 +1,7 @@
 //! The password of the embedded server: a file in its data folder that only the owner can read.
 //!
-//! Without it every user of the machine could read and write everything, since the server listens on 127.0.0.1. The
-//! first start draws it. Read next: [`embedded`](super::embedded).
+//! The server listens on 127.0.0.1, so without a password every user of the machine could read and write everything.
+//! The first start generates it. Read next: [`embedded`](super::embedded).
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
@@ -14,9 +14,9 @@ use super::login::RedisLogin;
 use super::node::RedisNode;
 use super::redis_url::RedisCredentials;
 
-/// The file in the data folder.
+/// Name of the file in the data folder.
 const FILE: &str = "redis-password";
-/// The user whom `requirepass` protects. With its name, a login also succeeds at a server that has no password yet.
+/// The user that `requirepass` protects. A login with this name also succeeds at a server without a password.
 const USER: &str = "default";
 
 /// The file with the password.
@@ -39,7 +39,8 @@ pub(super) fn read(data_dir: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// The password, drawn if there is none. Two daemons that draw one at the same time both get the first.
+/// Returns the password and generates it if there is none. If two daemons generate one at the same time, both get the
+/// first.
 ///
 /// # Errors
 ///
@@ -48,7 +49,7 @@ pub(super) fn ensure(data_dir: &Path) -> io::Result<String> {
     ensure_by(data_dir, |new, path| fs::hard_link(new, path))
 }
 
-/// As [`ensure`]; `link` gives the new file its name, unless there is one of that name.
+/// As [`ensure`]; `link` names the new file, unless a file of that name exists.
 fn ensure_by(data_dir: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<String> {
     if let Some(password) = read(data_dir)? {
         return Ok(password);
@@ -57,9 +58,9 @@ fn ensure_by(data_dir: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> 
     let path = password_file(data_dir);
     let new = data_dir.join(format!("{FILE}.new-{}", nonce()));
     let written = write_new(&new, &password).and_then(|()| match link(&new, &path) {
-        // A volume without hard links.
+        // The volume has no hard links.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => write_new(&path, &password),
-        // A link never replaces the password of another daemon, and never shows half a file.
+        // A link never replaces the password of another daemon, and never shows a partial file.
         linked => linked,
     });
     let _ = fs::remove_file(&new);
@@ -71,7 +72,7 @@ fn ensure_by(data_dir: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> 
     }
 }
 
-/// Writes the password to a file that is not there yet. Leaves no half of one.
+/// Writes the password to a new file. After an error it leaves no partial file.
 fn write_new(path: &Path, password: &str) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     let written = file.write_all(password.as_bytes()).and_then(|()| file.sync_all());
@@ -87,8 +88,8 @@ pub(super) fn node(port: u16, data_dir: &Path, password: Option<String>) -> Redi
     RedisNode { login: RedisLogin::of_password_file(login, password_file(data_dir)), ..RedisNode::local(port) }
 }
 
-/// Closes the data folder to other users, for instance one that was made by hand, and logs that. The access of its
-/// group alone stays: somebody granted that on purpose.
+/// Removes the access of other users to the data folder (for example a folder created by hand) and logs that. The
+/// access of the group stays, because somebody granted it on purpose.
 pub(super) fn close_to_others(data_dir: &Path) {
     let mode = fs::metadata(data_dir).map_or(0, |folder| folder.permissions().mode());
     if mode & 0o007 == 0 {
@@ -110,7 +111,7 @@ pub(super) fn close_to_others(data_dir: &Path) {
 mod tests {
     use super::*;
 
-    /// Two daemons that start at once and keep different passwords would lock each other out.
+    /// Two daemons that start at once and store different passwords would lock each other out.
     #[test]
     fn daemons_that_start_at_once_get_one_password() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(names, [FILE]);
     }
 
-    /// Some volumes have no hard links: the first start would end there.
+    /// Some volumes have no hard links; the first start must still work there.
     #[test]
     fn a_volume_without_hard_links_gets_a_password() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// An empty password would be none: everybody could log in.
+    /// With an empty password everybody could log in.
     #[test]
     fn an_empty_password_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");

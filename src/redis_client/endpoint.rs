@@ -1,4 +1,4 @@
-//! Where Redis is and how to log in: the `[redis]` section, validated.
+//! The address of Redis and the login: the `[redis]` section, validated.
 //!
 //! Reads the files that the section names. Never prints a password. Read next: [`super::redis_url`], for the forms of
 //! the URL.
@@ -27,11 +27,11 @@ use super::tls::{TlsError, TlsSettings};
 pub use super::topology::TOPOLOGY_REFRESH_INTERVAL;
 use super::topology::{Topology, TopologySource};
 
-/// Redis as the configuration names it. What is known of the primaries is shared by all clones.
+/// Redis as configured. All clones share the knowledge about primaries.
 #[derive(Debug, Clone)]
 pub struct RedisEndpoint {
     servers: EndpointServers,
-    /// A server of it: with its own address where it is the only one, else with that of the first that the URL names.
+    /// One of its servers: the only one, or a template with the first address of the URL.
     node: Arc<RedisNode>,
     /// The URL without user and password, for logs and errors.
     shown: Arc<str>,
@@ -54,7 +54,7 @@ enum EndpointServers {
     Routed { deployment: Deployment, topology: Arc<Topology> },
 }
 
-/// A primary, as far as is known.
+/// A primary, according to the latest information.
 #[derive(Debug, Clone)]
 pub struct Primary {
     node: Arc<RedisNode>,
@@ -67,14 +67,14 @@ impl Primary {
         &self.node
     }
 
-    /// It can't be reached, or says that it is none: the next one who needs a primary asks anew.
+    /// Marks the primary as unreachable or demoted: the next caller asks for the primary again.
     pub fn suspect(&self) {
         if let Some(topology) = &self.topology {
             topology.suspect(&self.node.address);
         }
     }
 
-    /// Whether another server took its place.
+    /// Whether another server has replaced it.
     pub fn is_replaced(&self) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.is_replaced(&self.node.address))
     }
@@ -106,7 +106,7 @@ pub enum EndpointError {
 }
 
 impl EndpointError {
-    /// The setting that is wrong; `None` where the machine is at fault.
+    /// The setting that is wrong; `None` if the machine is at fault.
     pub const fn setting(&self) -> Option<&'static str> {
         match self {
             Self::UrlFile { .. } => Some(UrlSource::URL_FILE),
@@ -120,7 +120,7 @@ impl EndpointError {
     }
 }
 
-/// Where a URL was given.
+/// The source of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlSource {
     /// `redis.url`
@@ -155,7 +155,7 @@ impl RedisEndpoint {
     ///
     /// # Errors
     ///
-    /// A file that can't be read, a URL that is none, or authorities that can't be used.
+    /// An unreadable file, an invalid URL, or unusable certificate authorities.
     pub fn from_config(config: &RedisConfig) -> Result<Self, EndpointError> {
         let (from, text) = match &config.url_file {
             Some(path) => {
@@ -222,7 +222,7 @@ impl RedisEndpoint {
         Self::standalone(RedisNode::local(port))
     }
 
-    /// This server.
+    /// An endpoint of this server.
     pub fn of_node(node: RedisNode) -> Self {
         Self::standalone(node)
     }
@@ -238,7 +238,7 @@ impl RedisEndpoint {
         Self { servers, node: Arc::new(template), shown: shown.into() }
     }
 
-    /// How Redis is deployed, as the URL says.
+    /// The kind of deployment, according to the URL.
     pub const fn deployment(&self) -> Deployment {
         match &self.servers {
             EndpointServers::Standalone => Deployment::Standalone,
@@ -256,7 +256,7 @@ impl RedisEndpoint {
         self.node.db
     }
 
-    /// The port, where one server on TCP is named.
+    /// The port, if the URL names one server on TCP.
     pub fn port(&self) -> Option<u16> {
         match (&self.servers, &self.node.address) {
             (EndpointServers::Standalone, RedisAddress::Tcp { port, .. }) => Some(*port),
@@ -264,7 +264,7 @@ impl RedisEndpoint {
         }
     }
 
-    /// A client of the partition whose stream is `default_key`: what names no key goes to the primary that serves it.
+    /// A client of the partition with the stream `default_key`: commands without a key go to the primary of that key.
     /// Connects nowhere yet.
     ///
     /// # Errors
@@ -279,11 +279,11 @@ impl RedisEndpoint {
         }
     }
 
-    /// The primary that serves `key`: asks for it, whatever was known before.
+    /// Returns the primary that serves `key`. Always asks the Sentinels or nodes.
     ///
     /// # Errors
     ///
-    /// Nobody tells, or nobody serves it.
+    /// No Sentinel or node knows it, or no primary serves the key.
     pub async fn ask_primary_of(&self, key: &str) -> RedisResult<Primary> {
         match &self.servers {
             EndpointServers::Standalone => Ok(Primary { node: Arc::clone(&self.node), topology: None }),
@@ -294,11 +294,11 @@ impl RedisEndpoint {
         }
     }
 
-    /// Every primary, in an order that depends on nothing else.
+    /// Every primary, always in the same order.
     ///
     /// # Errors
     ///
-    /// Nobody tells.
+    /// No Sentinel or node knows them.
     pub async fn primaries(&self) -> RedisResult<Vec<Primary>> {
         match &self.servers {
             EndpointServers::Standalone => Ok(vec![Primary { node: Arc::clone(&self.node), topology: None }]),
@@ -311,11 +311,11 @@ impl RedisEndpoint {
         }
     }
 
-    /// The slots of a cluster that no primary serves, as `0-5460, 16383`.
+    /// Checks that a primary serves every slot; the error lists the others, such as `0-5460, 16383`.
     ///
     /// # Errors
     ///
-    /// Nobody tells.
+    /// No Sentinel or node knows them, or a slot has no primary.
     pub async fn check_slots(&self) -> RedisResult<()> {
         let EndpointServers::Routed { topology, .. } = &self.servers else { return Ok(()) };
         match topology.map().await?.uncovered() {
@@ -324,23 +324,22 @@ impl RedisEndpoint {
         }
     }
 
-    /// Forgets which servers are the primaries: the next one who needs one asks anew. Until [`Self::watch`] runs nobody
-    /// else does, and a server may have become a replica since, also without a failed call.
+    /// Forgets the primaries: the next caller asks for them. Before [`Self::watch`] runs nobody else asks, and a
+    /// primary may have become a replica without a failed call.
     pub fn forget_primaries(&self) {
         if let EndpointServers::Routed { topology, .. } = &self.servers {
             topology.outdate();
         }
     }
 
-    /// Finds out all the time which servers are the primaries, until stopped. Ends at once where the URL names one
-    /// server.
+    /// Keeps asking which servers are primaries, until stopped. Ends at once if the URL names one server.
     pub async fn watch(self, stop: CancellationToken) {
         if let EndpointServers::Routed { topology, .. } = &self.servers {
             topology.watch(stop).await;
         }
     }
 
-    /// The endpoint and the primaries behind it, for logs.
+    /// The endpoint and its primaries, for logs.
     pub fn connected_to(&self) -> String {
         match &self.servers {
             EndpointServers::Standalone => self.shown.to_string(),
@@ -382,7 +381,7 @@ mod tests {
         RedisEndpoint::from_config(config).expect_err("it is refused").to_string()
     }
 
-    /// An endpoint is what logs and errors show of Redis.
+    /// Logs and errors show Redis as an endpoint.
     #[test]
     fn an_endpoint_is_described_without_user_and_password() {
         for (url, described) in [
@@ -402,7 +401,7 @@ mod tests {
         }
     }
 
-    /// Container platforms hand secrets over as files.
+    /// Container platforms provide secrets as files.
     #[test]
     fn a_url_file_wins_over_the_url() {
         let directory = tempfile::tempdir().expect("a folder");
@@ -417,12 +416,12 @@ mod tests {
         std::fs::write(&path, "redis://:hunter2/@cache").expect("a file");
         let said = problem(&config);
         assert!(said.contains(&path.display().to_string()) && !said.contains("hunter2"), "{said}");
-        // The embedded server is started for the setting alone.
+        // Only the setting starts the embedded server.
         std::fs::write(&path, EMBEDDED).expect("a file");
         assert!(problem(&config).contains("not a URL"), "{}", problem(&config));
     }
 
-    /// A file of authorities that is not used would be taken for encryption.
+    /// An unused file of authorities would give a false sense of encryption.
     #[test]
     fn authorities_need_tls_and_a_certificate() {
         let directory = tempfile::tempdir().expect("a folder");

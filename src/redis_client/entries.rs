@@ -1,5 +1,5 @@
-//! Entries of a stream and their fields, seen where they lie in the buffer. Pure; copies and allocates nothing. Read
-//! next: [`index`](super::index), which has found them.
+//! Entries of a stream and their fields, as views into the buffer. Pure; copies and allocates nothing. Read next:
+//! [`index`](super::index), which finds them.
 
 use std::iter::FusedIterator;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::resp::{BulkString, LengthKind, LengthLine, ProtocolError, array, bulk, length};
 use crate::types::StreamId;
 
-/// Digits and nothing else; `parse` alone would take a sign.
+/// Parses digits only; `parse` would also accept a sign.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -15,14 +15,14 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// What stands before an entry's fields.
+/// The part of an entry before its fields.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// Where the id lies.
+    /// Position of the id.
     pub(super) id: Range<usize>,
     /// Number of names and values.
     pub(super) strings: usize,
-    /// Where they begin.
+    /// Position of the first name.
     pub(super) next: usize,
 }
 
@@ -47,9 +47,9 @@ impl Head {
 #[derive(Debug, Clone)]
 pub struct Entries<'a> {
     pub(super) buffer: &'a [u8],
-    /// Where the next entry begins.
+    /// Start of the next entry.
     pub(super) start: usize,
-    /// Where each entry ends, which is where the one behind it begins.
+    /// End of each entry, which is the start of the following one.
     pub(super) ends: std::slice::Iter<'a, usize>,
 }
 
@@ -61,12 +61,12 @@ impl<'a> Iterator for Entries<'a> {
         let end = *self.ends.next()?;
         let bytes = self.buffer.get(self.start..end)?;
         self.start = end;
-        // The index has seen these bytes, so they are whole and well formed.
+        // The index has checked these bytes: they are complete and well-formed.
         let head = Head::read(bytes, 0).ok().flatten()?;
         Some(XreadEntry { id: &bytes[head.id], fields: StreamFields { bytes, at: head.next, left: head.strings / 2 } })
     }
 
-    /// Goes over entries without looking at them, so that `skip` costs the same however many it skips.
+    /// Skips entries without reading them, so that `skip` always costs the same.
     #[inline]
     fn nth(&mut self, n: usize) -> Option<XreadEntry<'a>> {
         if let Some(before) = n.checked_sub(1) {
@@ -83,32 +83,32 @@ impl<'a> Iterator for Entries<'a> {
 impl ExactSizeIterator for Entries<'_> {}
 impl FusedIterator for Entries<'_> {}
 
-/// One entry of a stream, where it lies in the buffer.
+/// One entry of a stream, as a view into the buffer.
 #[derive(Debug, Clone)]
 pub struct XreadEntry<'a> {
     /// Its id, `<ms>-<seq>`, as the server wrote it.
     pub id: &'a [u8],
-    /// Its fields in their order; none where the entry was deleted while it was read.
+    /// Its fields in order; empty if the entry was deleted during the read.
     pub fields: StreamFields<'a>,
 }
 
-/// The beginning of an entry that has too many bytes to be read whole.
+/// The beginning of an entry that is too long to read as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TruncatedEntry {
     /// Its id.
     pub id: StreamId,
-    /// Names and values in turn, as many as had arrived and at most [`TRUNCATED_STRINGS_MAX`], each cut to
+    /// Names and values in turn: what had arrived, at most [`TRUNCATED_STRINGS_MAX`], each cut to
     /// [`TRUNCATED_BYTES_MAX`].
     pub strings: Vec<Vec<u8>>,
 }
 
-/// How many names and values of an entry that is cut are kept.
+/// Maximum number of names and values kept of a truncated entry.
 pub const TRUNCATED_STRINGS_MAX: usize = 32;
-/// How many bytes of a name or value are kept.
+/// Maximum number of bytes kept of a name or value.
 pub const TRUNCATED_BYTES_MAX: usize = 1024;
 
 impl TruncatedEntry {
-    /// Takes what has arrived of the entry that begins at the start of `buffer`.
+    /// Reads the arrived part of the entry at the start of `buffer`.
     pub(super) fn read(buffer: &[u8]) -> Result<Self, ProtocolError> {
         let malformed = ProtocolError { at: 0, expected: "an entry" };
         let head = Head::read(buffer, 0)?.ok_or(malformed)?;
@@ -120,12 +120,12 @@ impl TruncatedEntry {
             strings.push(kept.to_vec());
             at = next + bytes + 2;
         }
-        // A name without its value is left out.
+        // Drop a name without a value.
         strings.truncate(strings.len() / 2 * 2);
         Ok(Self { id, strings })
     }
 
-    /// Its fields, as far as they are kept.
+    /// The fields that were kept.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.strings.chunks_exact(2).map(|pair| (pair[0].as_slice(), pair[1].as_slice()))
     }

@@ -1,8 +1,8 @@
-//! Locks on files in the data folder of the embedded server, which the system releases when a process is killed.
+//! Locks on files in the data folder of the embedded server. The system releases them when a process is killed.
 //!
-//! Every daemon that uses the server holds the lock on its use, shared; only the last of them may stop it. Whoever
-//! looks for the server, and starts it where there is none, holds the lock on the start alone, so that two daemons
-//! never start two. Read next: [`embedded`](super::embedded).
+//! Every daemon that uses the server holds a shared lock; only the last one may stop the server. A daemon that looks
+//! for the server and starts it holds an exclusive lock, so that two daemons never start two servers. Read next:
+//! [`embedded`](super::embedded).
 
 use std::fs::File;
 use std::io;
@@ -15,29 +15,29 @@ use tokio::time::sleep;
 
 use super::embedded_error::{EmbeddedError, LOCK_TIMEOUT};
 
-/// Locked, shared, by every daemon that uses the server.
+/// Shared lock of every daemon that uses the server.
 const USE: &str = "embedded.use";
-/// Locked by the one daemon that looks for the server and starts it.
+/// Exclusive lock of the daemon that looks for the server and starts it.
 const START: &str = "embedded.start";
-/// Between two tries.
+/// Interval between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A lock in the data folder; ends when dropped.
+/// A lock in the data folder; released on drop.
 #[derive(Debug)]
 pub(super) struct FileLock(Flock<File>);
 
 impl FileLock {
-    /// The shared lock on the server's use. Waits where another daemon is just stopping it.
+    /// Takes the shared lock on the server's use. Waits while another daemon stops the server.
     pub(super) async fn in_use(data_dir: &Path) -> Result<Self, EmbeddedError> {
         Self::acquire(data_dir, USE, FlockArg::LockSharedNonblock).await
     }
 
-    /// The exclusive lock on the server's start. Waits for others.
+    /// Takes the exclusive lock on the server's start. Waits for other daemons.
     pub(super) async fn starting(data_dir: &Path) -> Result<Self, EmbeddedError> {
         Self::acquire(data_dir, START, FlockArg::LockExclusiveNonblock).await
     }
 
-    /// Whether nobody else uses the server. If so, the lock is exclusive from now on; if not, it is released.
+    /// Whether no other daemon uses the server. If so, the lock becomes exclusive; otherwise it is released.
     pub(super) fn is_last(&self) -> bool {
         self.0.relock(FlockArg::LockExclusiveNonblock).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Hash slots: in which one a key lies, which key a command is about, which primary serves a slot. Pure.
+//! Hash slots: the slot of a key, the key of a command, the primary of a slot. Pure.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use redis::{Arg, Cmd};
 
 use super::node::RedisNode;
 
-/// Slots of a cluster.
+/// Number of slots in a cluster.
 pub const SLOTS: u16 = 16384;
 
 const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
@@ -16,7 +16,7 @@ const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 pub struct HashSlot(u16);
 
 impl HashSlot {
-    /// The slot of a key: of what stands between its first pair of braces, where that is not empty.
+    /// The slot of a key: of the text between its first pair of braces, if that is not empty.
     pub fn of_key(key: &[u8]) -> Self {
         let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
             let behind = &key[open + 1..];
@@ -46,46 +46,46 @@ impl HashSlot {
     }
 }
 
-/// Slots that follow each other, served by one primary.
+/// A range of slots with one primary.
 #[derive(Debug, Clone)]
 pub struct HashSlotRange {
-    /// The first of them.
+    /// The first slot.
     pub first: u16,
-    /// The last of them.
+    /// The last slot, inclusive.
     pub last: u16,
-    /// Who serves them.
+    /// The primary that serves them.
     pub primary: Arc<RedisNode>,
 }
 
 /// Which primary serves which slot.
 #[derive(Debug, Clone)]
 pub struct HashSlotMap {
-    /// In the order of their slots.
+    /// Sorted by slot.
     ranges: Vec<HashSlotRange>,
     primaries: Vec<Arc<RedisNode>>,
 }
 
 impl HashSlotMap {
-    /// From ranges in any order, and all primaries, also those that serve no slot yet.
+    /// Builds the map from ranges in any order and all primaries, including those without slots.
     pub fn new(mut ranges: Vec<HashSlotRange>, mut primaries: Vec<Arc<RedisNode>>) -> Self {
         ranges.sort_by_key(|range| range.first);
         primaries.sort_by_key(|node| node.address.to_string());
         Self { ranges, primaries }
     }
 
-    /// One primary serves all.
+    /// A map in which one primary serves all slots.
     pub fn whole(primary: Arc<RedisNode>) -> Self {
         Self::new(vec![HashSlotRange { first: 0, last: SLOTS - 1, primary: Arc::clone(&primary) }], vec![primary])
     }
 
-    /// Who serves the slot; `None` where nobody does.
+    /// The primary of the slot; `None` if there is none.
     pub fn primary_of(&self, HashSlot(slot): HashSlot) -> Option<&Arc<RedisNode>> {
         let behind = self.ranges.partition_point(|range| range.first <= slot);
         let range = self.ranges.get(behind.checked_sub(1)?)?;
         (slot <= range.last).then_some(&range.primary)
     }
 
-    /// Every primary, in the order of their addresses.
+    /// Every primary, sorted by address.
     pub fn primaries(&self) -> &[Arc<RedisNode>] {
         &self.primaries
     }
@@ -95,12 +95,12 @@ impl HashSlotMap {
         self.primaries.iter().map(|node| node.address.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// How many slots are served.
+    /// Number of slots that have a primary.
     pub fn covered(&self) -> usize {
         self.ranges.iter().map(|range| usize::from(range.last) + 1 - usize::from(range.first)).sum()
     }
 
-    /// The slots that nobody serves, as `0-5460, 16383`; `None` where all are served.
+    /// The slots without a primary, such as `0-5460, 16383`; `None` if all have one.
     pub fn uncovered(&self) -> Option<String> {
         let mut gaps = Vec::new();
         let mut next = 0;
@@ -127,10 +127,10 @@ mod tests {
         HashSlot::of_command(&command)
     }
 
-    /// A key in the wrong slot is asked for at the wrong server, each time anew.
+    /// A wrong slot would send every command for the key to the wrong server first.
     #[test]
     fn slots_are_those_of_redis() {
-        // As CLUSTER KEYSLOT answers; the first is the check value of the CRC.
+        // Values from CLUSTER KEYSLOT; the first is the check value of the CRC.
         assert_eq!(HashSlot::of_key(b"123456789"), HashSlot(0x31c3));
         assert_eq!(HashSlot::of_key(b"foo"), HashSlot(12182));
         for (key, tag) in [("due:{usage}", "usage"), ("x{a}{b}", "a"), ("{{a}}", "{a")] {
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A command that is sent by a word that is no key ends at a server that does not know the key.
+    /// If the router took another word for the key, it would send the command to a server without that key.
     #[test]
     fn the_key_of_a_command_is_found() {
         let key = Some(HashSlot::of_key(b"k"));
@@ -168,7 +168,7 @@ mod tests {
         HashSlotRange { first, last, primary: Arc::new(RedisNode::local(port)) }
     }
 
-    /// A gap that is overlooked at start shows as errors of single subjects later.
+    /// A gap that the start overlooks would later cause errors for single subjects.
     #[test]
     fn every_slot_has_its_primary_or_is_named() {
         let map =

@@ -1,8 +1,8 @@
-//! The answer to `XREAD` on one stream and the `TIME` behind it, indexed where it lies in the buffer.
+//! The reply to `XREAD` on one stream and to the `TIME` behind it, indexed in place.
 //!
-//! Pure: a [`ReplyIndex`] is shown the buffer whenever it has grown and goes on where it stopped, so a reply that
-//! arrives in a thousand pieces is still looked at once. Per entry it keeps one offset and allocates nothing else; what
-//! the entries mean is decided elsewhere. Read next: [`xread`](super::xread), which fills the buffer.
+//! Pure: the caller passes the buffer to a [`ReplyIndex`] whenever it has grown, and the index continues at its last
+//! position, so it reads every byte once. It stores one offset per entry and allocates nothing else; it does not
+//! interpret entries. Read next: [`xread`](super::xread), which fills the buffer.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use super::entries::{Entries, Head, decimal};
 use super::resp::{self, BulkString, LengthKind, LengthLine, ProtocolError, array, bulk, line};
 use crate::types::StreamId;
 
-/// Room for so many entries at most before they come.
+/// Maximum number of entries to reserve room for in advance.
 const CAPACITY_MAX: usize = 128 * 1024;
 
-/// Where the indexing goes on when more bytes are there.
+/// The state in which indexing continues when more bytes arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Streams,
@@ -28,7 +28,7 @@ enum Stage {
     Complete,
 }
 
-/// Whether both replies are there.
+/// Whether both replies have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexProgress {
     /// More bytes are needed.
@@ -37,35 +37,35 @@ pub enum IndexProgress {
     Complete,
 }
 
-/// An error reply, by where it stands.
+/// Position of an error reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorReply {
-    /// The command that was answered with it.
+    /// The command that failed.
     pub command: &'static str,
     /// Its text.
     pub text: Range<usize>,
 }
 
-/// An entry of a reply that has too many bytes.
+/// An entry that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongEntry {
-    /// How many entries come before it.
+    /// Number of entries before it.
     pub before: usize,
-    /// Where it begins.
+    /// Position of its start.
     pub start: usize,
 }
 
-/// Where the entries of one reply lie.
+/// Positions of the entries of one reply.
 #[derive(Debug)]
 pub struct ReplyIndex {
     stage: Stage,
-    /// Everything before this offset has been looked at.
+    /// Everything before this offset has been read.
     at: usize,
     entries_left: usize,
     strings_left: usize,
-    /// Where the first entry begins.
+    /// Start of the first entry.
     begin: usize,
-    /// Where each entry ends, which is where the next one begins.
+    /// End of each entry, which is the start of the next one.
     ends: Vec<usize>,
     last_id: Range<usize>,
     /// Length of the reply to XREAD.
@@ -82,7 +82,7 @@ impl Default for ReplyIndex {
 }
 
 impl ReplyIndex {
-    /// Nothing seen yet.
+    /// An empty index.
     pub const fn new() -> Self {
         Self {
             stage: Stage::Streams,
@@ -99,16 +99,16 @@ impl ReplyIndex {
         }
     }
 
-    /// Nothing seen yet, of a reply with about so many entries.
+    /// An empty index with room for about this number of entries.
     pub fn with_capacity(entries: usize) -> Self {
         Self { ends: Vec::with_capacity(entries.min(CAPACITY_MAX)), ..Self::new() }
     }
 
-    /// Goes on through the buffer as far as it is filled. Bytes that were shown before must not have changed.
+    /// Continues through the buffer up to its end. Bytes from earlier calls must be unchanged.
     ///
     /// # Errors
     ///
-    /// The bytes are not these two replies; the index is of no use then.
+    /// The bytes are not these two replies; the index is then unusable.
     pub fn advance(&mut self, buffer: &[u8]) -> Result<IndexProgress, ProtocolError> {
         while self.stage != Stage::Complete {
             let step = match self.stage {
@@ -123,12 +123,12 @@ impl ReplyIndex {
         Ok(IndexProgress::Complete)
     }
 
-    /// Offset of the first byte that does not belong to the two replies.
+    /// Offset of the first byte behind the two replies.
     pub const fn end(&self) -> usize {
         self.at
     }
 
-    /// Entries found.
+    /// Number of entries found.
     pub const fn count(&self) -> usize {
         self.ends.len()
     }
@@ -138,12 +138,12 @@ impl ReplyIndex {
         self.bytes
     }
 
-    /// The server's clock when it had answered, Unix milliseconds.
+    /// The server's time after it replied, Unix milliseconds.
     pub const fn server_ms(&self) -> i64 {
         self.server_ms
     }
 
-    /// The error that the server answered with, the first of the two.
+    /// The first error reply of the two.
     pub const fn error_reply(&self) -> Option<&ErrorReply> {
         self.error_reply.as_ref()
     }
@@ -152,7 +152,7 @@ impl ReplyIndex {
     ///
     /// # Errors
     ///
-    /// It is no entry id.
+    /// It is not an entry id.
     pub fn last(&self, buffer: &[u8]) -> Result<Option<StreamId>, ProtocolError> {
         if self.ends.is_empty() {
             return Ok(None);
@@ -167,7 +167,7 @@ impl ReplyIndex {
         Entries { buffer, start: self.begin, ends: self.ends.iter() }
     }
 
-    /// The first entry that has more than `max` bytes, whole or as far as it has come.
+    /// The first entry with more than `max` bytes, even if only a part has arrived.
     pub fn long_entry(&self, buffer: &[u8], max: usize) -> Option<LongEntry> {
         if buffer.len() <= max {
             return None;
@@ -184,7 +184,7 @@ impl ReplyIndex {
         None
     }
 
-    /// What stands before the entries: `*1 *2 $name *n`, in RESP3 `%1 $name *n`, or nil, or an error.
+    /// The part before the entries: `*1 *2 $name *n`, in RESP3 `%1 $name *n`, or nil, or an error.
     fn opening(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         if self.stage == Stage::Name {
             let Some(BulkString { next, .. }) = bulk(buffer, self.at)? else { return Ok(None) };
@@ -214,7 +214,7 @@ impl ReplyIndex {
         }
         let Some(LengthLine { count, next }) = array(buffer, at)? else { return Ok(None) };
         match (self.stage, count) {
-            // Nothing new: nil, and an empty list from servers that answer like that.
+            // There are no new entries: nil, or an empty list from some servers.
             (Stage::Streams, None | Some(0)) => self.enter(Stage::Time, next),
             (Stage::Streams, Some(1)) => self.enter(Stage::Stream, next),
             (Stage::Stream, Some(2)) => self.enter(Stage::Name, next),
@@ -232,7 +232,7 @@ impl ReplyIndex {
         Ok(Some(()))
     }
 
-    /// Entries, each `*2 $id *2k ($name $value)k`. One that was deleted meanwhile may have nil for its fields.
+    /// Entries, each `*2 $id *2k ($name $value)k`. An entry deleted meanwhile may have nil for its fields.
     fn entries(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         loop {
             while self.strings_left > 0 {
@@ -257,7 +257,7 @@ impl ReplyIndex {
         }
     }
 
-    /// The reply to TIME: seconds and the microseconds within, as two strings.
+    /// The reply to TIME: seconds and microseconds, as two strings.
     fn time(&mut self, buffer: &[u8]) -> Result<Option<()>, ProtocolError> {
         let at = self.at;
         if self.stage == Stage::Time {
@@ -285,7 +285,7 @@ impl ReplyIndex {
         Ok(Some(()))
     }
 
-    /// An error reply in place of the one that was due; of two the first is kept.
+    /// An error reply in place of the expected one; the first of two is kept.
     fn error(&mut self, buffer: &[u8], command: &'static str, then: Stage) -> Result<Option<()>, ProtocolError> {
         let Some(found) = line(buffer, self.at)? else { return Ok(None) };
         self.error_reply.get_or_insert(ErrorReply { command, text: found.text });

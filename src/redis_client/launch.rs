@@ -1,5 +1,5 @@
-//! The binary, the data folder and the process of the embedded server. Read next: [`embedded`](super::embedded), which
-//! decides.
+//! The binary, the data folder and the process of the embedded server. [`embedded`](super::embedded) decides when to
+//! use them.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -20,30 +20,30 @@ use super::embedded_password::close_to_others;
 use super::node::RedisNode;
 use super::server::ServerInfo;
 
-/// Names of the binary, the first found is taken.
+/// Names of the binary, in the order of preference.
 const BINARIES: [&str; 2] = ["redis-server", "valkey-server"];
-/// Where the server writes its log, in the data folder.
+/// File name of the server's log in the data folder.
 const LOG: &str = "redis.log";
-/// Where we note which server is ours, in the data folder.
+/// File name of the record that identifies our server, in the data folder.
 const RECORD: &str = "embedded.json";
-/// What Redis and Valkey call a snapshot, and the list of the files that make up the append-only one.
+/// File name of a snapshot in Redis and Valkey.
 const SNAPSHOT: &str = "dump.rdb";
 const MANIFEST: &str = "appendonlydir/appendonly.aof.manifest";
-/// How much of the log's end is looked at for an error message, and how many lines of it are shown.
+/// Number of bytes at the end of the log that are searched for an error message.
 const TAIL_BYTES: u64 = 4096;
 const TAIL_LINES: usize = 3;
 
-/// Which server is ours, as the data folder remembers it.
+/// The record in the data folder that identifies our server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ServerRecord {
     pub(super) pid: u32,
     pub(super) port: u16,
-    /// Known once it has answered.
+    /// Known after the server has replied.
     pub(super) run_id: Option<String>,
 }
 
 impl ServerRecord {
-    /// The record in the folder; `None` where there is none, or one that a crash left half-written.
+    /// The record in the folder; `None` if there is none, or if a crash left it incomplete.
     pub(super) fn read(data_dir: &Path) -> Result<Option<Self>, EmbeddedError> {
         let path = data_dir.join(RECORD);
         match fs::read(&path) {
@@ -53,7 +53,7 @@ impl ServerRecord {
         }
     }
 
-    /// Replaces the record in one step.
+    /// Replaces the record atomically.
     pub(super) fn write(&self, data_dir: &Path) -> Result<(), EmbeddedError> {
         let path = data_dir.join(RECORD);
         let new = path.with_extension("new");
@@ -65,7 +65,7 @@ impl ServerRecord {
         written.map_err(|source| EmbeddedError::DataDir { path, source })
     }
 
-    /// Forgets the server.
+    /// Removes the record.
     pub(super) fn remove(data_dir: &Path) -> Result<(), EmbeddedError> {
         let path = data_dir.join(RECORD);
         match fs::remove_file(&path) {
@@ -74,8 +74,8 @@ impl ServerRecord {
         }
     }
 
-    /// Whether the server that says this of itself is the one of the record. The process id decides only where a daemon
-    /// was killed before the server had told its run id.
+    /// Whether `info` describes the server of the record. The process id decides only if the daemon was killed before
+    /// it learned the run id.
     pub(super) fn is_of(&self, info: &ServerInfo) -> bool {
         match &self.run_id {
             Some(run_id) => *run_id == info.run_id,
@@ -84,7 +84,7 @@ impl ServerRecord {
     }
 }
 
-/// Creates the folder if it is missing, for its owner only, closes it to others, and returns its full path.
+/// Creates the folder if it is missing, removes the access of other users, and returns its full path.
 pub(super) fn prepare(data_dir: &Path) -> Result<PathBuf, EmbeddedError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
     let folder = made
@@ -106,8 +106,8 @@ pub(super) fn has_file(data_dir: &Path) -> bool {
     data_dir.join(MANIFEST).exists()
 }
 
-/// Whether the server has to load a snapshot: the folder holds one and no append-only file, as after a restore. A
-/// server that keeps an append-only file ignores the snapshot and would start empty.
+/// Whether the server has to load a snapshot: the folder has a snapshot and no append-only file, for example after a
+/// restore. A server with an append-only file ignores the snapshot and would start empty.
 fn loads_snapshot(data_dir: &Path) -> bool {
     match (data_dir.join(SNAPSHOT), has_file(data_dir)) {
         (snapshot, _) if !snapshot.exists() => false,
@@ -122,15 +122,15 @@ fn loads_snapshot(data_dir: &Path) -> bool {
     }
 }
 
-/// Starts the server in the folder, without an append-only file if it has to load a snapshot. It is not ended when the
-/// handle is dropped.
+/// Starts the server in the folder, without an append-only file if it has to load a snapshot. The server survives the
+/// drop of the handle.
 pub(super) fn spawn(binary: &Path, port: u16, password: &str, data_dir: &Path) -> Result<Child, EmbeddedError> {
     let append_only = if loads_snapshot(data_dir) { "no" } else { "yes" };
-    // Paths are relative to the folder, because Redis takes its arguments for lines of a configuration file, where a
+    // Paths are relative to the folder, because Redis reads its arguments as lines of a configuration file, in which a
     // space or a quote in a path would need escaping.
     let spawned = |stdin: PipeReader| {
         Command::new(binary)
-            // "-": the password comes by stdin, because every user can read the arguments of a process.
+            // "-": the password arrives on stdin, because every user can read the arguments of a process.
             .args(["-", "--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", ".", "--logfile", LOG])
             .args(["--appendonly", append_only, "--appendfsync", "everysec", "--save", ""])
             .args(["--maxmemory-policy", "noeviction", "--daemonize", "no"])
@@ -143,7 +143,7 @@ pub(super) fn spawn(binary: &Path, port: u16, password: &str, data_dir: &Path) -
     };
     io::pipe()
         .and_then(|(reader, mut writer)| {
-            // A pipe holds that much before anybody reads. The server reads until the writer is closed.
+            // A pipe buffers this much without a reader. The server reads until the writer is closed.
             writer.write_all(format!("requirepass \"{password}\"\n").as_bytes())?;
             drop(writer);
             spawned(reader)
@@ -151,7 +151,7 @@ pub(super) fn spawn(binary: &Path, port: u16, password: &str, data_dir: &Path) -
         .map_err(|source| EmbeddedError::Start { binary: binary.to_path_buf(), source })
 }
 
-/// Fails when the process has ended, with the end of its log.
+/// Fails if the process has ended, with the end of its log.
 pub(super) fn still_running(child: &mut Child, data_dir: &Path) -> Result<(), EmbeddedError> {
     match child.try_wait() {
         Ok(Some(status)) => {
@@ -159,27 +159,27 @@ pub(super) fn still_running(child: &mut Child, data_dir: &Path) -> Result<(), Em
             let log_end = tail(&log).unwrap_or_else(|_| "nothing".to_owned());
             Err(EmbeddedError::Ended { status, log, log_end })
         }
-        // What can't be looked at is taken to run; the wait is bounded by its silence.
+        // If the state is unknown, assume that it runs; the answer timeout bounds the wait.
         Ok(None) | Err(_) => Ok(()),
     }
 }
 
-/// How far the server is with writing its append-only file anew.
+/// Progress of the server's rewrite of its append-only file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RewriteState {
-    /// It was not asked to since it was started.
+    /// No rewrite was requested since the start.
     Idle,
-    /// It is writing, or about to.
+    /// It is rewriting, or about to.
     Running,
-    /// It has.
+    /// It has finished.
     Written,
-    /// It could not.
+    /// It failed.
     Failed,
 }
 
 impl RewriteState {
-    /// The state by `INFO persistence`. The first file of all is tried again without an end: it has failed when it has
-    /// failed once.
+    /// Reads the state from `INFO persistence`. Redis retries the very first file without end, so one failure counts as
+    /// failed.
     fn from_info(info: &str, is_first: bool) -> Self {
         let says = |what: &str| info.lines().any(|line| line == what);
         if is_first && says("aof_last_bgrewrite_status:err") {
@@ -196,8 +196,7 @@ impl RewriteState {
     }
 }
 
-/// Has the server write its append-only file anew, unless it has done so since it was started. Says whether it could,
-/// once it has ended trying.
+/// Makes the server rewrite its append-only file, unless it has done so since its start. Returns whether it succeeded.
 pub(super) async fn file_written(node: &RedisNode, is_first: bool) -> RedisResult<bool> {
     let client = RedisClient::new(node.client()?);
     let mut is_asked = false;
@@ -220,7 +219,7 @@ pub(super) fn log_of(data_dir: &Path) -> PathBuf {
     data_dir.join(LOG)
 }
 
-/// The last lines of the log, on one line.
+/// The last lines of the log, joined to one line.
 fn tail(log: &Path) -> io::Result<String> {
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
@@ -236,7 +235,7 @@ fn tail(log: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// A folder on PATH may hold a file of that name that is no program, and most folders hold none.
+    /// A folder on PATH may hold a file of that name that is not executable, and most folders hold none.
     #[test]
     fn the_first_program_on_the_path_is_found() {
         let folders: Vec<_> = (0..4).map(|_| tempfile::tempdir().expect("a folder")).collect();
@@ -256,8 +255,8 @@ mod tests {
         assert_eq!(find(OsStr::new("")), None);
     }
 
-    /// The first file after a snapshot could not be written: Redis tries again and again, and all that it counts
-    /// meanwhile is lost with its process.
+    /// If the first file after a snapshot can't be written, Redis retries, and everything that it counts meanwhile
+    /// would be lost with its process.
     #[test]
     fn a_first_file_that_fails_is_known() {
         use RewriteState::{Failed, Idle, Running, Written};
@@ -278,7 +277,7 @@ mod tests {
         }
     }
 
-    /// A record that a full disk cut short must not keep the daemon from starting.
+    /// A record truncated by a full disk must not prevent the daemon from starting.
     #[test]
     fn a_record_is_read_back_and_a_broken_one_is_none() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
-//! User and password of Redis: those of `redis.url_file` as the file is now, or those of the URL that was configured.
+//! User and password of Redis: from the current content of `redis.url_file`, or from the configured URL.
 //!
-//! Each new connection reads the file, so a password that was changed needs no restart. Read next:
-//! [`super::connection`] and [`super::raw`], which log in.
+//! Each new connection reads the file, so a new password needs no restart. Read next: [`super::connection`] and
+//! [`super::raw`], which log in.
 
 use std::fmt;
 use std::io;
@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::redis_url::{self, RedisCredentials, RedisUrl, UrlServers};
 
-/// User and password, shared by all connections that log in with them.
+/// User and password, shared by all connections that use them.
 #[derive(Debug, Clone, Default)]
 pub struct RedisLogin(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// As they were read last.
+    /// The latest values.
     credentials: Mutex<Option<RedisCredentials>>,
     file: Option<LoginFile>,
-    /// Has the password of the embedded server, which is read when the known one is refused.
+    /// The file with the password of the embedded server, read after a refusal.
     password_file: Option<PathBuf>,
     is_refused: AtomicBool,
 }
@@ -28,41 +28,41 @@ struct Shared {
 #[derive(Debug)]
 struct LoginFile {
     path: PathBuf,
-    /// What its URL named at the start, without user and password. If it names something else now, its password belongs
-    /// to another server, which the next start connects to.
+    /// What the URL named at the start, without user and password. If the file now names other servers, its password
+    /// belongs to them, and only a restart connects to them.
     servers: RedisUrl,
     of: LoginOf,
 }
 
-/// Whose user and password these are.
+/// Which servers the user and password are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginOf {
-    /// Those of the servers that hold the data.
+    /// The servers that hold the data.
     Servers,
-    /// Those of the Sentinels.
+    /// The Sentinels.
     Sentinels,
 }
 
 impl RedisLogin {
-    /// These, for good. `None`: no login.
+    /// A login that never changes. `None`: no login.
     pub fn fixed(credentials: Option<RedisCredentials>) -> Self {
         Self(Arc::new(Shared { credentials: Mutex::new(credentials), ..Shared::default() }))
     }
 
-    /// Those of this URL; if it was read from a file, as the file says at each login.
+    /// The login of this URL; if the URL came from a file, each login reads the file again.
     pub fn of_url(url: &RedisUrl, file: Option<&Path>, of: LoginOf) -> Self {
         let file = file.map(|path| LoginFile { path: path.to_path_buf(), servers: url.without_logins(), of });
         let credentials = Mutex::new(of.credentials(url));
         Self(Arc::new(Shared { credentials, file, ..Shared::default() }))
     }
 
-    /// These, until a server refuses them and the file has another password.
+    /// A login that is read from the file again after a server refused it.
     pub fn of_password_file(credentials: Option<RedisCredentials>, path: PathBuf) -> Self {
         let credentials = Mutex::new(credentials);
         Self(Arc::new(Shared { credentials, password_file: Some(path), ..Shared::default() }))
     }
 
-    /// User and password for a new connection. Reads the file; one that can't be read changes nothing.
+    /// User and password for a new connection. Reads the file; an unreadable file changes nothing.
     pub fn current(&self) -> Option<RedisCredentials> {
         let read = self.0.file.as_ref().and_then(LoginFile::read);
         let mut credentials = self.0.credentials.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +72,7 @@ impl RedisLogin {
         credentials.clone()
     }
 
-    /// Logs that the server at `node` has refused a login, once until it accepts one.
+    /// Logs that the server at `node` refused a login, once until a login succeeds.
     pub fn refused(&self, node: &dyn fmt::Display, user: Option<&str>, error: &dyn fmt::Display) {
         if let Some(Ok(password)) = self.0.password_file.as_deref().map(first_line)
             && let Some(known) = &mut *self.0.credentials.lock().unwrap_or_else(PoisonError::into_inner)
@@ -103,7 +103,7 @@ impl RedisLogin {
 }
 
 impl LoginFile {
-    /// What the file says now; `None` if it can't be read or names other servers.
+    /// The current login in the file; `None` if the file is unreadable or names other servers.
     fn read(&self) -> Option<Option<RedisCredentials>> {
         let url = redis_url::parse(&first_line(&self.path).ok()?).ok()?;
         (url.without_logins() == self.servers).then(|| self.of.credentials(&url))
@@ -120,7 +120,7 @@ impl LoginOf {
     }
 }
 
-/// The first line of a file, without spaces around it.
+/// The first line of a file, trimmed.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ pub fn first_line(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// A file that is written at this moment, or names another server, must not have a wrong password sent anywhere.
+    /// While the file is being written, or if it names another server, no wrong password may be sent.
     #[test]
     fn a_file_changes_the_login_if_it_names_the_same_servers() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -161,8 +161,8 @@ mod tests {
         assert_eq!(RedisLogin::default().current(), None);
     }
 
-    /// The embedded server was started again with a new password, because the file was deleted: all clients would be
-    /// refused until the daemon is started again.
+    /// If the password file was deleted and the embedded server restarted with a new password, clients must not be
+    /// refused until the daemon restarts.
     #[test]
     fn a_refused_password_is_read_again() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,9 +1,9 @@
-//! Redis on the wire: connections, the embedded server, the in-place reader of streams, script calls, delays between
-//! tries.
+//! The Redis client: connections, the embedded server, the in-place stream reader, script calls, delays between
+//! retries.
 //!
-//! Owns how Redis is spoken to. Of the crate it imports `types` alone, for the ids of stream entries, the keys of a
-//! [`Partition`] and the encoding of URLs. Other keys reach it as text, replies leave it as values or spans, and what
-//! they mean is decided by its callers. Read next: [`endpoint`], where Redis is, and [`client`], the shared connection.
+//! Owns the communication with Redis. Within this package it imports only `types`, for stream ids, the keys of a
+//! [`Partition`] and the encoding of URLs. It does not interpret keys or values; callers do. Read next: [`endpoint`],
+//! the address of Redis, and [`client`], the shared connection.
 
 pub mod backoff;
 pub mod client;

@@ -1,4 +1,4 @@
-//! One Redis server: where it listens, how it is known to be the right one, how to log in there.
+//! One Redis server: its address, its TLS settings, its login.
 //!
 //! Connects nowhere, and never prints a password. Read next: [`super::connection`], which connects.
 
@@ -15,15 +15,15 @@ use super::login::RedisLogin;
 use super::redis_url::RedisAddress;
 use super::tls::{TlsSettings, install_crypto};
 
-/// A silent connection is probed after this time, so that one whose other end vanished is noticed.
+/// A silent connection is probed after this time, to detect a peer that vanished.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A server that can be connected to.
+/// A server to connect to.
 #[derive(Debug, Clone)]
 pub struct RedisNode {
-    /// Where it listens.
+    /// Its address.
     pub address: RedisAddress,
-    /// How it is known to be the right one; `None` without TLS.
+    /// How TLS verifies the server; `None` without TLS.
     pub tls: Option<TlsSettings>,
     /// Number of the database.
     pub db: u32,
@@ -42,7 +42,7 @@ impl RedisNode {
     ///
     /// # Errors
     ///
-    /// A host that can't stand in a certificate, where TLS is spoken.
+    /// TLS is used and the host can't appear in a certificate.
     pub fn with_address(&self, address: RedisAddress) -> RedisResult<Self> {
         let tls = match (&self.tls, &address) {
             (Some(tls), RedisAddress::Tcp { host, .. }) => Some(tls.for_host(host)?),
@@ -51,20 +51,20 @@ impl RedisNode {
         Ok(Self { address, tls, db: self.db, login: self.login.clone() })
     }
 
-    /// A client of the redis crate that speaks RESP2.
+    /// A client of the redis crate that uses RESP2.
     ///
     /// # Errors
     ///
-    /// The crate refuses the settings.
+    /// The crate rejects the settings.
     pub fn client(&self) -> RedisResult<Client> {
         self.client_speaking(ProtocolVersion::RESP2)
     }
 
-    /// A client of the redis crate that speaks RESP3, as messages pushed by the server need it.
+    /// A client of the redis crate that uses RESP3, which is necessary for messages that the server pushes.
     ///
     /// # Errors
     ///
-    /// The crate refuses the settings.
+    /// The crate rejects the settings.
     pub fn client_resp3(&self) -> RedisResult<Client> {
         self.client_speaking(ProtocolVersion::RESP3)
     }
@@ -74,7 +74,7 @@ impl RedisNode {
         match &self.tls {
             None => Client::open(info),
             Some(tls) => {
-                // The crate asks for the provider of the process.
+                // The crate requires the provider of the process.
                 install_crypto();
                 let root_cert = tls.roots_pem().map(<[u8]>::to_vec);
                 Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
@@ -90,7 +90,7 @@ impl RedisNode {
                 ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
             }
         };
-        // CLIENT SETINFO is a right that an ACL of Redis 7.0 can't grant, since it does not know the command.
+        // CLIENT SETINFO needs a right that an ACL of Redis 7.0 can't grant, because it does not know the command.
         let mut settings =
             RedisConnectionInfo::default().set_db(i64::from(self.db)).set_protocol(protocol).set_skip_set_lib_name();
         if let Some(login) = self.login.current() {
@@ -99,7 +99,7 @@ impl RedisNode {
                 settings = settings.set_username(username);
             }
         }
-        // Off by default in the crate: small commands would wait for the acknowledgement of the one before.
+        // Off by default in the crate: small commands would wait for the acknowledgment of the previous one.
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
         Ok(address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(settings))
     }

@@ -1,4 +1,4 @@
-//! A partition as code gets it: its keys, with a client whose commands without a key go to the server that serves them.
+//! A partition: its keys, and a client whose commands without a key go to the server of these keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::client::RedisClient;
 /// One usage stream with everything that belongs to it, all in one hash slot.
 #[derive(Debug, Clone)]
 pub struct Partition {
-    /// Redis.
+    /// The client.
     pub client: Arc<RedisClient>,
-    /// Every key of the partition, and those of subjects.
+    /// Every key of the partition and of its subjects.
     pub keys: Keys,
 }
 
 /// Every partition of a stream, on shared connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Partitions {
-    /// In the order of their numbers; never empty.
+    /// Sorted by number; never empty.
     all: Arc<[Partition]>,
 }
 
 impl Partition {
-    /// Which one it is.
+    /// Its number.
     pub const fn number(&self) -> PartitionNumber {
         self.keys.partition()
     }
 }
 
 impl Partitions {
-    /// The partitions of `keys`, which are those of any of them, on the connections of `client`. Connects nowhere yet.
+    /// The partitions of the stream of `keys`, on the connections of `client`. Connects nowhere yet.
     pub fn new(client: &RedisClient, keys: &Keys) -> Self {
         let partition = |number| {
             let keys = keys.of_sibling(number);
@@ -42,27 +42,27 @@ impl Partitions {
         Self { all: PartitionNumber::all(keys.partition().count()).map(partition).collect() }
     }
 
-    /// The one to which a subject belongs.
+    /// The partition of a subject.
     pub fn partition_of(&self, subject: &Subject) -> &Partition {
         let number = self.first().number().of_sibling(subject.as_str().as_bytes());
         &self.all[number.get() as usize]
     }
 
-    /// The first one. What belongs to no subject is kept here: caps, codes and confirm links of verifications.
+    /// The first partition. It also stores what belongs to no subject: caps, codes and confirm links of verifications.
     pub fn first(&self) -> &Partition {
         &self.all[0]
     }
 
-    /// All of them, in the order of their numbers.
+    /// All partitions, sorted by number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Partition> + Clone {
         self.all.iter()
     }
 
-    /// One partition on each primary that serves any, for commands that each of these servers must get once.
+    /// One partition per primary, for commands that each server must get once.
     ///
     /// # Errors
     ///
-    /// Nobody tells which servers these are.
+    /// No Sentinel or node knows the servers.
     pub async fn one_per_primary(&self) -> RedisResult<Vec<Partition>> {
         let (mut servers, mut found) = (HashSet::new(), Vec::new());
         for partition in self.iter() {
@@ -73,7 +73,7 @@ impl Partitions {
         Ok(found)
     }
 
-    /// How many there are: at least one.
+    /// Number of partitions: at least one.
     pub fn count(&self) -> u32 {
         self.first().number().count()
     }

@@ -1,19 +1,19 @@
 #!lua
--- prelude: what several scripts need. The loader puts it before a script, on one line, so that the script's lines keep
--- their numbers.
+-- prelude: functions that several scripts share. The loader inserts it into a script as one line, so that the script's
+-- line numbers stay the same.
 --
--- Takes no KEYS[1] and no ARGV of its own: wrong_type looks at those of the script. Returns nothing: the script goes on
--- behind it. Each comment has a line of its own.
+-- It uses no KEYS and no ARGV of its own; wrong_type reads the KEYS of the script. Returns nothing: the script
+-- continues behind it. Each comment needs its own line.
 
--- A number as text: Lua's own conversion writes 1e+15 from there on.
+-- A number as text: Lua's own conversion uses 1e+15 for large numbers.
 local function whole(n) return string.format('%.0f', n) end
 
--- Lua hands at most 7,999 values to a function, and a script that fails there keeps what it has written. So `unpack`
--- takes no more than this from a list. An even number: no slice parts a field from its value.
+-- Lua passes at most 7,999 values to a function, and a script that fails there keeps its earlier writes. So `unpack`
+-- gets at most this number of values. Even, so that no slice separates a field from its value.
 local SLICE = 4000
 
--- Runs a command on a key with the values of a list from one position to another, in slices. For commands whose values
--- may come in several calls. Returns the sum of the replies.
+-- Runs a command on a key with the values of a list from one position to another, in slices. Only for commands that
+-- accept their values in several calls. Returns the sum of the replies.
 local function call_in_slices(command, key, values, from, to)
   local sum = 0
   for first = from, to, SLICE do
@@ -22,8 +22,8 @@ local function call_in_slices(command, key, values, from, to)
   return sum
 end
 
--- The error reply where an entry has more values than one XADD of a script takes, else nil. XADD can't be split, so a
--- script asks before its first write.
+-- An error reply if an entry has more values than one XADD in a script accepts, else nil. XADD can't be split, so a
+-- script checks this before its first write.
 local function too_many_values(count)
   if count > SLICE then
     return redis.error_reply('ERR a script appends at most ' .. SLICE .. ' values in an entry, this one has ' .. whole(count))
@@ -36,22 +36,21 @@ local function now_ms()
   return tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 end
 
--- The error reply for a key that holds something else.
+-- An error reply for a key that holds something else.
 local function wrong(key, what) return redis.error_reply('WRONGTYPE ' .. key .. ' holds ' .. what) end
 
--- Whether the server did not even look at the key: it is at another node of the cluster, to which its slot moves, or
--- the user may not.
+-- Whether the server refused access to the key: the key's slot is moving to another node, or the user has no right.
 local function was_refused(reply)
   return type(reply) == 'table' and reply.err and not string.find(reply.err, '^WRONGTYPE')
 end
 
--- The error reply where KEYS[at] is there and of another type, else nil.
+-- An error reply if KEYS[at] exists with another type, else nil.
 local function wrong_type(at, wanted)
   local kind = redis.call('TYPE', KEYS[at]).ok
   if kind ~= 'none' and kind ~= wanted then return wrong(KEYS[at], 'a ' .. kind) end
 end
 
--- The error reply where a field of the totals is no number as HINCRBY takes it, with room to add; else nil.
+-- An error reply if HINCRBY can't add to the field of the totals (no number, or no room), else nil.
 local function wrong_total(key, field)
   local total = redis.call('HGET', key, field)
   if total and not (total == '0' or #total <= 15 and string.match(total, '^%-?[1-9]%d*$')) then
@@ -66,10 +65,10 @@ local function pairs_of(list)
   return of
 end
 
--- What XINFO STREAM tells.
+-- The reply of XINFO STREAM as a table.
 local function stream_info(key) return pairs_of(redis.call('XINFO', 'STREAM', key)) end
 
--- Is entry id a before entry id b? As digits of any length, since 2^64 does not fit a Lua number.
+-- Whether entry id a is before entry id b. Compares digits, since 2^64 does not fit a Lua number.
 local function is_before(a, b)
   local am, as = string.match(a, '^(%d+)-(%d+)$')
   local bm, bs = string.match(b, '^(%d+)-(%d+)$')
@@ -79,8 +78,8 @@ local function is_before(a, b)
 end
 
 -- Whether the stream under this name is not the one that was read up to the checkpoint. The checkpoint's entry stays
--- until something behind it is committed, and what trims or deletes it takes those before it too, or leaves a trace. So
--- where it has gone from behind others, these were never read.
+-- until a later entry is committed, and trimming or deleting it also removes earlier entries or leaves a trace. So if
+-- it is missing although other entries exist, these entries were never read.
 local function made_again(key, checkpoint)
   if checkpoint == '0-0' or #redis.call('XRANGE', key, checkpoint, checkpoint) > 0 then return false end
   local info = stream_info(key)
@@ -88,9 +87,9 @@ local function made_again(key, checkpoint)
     or #redis.call('XRANGE', key, '-', '(' .. checkpoint, 'COUNT', 1) > 0 and is_before(info['max-deleted-entry-id'], checkpoint)
 end
 
--- The error reply where the user may not run one of the commands on a key, else nil. A right may be withdrawn at any
--- time, and a script that fails midway is not rolled back: each that writes more than once asks for all of it before it
--- writes.
+-- An error reply if the user may not run one of the commands on a key, else nil. A right may be withdrawn at any time,
+-- and a script that fails midway is not rolled back: each script with several writes checks all rights before its first
+-- write.
 local function denied(key, ...)
   for _, command in ipairs({...}) do
     if not redis.acl_check_cmd(command, key) then
@@ -99,9 +98,9 @@ local function denied(key, ...)
   end
 end
 
--- The error reply where nobody may work on a partition, by these fields of its checkpoint: everything was moved to
--- another deployment, or the migration to here is not complete; else nil. A daemon that was paused or cut off knows
--- nothing of a migration. So each script asks that counts an event or begins what is sent.
+-- An error reply if nobody may work on a partition, according to these fields of its checkpoint: the partition was
+-- moved to another deployment, or its migration to this one is incomplete; else nil. A daemon that was paused or cut
+-- off does not know about a migration, so every script that counts an event or starts a delivery checks this.
 local function moved_away(moved_to, migration)
   if moved_to then return redis.error_reply('MOVEDAWAY everything was moved to ' .. moved_to) end
   if migration and string.find(migration, '^copying ') then
@@ -109,7 +108,7 @@ local function moved_away(moved_to, migration)
   end
 end
 
--- The same by the key of the checkpoint.
+-- The same for the key of the checkpoint.
 local function moved_away_from(checkpoint)
   local fields = redis.call('HMGET', checkpoint, 'moved_to', 'migration')
   return moved_away(fields[1], fields[2])

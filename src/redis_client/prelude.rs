@@ -1,17 +1,16 @@
-//! The functions that several scripts need, put before them. Read next: [`script`](super::script), which does it where
-//! it is asked to.
+//! Functions that several scripts share. [`script`](super::script) inserts them into a script that needs them.
 
-/// The functions, as they are written.
+/// The source of the functions.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// The script with the prelude, and what more it needs, before its second line, which is a comment in each of ours.
-/// They are one line there, so what the server says of a line is true of the script's file.
+/// Inserts the prelude and `more` before the script's second line, which is a comment in all our scripts. They form one
+/// line, so that line numbers in the server's errors match the script's file.
 pub(super) fn prepended(script: &str, more: &str) -> String {
     let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
     format!("{flags}\n{} {} {body}", on_one_line(PRELUDE), on_one_line(more))
 }
 
-/// Lua without its comments and line ends. A comment has a line of its own, so nothing is taken out of a string.
+/// Lua without comments and line ends. Every comment has its own line, so no string is changed.
 fn on_one_line(lua: &str) -> String {
     let code = lua
         .lines()
@@ -24,7 +23,7 @@ fn on_one_line(lua: &str) -> String {
 mod tests {
     use super::*;
 
-    /// An error that names another line than the file's sends whoever reads it to the wrong place.
+    /// An error with a wrong line number would send its reader to the wrong line.
     #[test]
     fn the_lines_of_a_script_keep_their_numbers() {
         let script = "#!lua flags=allow-oom\n-- settle: end it.\nreturn whole(1)\n";
@@ -35,7 +34,7 @@ mod tests {
         assert!(text.contains("local function whole(n)") && text.contains("-- settle: end it."));
     }
 
-    /// A comment behind code would swallow the rest of the line that the prelude becomes.
+    /// A comment behind code would comment out the rest of the prelude, which becomes one line.
     #[test]
     fn no_comment_stands_behind_code() {
         assert!(!on_one_line(PRELUDE).contains("--"));

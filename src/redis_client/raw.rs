@@ -1,7 +1,7 @@
-//! A connection whose replies are read where they arrive: a socket, a buffer that grows, and the login.
+//! A connection whose replies are read in place: a socket, a growing buffer, and the login.
 //!
-//! For the reader of streams and for the few places that need to see a connection end; everything else goes through
-//! [`RedisClient`](super::client::RedisClient). Never retries and never reconnects: after an error, drop it. Read next:
+//! For the stream reader and for the few callers that must see a connection end; all others use
+//! [`RedisClient`](super::client::RedisClient). Never retries and never reconnects: drop it after an error. Read next:
 //! [`xread`](super::xread).
 
 use std::fmt;
@@ -21,25 +21,25 @@ use super::node::RedisNode;
 use super::redis_url::{RedisAddress, RedisCredentials};
 use super::resp::{self, ProtocolError};
 
-/// Room for one read at least, so that a large reply is not read in small bites.
+/// Minimum free room before a read, so that a large reply needs few reads.
 const READ_MIN: usize = 64 * 1024;
-/// Room for the next reply at most before it comes. Twice the reply that the reader aims at.
+/// Maximum room reserved for the next reply. Twice the size that the reader aims at.
 const CAPACITY_MAX: usize = 8 * 1024 * 1024;
-/// The longest entry of a stream that is read whole, as it is in the reply. Half of what a server sends to a subscriber
-/// unless it is configured otherwise, so that such an entry always fits.
+/// Maximum length of an entry that is read as a whole, as encoded in the reply. Half of a server's default output limit
+/// for subscribers, so that such an entry always fits.
 pub const ENTRY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The longest reply: twice what a server sends to a subscriber.
+/// Maximum length of a reply: twice a server's default output limit for subscribers.
 const BUFFER_MAX: usize = 64 * 1024 * 1024;
 const _: () = assert!(CAPACITY_MAX < ENTRY_BYTES_MAX && 2 * ENTRY_BYTES_MAX <= BUFFER_MAX);
 
-/// Why a raw connection is of no more use, or why the server refused.
+/// Why a raw connection is unusable, or why the server refused a command.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No connection could be made; TLS included.
+    /// Connecting failed, possibly in TLS.
     #[error("connect to {node}")]
     Connect {
-        /// Where to, without credentials.
+        /// The server, without credentials.
         node: String,
         source: io::Error,
     },
@@ -55,21 +55,21 @@ pub enum ReadError {
     Io(#[source] io::Error),
     #[error("redis answered {command} with {code} {text}")]
     Refused {
-        /// What it was asked, without arguments.
+        /// The command, without arguments.
         command: &'static str,
         code: String,
         text: String,
     },
-    /// The server sent what is no reply to what it was asked.
+    /// The server's bytes are no reply to the command.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// A reply beyond what is held in memory: ask for less.
+    /// The reply exceeds the memory limit: ask for less.
     #[error("reply from redis is longer than {max} bytes")]
     TooLong { max: usize },
-    /// The first entry of a reply has more than [`ENTRY_BYTES_MAX`]. The rest of it was left unread.
+    /// The first entry of a reply has more than [`ENTRY_BYTES_MAX`]. The rest of it was not read.
     #[error("an entry of the stream has more than {ENTRY_BYTES_MAX} bytes")]
     LongEntry(TruncatedEntry),
-    /// An earlier request was given up half-way, so the next reply would answer another question.
+    /// An earlier request was cancelled half-way, so the next reply would answer another request.
     #[error("connection to redis was given up in the middle of a request or reply")]
     Desynchronized,
 }
@@ -114,12 +114,12 @@ impl fmt::Debug for RawConnection {
 }
 
 impl RawConnection {
-    /// Connects, logs in and selects the database, all within [`CONNECT_TIMEOUT`]. `name` is what `CLIENT LIST` shows;
-    /// a user who may not set it connects all the same.
+    /// Connects, logs in and selects the database within [`CONNECT_TIMEOUT`]. `CLIENT LIST` shows `name`; a user who
+    /// may not set it connects without a name.
     ///
     /// # Errors
     ///
-    /// No connection, or the server refused the login or the database.
+    /// Connecting failed, or the server refused the login or the database.
     pub async fn connect(node: &RedisNode, name: Option<&str>) -> Result<Self, ReadError> {
         let made = async {
             let stream = open(node).await.map_err(|source| ReadError::Connect { node: node.to_string(), source })?;
@@ -132,12 +132,12 @@ impl RawConnection {
         })
     }
 
-    /// Takes a stream that is connected and logged in.
+    /// Wraps a stream that is connected and logged in.
     pub fn over(stream: impl ByteStream + 'static) -> Self {
         Self { stream: Box::new(stream), buffer: Vec::new() }
     }
 
-    /// Sends one command and waits for its status, within [`RESPONSE_TIMEOUT`].
+    /// Sends one command and waits for its status within [`RESPONSE_TIMEOUT`].
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl RawConnection {
             .unwrap_or(Err(ReadError::Timeout { command, limit: RESPONSE_TIMEOUT }))
     }
 
-    /// As [`Self::call`], for as long as it takes; the caller bounds it.
+    /// As [`Self::call`], without a time limit; the caller bounds it.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl RawConnection {
         status
     }
 
-    /// Sends one command and waits for its whole reply, with which the buffer begins then; says where that ends.
+    /// Sends one command and waits for its whole reply at the start of the buffer. Returns the end of the reply.
     async fn exchange(&mut self, parts: &[&[u8]]) -> Result<usize, ReadError> {
         let mut request = Vec::new();
         resp::command(&mut request, parts);
@@ -176,14 +176,14 @@ impl RawConnection {
         }
     }
 
-    /// The error with which the buffer begins, if it does.
+    /// The error reply at the start of the buffer, if there is one.
     fn refusal(&self, command: &'static str) -> Result<Option<ReadError>, ReadError> {
         let line = resp::line(&self.buffer, 0)?.filter(|_| self.buffer.first() == Some(&b'-'));
         Ok(line.map(|found| ReadError::refused(command, &self.buffer[found.text])))
     }
 
-    /// Which process answers on this connection, as `INFO` names it: another one after a restart or a failover. `None`
-    /// where the user may not ask. Before [`Self::subscribe`]; within [`RESPONSE_TIMEOUT`].
+    /// The run id of the server process, from `INFO`: a restart or a failover changes it. `None` if the user may not
+    /// run INFO. Call it before [`Self::subscribe`]. Takes at most [`RESPONSE_TIMEOUT`].
     ///
     /// # Errors
     ///
@@ -200,17 +200,16 @@ impl RawConnection {
         timeout(limit, asked).await.unwrap_or(Err(ReadError::Timeout { command: "INFO", limit }))
     }
 
-    /// Makes the server take this connection for a subscriber's, whose replies it keeps below a limit of their own.
-    /// Replies are those of RESP3 from then on. Within [`RESPONSE_TIMEOUT`].
+    /// Turns this connection into a subscriber, so that the server limits its output buffer. Later replies use RESP3.
+    /// Takes at most [`RESPONSE_TIMEOUT`].
     ///
-    /// A server bounds what it holds for a subscriber (`client-output-buffer-limit pubsub`, 32 MiB unless configured),
-    /// and by default nothing that it holds for anybody else: COUNT entries of any size. In RESP3 a subscriber may run
-    /// every command.
+    /// A server limits what it buffers for a subscriber (`client-output-buffer-limit pubsub`, 32 MiB by default), but
+    /// by default not for other clients: COUNT entries of any size. In RESP3 a subscriber may run every command.
     ///
     /// # Errors
     ///
-    /// The connection broke, or the user may not subscribe to `channel` or run HELLO ([`ReadError::Refused`]): then it
-    /// is as it was, but for the form of the replies.
+    /// The connection broke, or the user may not subscribe to `channel` or run HELLO ([`ReadError::Refused`]): then the
+    /// connection stays usable, but its replies may use RESP3.
     pub async fn subscribe(&mut self, channel: &str) -> Result<(), ReadError> {
         const STEPS: [&str; 2] = ["HELLO", "SUBSCRIBE"];
         let asked = async {
@@ -226,7 +225,7 @@ impl RawConnection {
         timeout(limit, asked).await.unwrap_or(Err(ReadError::Timeout { command: STEPS[1], limit }))
     }
 
-    /// Writes a whole request. Given up half-way, the connection is of no more use.
+    /// Writes a whole request. If cancelled half-way, the connection is unusable.
     ///
     /// # Errors
     ///
@@ -236,7 +235,7 @@ impl RawConnection {
         self.stream.flush().await.map_err(ReadError::Io)
     }
 
-    /// Waits for bytes and appends them to the buffer. May be given up at any time without losing bytes.
+    /// Waits for bytes and appends them to the buffer. Safe to cancel at any time.
     ///
     /// # Errors
     ///
@@ -246,7 +245,7 @@ impl RawConnection {
             return Err(ReadError::TooLong { max: BUFFER_MAX });
         }
         if self.buffer.capacity() - self.buffer.len() < READ_MIN {
-            // Doubles, so that a large reply is moved a few times only; never by what the wire announces.
+            // Doubles, so that a large reply is moved only a few times; never reserves by a length from the server.
             self.buffer.reserve(self.buffer.len().max(READ_MIN));
         }
         match self.stream.read_buf(&mut self.buffer).await {
@@ -256,12 +255,13 @@ impl RawConnection {
         }
     }
 
-    /// What arrived and was not consumed.
+    /// Bytes that arrived and are not consumed.
     pub fn buffer(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Gives the first `count` bytes of the buffer away, and makes room for as many again: replies are alike in size.
+    /// Removes and returns the first `count` bytes of the buffer, and reserves the same room again, because replies
+    /// have similar sizes.
     pub fn take_bytes(&mut self, count: usize) -> Vec<u8> {
         let mut rest = self.buffer.split_off(count.min(self.buffer.len()));
         rest.reserve(count.min(CAPACITY_MAX));
@@ -272,7 +272,7 @@ impl RawConnection {
         self.buffer.drain(..count);
     }
 
-    /// Bytes that the buffer holds memory for.
+    /// Capacity of the buffer in bytes.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
@@ -310,7 +310,7 @@ async fn open(node: &RedisNode) -> io::Result<Box<dyn ByteStream>> {
         RedisAddress::Tcp { host, port } => (host.as_str(), *port),
     };
     let stream = TcpStream::connect((host, port)).await?;
-    // Requests are small and wait for their reply: nothing is gained by holding them back.
+    // Requests are small and wait for their reply, so Nagle's delay gains nothing.
     stream.set_nodelay(true)?;
     match &node.tls {
         None => Ok(Box::new(stream)),

@@ -1,7 +1,7 @@
-//! Redis URLs taken apart: one server, Sentinels, or a cluster. Pure.
+//! Parses Redis URLs: one server, Sentinels, or a cluster. Pure.
 //!
-//! No error repeats any part of the URL: a password with an unescaped `/`, `#` or `@` moves into what looks like a
-//! host, a path or a parameter.
+//! No error repeats any part of the URL, because an unescaped `/`, `#` or `@` in a password makes a part of it look
+//! like a host, a path or a parameter.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,16 +13,16 @@ use url::{Host, Url};
 pub use super::redis_url_error::RedisUrlError;
 use crate::types::text::percent_decoded;
 
-/// The port of a server where the URL names none.
+/// The default port of a server.
 const DEFAULT_PORT: u16 = 6379;
-/// The port of a Sentinel where the URL names none.
+/// The default port of a Sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// What a URL may begin with, before `://`.
+/// The allowed schemes of a URL.
 pub const SCHEMES: [&str; 8] =
     ["redis", "rediss", "redis+unix", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RedisAddress {
     /// A host, without brackets, and a port.
@@ -65,12 +65,12 @@ impl fmt::Display for RedisAddress {
     }
 }
 
-/// What a URL says.
+/// The content of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// Which servers it names.
+    /// The servers that it names.
     pub servers: UrlServers,
-    /// Whether TLS is spoken there.
+    /// Whether the servers use TLS.
     pub security: ConnectionSecurity,
     /// User and password of the servers that hold the data.
     pub login: Option<RedisCredentials>,
@@ -79,7 +79,7 @@ pub struct RedisUrl {
 }
 
 impl RedisUrl {
-    /// The same servers and database, without any user and password.
+    /// The same URL without any user and password.
     pub fn without_logins(&self) -> Self {
         let mut servers = self.servers.clone();
         if let UrlServers::Sentinel { sentinel_login, .. } = &mut servers {
@@ -94,20 +94,20 @@ impl RedisUrl {
 pub enum UrlServers {
     /// One server.
     One(RedisAddress),
-    /// Sentinels, which know the primary.
+    /// Sentinels, which name the primary.
     Sentinel {
-        /// Where they listen; at least one.
+        /// Their addresses; at least one.
         sentinels: Vec<RedisAddress>,
         /// The name under which they watch the primary.
         service: String,
-        /// User and password of the Sentinels themselves, where the URL has some.
+        /// User and password of the Sentinels, if the URL has them.
         sentinel_login: Option<RedisCredentials>,
     },
     /// Nodes of a cluster; at least one.
     Cluster(Vec<RedisAddress>),
 }
 
-/// Whether TLS is spoken.
+/// Whether TLS is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionSecurity {
     /// `redis://` and Unix sockets.
@@ -116,7 +116,7 @@ pub enum ConnectionSecurity {
     Tls,
 }
 
-/// Takes a URL apart.
+/// Parses a URL.
 ///
 /// # Errors
 ///
@@ -160,7 +160,7 @@ fn tcp(url: &Url, security: ConnectionSecurity) -> Result<RedisUrl, RedisUrlErro
     Ok(RedisUrl { servers: UrlServers::One(RedisAddress::Tcp { host, port }), security, login, db })
 }
 
-/// A URL with a list of hosts, in its parts. The crate `url` takes one host only.
+/// The parts of a URL with a list of hosts. The crate `url` accepts one host only.
 struct ListUrl<'a> {
     form: ListForm,
     security: ConnectionSecurity,
@@ -252,7 +252,7 @@ impl<'a> ListUrl<'a> {
     }
 }
 
-/// One place of a list: `host`, `host:port`, `[ipv6-address]:port`.
+/// One element of the list: `host`, `host:port`, `[ipv6-address]:port`.
 fn list_address(place: &str, default_port: u16) -> Result<RedisAddress, RedisUrlError> {
     let (host, port) = match place.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -272,7 +272,7 @@ fn list_address(place: &str, default_port: u16) -> Result<RedisAddress, RedisUrl
     Ok(RedisAddress::Tcp { host, port })
 }
 
-/// The host as it is connected to: an IPv6 address without the brackets, which belong to the URL.
+/// The host to connect to: an IPv6 address without the URL's brackets.
 fn host_name(host: Host<impl AsRef<str>>) -> Result<String, RedisUrlError> {
     match host {
         Host::Domain(name) => decoded(name.as_ref()),
@@ -286,14 +286,14 @@ fn unix(url: &Url) -> Result<RedisUrl, RedisUrlError> {
         return Err(RedisUrlError::Fragment);
     }
     let path = PathBuf::from(OsString::from_vec(unescaped(url.path())?));
-    // A host here means that the third slash is missing.
+    // A host means that the third slash is missing.
     if url.host().is_some() || !path.is_absolute() || path.file_name().is_none() {
         return Err(RedisUrlError::Path);
     }
     let mut db = 0;
     let mut user = None;
     let mut password = None;
-    // Not as a form: a + in a password is a +.
+    // Not form-encoded: a + in a password is a +.
     for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or(RedisUrlError::Parameter)?;
         match name {
@@ -311,7 +311,8 @@ fn unix(url: &Url) -> Result<RedisUrl, RedisUrlError> {
     })
 }
 
-/// Empty is absent. A user alone logs in with an empty password, which is right for a user with `nopass`.
+/// Empty means absent. A user without a password logs in with an empty password, which is correct for a user with
+/// `nopass`.
 fn login(user: Option<String>, password: Option<String>) -> Option<RedisCredentials> {
     let username = user.filter(|user| !user.is_empty());
     let password = password.filter(|password| !password.is_empty());
@@ -356,7 +357,7 @@ mod tests {
         addresses.iter().map(ToString::to_string).collect()
     }
 
-    /// A host with its brackets can't be connected to.
+    /// A host in brackets can't be connected to.
     #[test]
     fn hosts_ports_and_databases_are_read() {
         assert_eq!(tcp_of("redis://cache"), ("cache".to_owned(), 6379));
@@ -374,7 +375,7 @@ mod tests {
         assert_eq!(parse("unix:///r.sock").expect("a URL").login, None);
     }
 
-    /// A list that is cut at the wrong place connects to half of the servers, or to none.
+    /// A list that is split at the wrong place would connect to half of the servers, or to none.
     #[test]
     fn lists_of_hosts_are_read() {
         let url = parse("redis+sentinel://alice:p%40,%2F@s1,[::1]:26380,10.0.0.3:1/my%2Fmaster/3").expect("a URL");
@@ -399,7 +400,7 @@ mod tests {
         }
     }
 
-    /// A password that is cut or decoded wrongly looks like a wrong password.
+    /// A password that is split or decoded wrongly would look like a wrong password.
     #[test]
     fn users_and_passwords_are_read() {
         assert_eq!(login_of("redis://h"), None);
@@ -416,7 +417,7 @@ mod tests {
         assert_eq!(login_of("redis://alice@h"), Some(RedisCredentials { username: alice, password: String::new() }));
     }
 
-    /// A typing error has to be named, and must not put the password into a log.
+    /// An error must name the typing error and must not put the password into a log.
     #[test]
     fn broken_urls_are_named_without_any_of_their_text() {
         for (text, problem) in [
@@ -469,7 +470,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a password holds, its percent-encoded form has to give it back.
+        /// The percent-encoded form of every password must decode to the password.
         #[test]
         fn any_password_survives_percent_encoding(password in "\\PC{1,40}") {
             let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -480,7 +481,7 @@ mod tests {
             prop_assert_eq!(login_of(&format!("unix:///r.sock?user=u&pass={encoded}")), expected);
         }
 
-        /// A panic here would be a crash at start.
+        /// A panic here would crash the start.
         #[test]
         fn any_text_is_judged(text in "(redis|rediss|unix|redis\\+unix|redis\\+sentinel|redis\\+cluster)?(://)?\\PC{0,40}") {
             let _ = parse(&text);

@@ -1,4 +1,4 @@
-//! What can be wrong with a Redis URL, and what is allowed instead. Never holds any part of the URL.
+//! Errors in a Redis URL, and what is allowed instead. Never holds any part of the URL.
 
 /// What is wrong with a URL, and what is allowed.
 #[expect(missing_docs, reason = "the messages say it")]

@@ -1,74 +1,74 @@
-//! RESP2 and what is needed of RESP3: requests into bytes, and replies found in a buffer without copying them.
+//! RESP2 and the necessary part of RESP3: encodes requests, and finds replies in a buffer without copying them.
 //!
-//! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and where to look,
-//! and answers that the bytes are whole, not all there yet (`None`), or no RESP ([`ProtocolError`]). No length from the
-//! wire is believed beyond its bound, and none is used to reserve memory. Read next: [`index`](super::index), which
-//! reads XREAD with it.
+//! Pure: reads no socket and allocates nothing for what it reads. Every function takes the buffer and a position, and
+//! returns that the bytes are complete, incomplete (`None`), or no RESP ([`ProtocolError`]). It checks every length
+//! from the server against a bound, and reserves no memory by it. Read next: [`index`](super::index), which parses
+//! XREAD with it.
 
 use std::ops::Range;
 
-/// The longest bulk string Redis makes (`proto-max-bulk-len`, 512 MB by default).
+/// Maximum length of a bulk string in Redis (`proto-max-bulk-len`, 512 MB by default).
 pub const BULK_MAX: u64 = 512 * 1024 * 1024;
-/// The longest array Redis makes.
+/// Maximum length of an array in Redis.
 pub const ARRAY_MAX: u64 = u32::MAX as u64;
-/// The longest status or error line we take. Redis's own stay below 1 KiB; scripts may quote keys and arguments.
+/// Maximum length of a status or error line. Those of Redis stay below 1 KiB; scripts may quote keys and arguments.
 pub const LINE_MAX: usize = 64 * 1024;
-/// As many digits as the greater of the two bounds has, so that a line of endless zeros ends too.
+/// Number of digits in the larger bound, so that a line of endless zeros is rejected.
 const DIGITS_MAX: usize = 10;
 
-/// Bytes that are not the reply which was due.
+/// The bytes are not the expected reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("reply from redis is malformed at byte {at}: expected {expected}")]
 pub struct ProtocolError {
     /// Offset in the reply.
     pub at: usize,
-    /// What ought to have stood there.
+    /// What was expected there.
     pub expected: &'static str,
 }
 
-/// What a length line announces.
+/// The type that a length line announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LengthKind {
     /// `*`
     Array,
-    /// `%`: so many pairs follow. Of RESP3.
+    /// `%`: this number of pairs follows. RESP3 only.
     Map,
-    /// `>`: what the server says without being asked. Of RESP3.
+    /// `>`: a message that the server pushes. RESP3 only.
     Push,
     /// `$`
     Bulk,
 }
 
-/// A length line that was read.
+/// A parsed length line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthLine {
-    /// Elements or bytes that follow; `None` for nil (`*-1`, `$-1`).
+    /// Number of elements or bytes that follow; `None` for nil (`*-1`, `$-1`).
     pub count: Option<usize>,
-    /// Offset of what follows.
+    /// Offset behind the line.
     pub next: usize,
 }
 
-/// A bulk string that is wholly in the buffer.
+/// A bulk string that is complete in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BulkString {
     /// Offset of its first byte.
     pub start: usize,
     /// Offset after its last byte.
     pub end: usize,
-    /// Offset of what follows.
+    /// Offset behind the string and its line end.
     pub next: usize,
 }
 
-/// A status or error line that is wholly in the buffer.
+/// A status or error line that is complete in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyLine {
     /// Its text, without the first character and the line end.
     pub text: Range<usize>,
-    /// Offset of what follows.
+    /// Offset behind the line.
     pub next: usize,
 }
 
-/// Writes a command as an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 pub fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
     announce(out, b'*', parts.len());
     for part in parts {
@@ -84,11 +84,11 @@ fn announce(out: &mut Vec<u8>, kind: u8, length: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Reads a length line.
+/// Parses a length line.
 ///
 /// # Errors
 ///
-/// Another type, no number, a number above the bound of its type, or a line that does not end in CR LF.
+/// Another type, no number, a number above the bound of its type, or a line without CR LF at its end.
 #[inline]
 pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<LengthLine>, ProtocolError> {
     let (first, max, expected) = match kind {
@@ -102,7 +102,7 @@ pub fn length(buffer: &[u8], at: usize, kind: LengthKind) -> Result<Option<Lengt
     if *found != first {
         return malformed;
     }
-    // Nearly all lengths have one digit or two.
+    // Nearly all lengths have one or two digits.
     match digits {
         [a @ b'0'..=b'9', b'\r', b'\n', ..] => {
             return Ok(Some(LengthLine { count: Some(usize::from(a - b'0')), next: at + 4 }));
@@ -148,7 +148,7 @@ fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length
     }
 }
 
-/// Reads an array's length line.
+/// Parses an array's length line.
 ///
 /// # Errors
 ///
@@ -158,11 +158,11 @@ pub fn array(buffer: &[u8], at: usize) -> Result<Option<LengthLine>, ProtocolErr
     length(buffer, at, LengthKind::Array)
 }
 
-/// Finds a bulk string that is not nil.
+/// Finds a bulk string other than nil.
 ///
 /// # Errors
 ///
-/// As [`length`], or nil, or no CR LF where the string ends.
+/// As [`length`], or nil, or no CR LF at the end of the string.
 #[inline]
 pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolError> {
     let Some(LengthLine { count, next: start }) = length(buffer, at, LengthKind::Bulk)? else { return Ok(None) };
@@ -175,8 +175,7 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolErro
     }
 }
 
-/// Finds the end of a whole reply, whatever it holds. Of the types of RESP3 it knows those that answer HELLO and
-/// SUBSCRIBE.
+/// Finds the end of a whole reply of any kind. Of RESP3 it knows the types in the replies to HELLO and SUBSCRIBE.
 ///
 /// # Errors
 ///
@@ -209,11 +208,11 @@ pub fn skip(buffer: &[u8], mut at: usize) -> Result<Option<usize>, ProtocolError
     Ok(Some(at))
 }
 
-/// Finds the line that begins at `at`, whatever its type.
+/// Finds the line of any type that begins at `at`.
 ///
 /// # Errors
 ///
-/// A line longer than [`LINE_MAX`], or one that does not end in CR LF.
+/// A line longer than [`LINE_MAX`], or without CR LF at its end.
 pub fn line(buffer: &[u8], at: usize) -> Result<Option<ReplyLine>, ProtocolError> {
     let Some(rest) = buffer.get(at..) else { return Ok(None) };
     let window = rest.get(..LINE_MAX).unwrap_or(rest);
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A length taken on trust would let one broken reply take all memory.
+    /// If a length were trusted, one broken reply could take all memory.
     #[test]
     fn lengths_beyond_their_bounds_are_refused() {
         assert_eq!(bulk(b"$3\r\nabc\r\n", 0), Ok(Some(BulkString { start: 4, end: 7, next: 9 })));
@@ -255,7 +254,7 @@ mod tests {
         assert!(bulk(b"$1\r\nabc", 0).is_err(), "a string that does not end where it said");
     }
 
-    /// What is skipped wrongly makes every later reply the answer to another question.
+    /// If a reply is skipped wrongly, every later reply answers another request.
     #[test]
     fn replies_of_every_shape_are_skipped_whole() {
         let hello = b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*1\r\n%1\r\n+name\r\n*0\r\n+OK\r\n";
@@ -269,7 +268,7 @@ mod tests {
         assert!(skip(b"!x\r\n", 0).is_err());
     }
 
-    /// An endless line without its end would be kept for ever.
+    /// An endless line would be buffered forever.
     #[test]
     fn a_line_without_end_is_refused() {
         assert_eq!(line(b"-ERR no\r\n", 0), Ok(Some(ReplyLine { text: 1..7, next: 9 })));
@@ -279,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written has to be read back, whatever the bytes are.
+        /// Decoding must return what was encoded, for all bytes.
         #[test]
         fn a_command_is_read_back(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..8)) {
             let mut out = Vec::new();

@@ -1,13 +1,13 @@
 //! Sends each command to the primary that serves its key.
 //!
-//! A server that does not serve the key says so and runs nothing: then the command goes to the one that it names.
-//! Nothing else is ever sent twice. After a lost connection the caller learns of it, because the command may have run;
-//! the redis crate's own cluster connection would send it again, and a whole pipeline when one of its commands was sent
-//! away.
+//! A server that does not serve the key returns a redirect and runs nothing; the router then sends the command to the
+//! server that the redirect names. It resends nothing else. After a lost connection it returns the error, because the
+//! command may have run; the redis crate's cluster connection would resend it, and would resend a whole pipeline after
+//! one redirect.
 //!
-//! While a slot moves, what has arrived at the new node is there and not here (ASK). A single command follows; a script
-//! and a transaction wait until the slot has moved, because at either node they would see half of the keys. Read next:
-//! [`super::topology`], who serves what.
+//! While a slot moves, the new node has the keys that have arrived, and the old node no longer has them (ASK). The
+//! router follows with a single command. A script or a transaction waits until the slot has moved, because either node
+//! has only some of the keys. Read next: [`super::topology`], which knows the primary of each slot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -25,11 +25,11 @@ use super::redirect::{Redirect, RedirectKind, add_asking, has_name};
 use super::redis_url::RedisAddress;
 use super::topology::Topology;
 
-/// How often one call is sent on. Two are usual after a failover; without an end two nodes that disagree would keep it
-/// for ever.
+/// Maximum number of redirects of one call. Two are usual after a failover; without a bound two nodes that disagree
+/// would redirect it forever.
 const REDIRECTS_MAX: u32 = 5;
 
-/// The connections of one client to the servers that it needs.
+/// The connections of one client to its servers.
 #[derive(Debug)]
 pub struct Router {
     topology: Arc<Topology>,
@@ -38,33 +38,33 @@ pub struct Router {
     connections: Arc<RwLock<HashMap<RedisAddress, Arc<NodeConnection>>>>,
 }
 
-/// A call that may be sent on to another server.
+/// A call that redirects may send to another server.
 #[derive(Debug, Clone, Copy)]
 pub struct RoutedCall<'a> {
     router: &'a Router,
-    /// Where it goes if it names no key.
+    /// The slot of a call without a key.
     default_slot: HashSlot,
     limit: Option<Duration>,
 }
 
-/// Where a command goes.
+/// The target of a command.
 #[derive(Debug, Clone)]
 struct CommandTarget {
     node: Arc<RedisNode>,
-    /// The slot is only about to be the node's: ASKING comes before the command.
+    /// The slot is still moving to this node: send ASKING before the command.
     asking: bool,
 }
 
-/// A command of a pipeline that is not answered yet.
+/// A command of a pipeline without a reply so far.
 #[derive(Debug)]
 struct OpenCommand {
     at: usize,
     slot: HashSlot,
-    /// Where it was sent on to; `None`: as the topology says.
+    /// The target of a redirect; `None`: the topology decides.
     to: Option<CommandTarget>,
 }
 
-/// Commands that go out in one write.
+/// Commands in one write to one server.
 struct NodeWrite {
     to: CommandTarget,
     slot: HashSlot,
@@ -72,12 +72,12 @@ struct NodeWrite {
 }
 
 impl Router {
-    /// A router whose commands without a key go to the server that serves `default_key`.
+    /// A router whose commands without a key go to the server of `default_key`.
     pub fn new(topology: Arc<Topology>, default_key: &str) -> Self {
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections: Arc::default() }
     }
 
-    /// A router on the same connections whose commands without a key go to the server that serves `default_key`.
+    /// A router on the same connections whose commands without a key go to the server of `default_key`.
     pub fn routed_by(&self, default_key: &str) -> Self {
         let (topology, connections) = (Arc::clone(&self.topology), Arc::clone(&self.connections));
         Self { topology, default_slot: HashSlot::of_key(default_key.as_bytes()), connections }
@@ -87,16 +87,16 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// Nobody tells which server that is.
+    /// No Sentinel or node knows the server.
     pub async fn default_server(&self) -> RedisResult<RedisAddress> {
         Ok(self.topology.primary_of(self.default_slot).await?.address.clone())
     }
 
-    /// A new connection to the server that commands without a key go to.
+    /// A new connection to the server of commands without a key.
     ///
     /// # Errors
     ///
-    /// Nobody tells which server that is.
+    /// No Sentinel or node knows the server.
     pub async fn connect_to_default(&self) -> RedisResult<NodeConnection> {
         NodeConnection::to(&*self.topology.primary_of(self.default_slot).await?)
     }
@@ -105,7 +105,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// Nobody tells which servers these are.
+    /// No Sentinel or node knows the servers.
     pub async fn primaries(&self) -> RedisResult<Vec<Arc<NodeConnection>>> {
         let map = self.topology.map().await?;
         map.primaries().iter().map(|node| self.connection(node)).collect()
@@ -120,14 +120,14 @@ impl Router {
         let made = Arc::new(NodeConnection::to(node)?);
         let known = self.topology.known();
         let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
-        // Servers that are primaries no more are let go when another one comes.
+        // When a new server appears, drop connections to servers that are no longer primaries.
         connections.retain(|address, _| {
             known.as_ref().is_none_or(|map| map.primaries().iter().any(|node| node.address == *address))
         });
         Ok(Arc::clone(connections.entry(node.address.clone()).or_insert(made)))
     }
 
-    /// Notes what an error says about the server that it came from.
+    /// Tells the topology what an error says about the server that sent it.
     fn note(&self, node: &RedisNode, error: &RedisError) {
         let is_down = error.code() == Some("CLUSTERDOWN");
         if is_down || matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::ReadOnly) {
@@ -142,7 +142,7 @@ impl Router {
         }
     }
 
-    /// Where `from` sends a command. `named` are the nodes that others of its pipeline were sent to.
+    /// The target of a redirect from `from`. `named` are the nodes in the redirects of the same pipeline.
     async fn destination(
         &self,
         from: &RedisNode,
@@ -151,7 +151,7 @@ impl Router {
     ) -> RedisResult<CommandTarget> {
         let Redirect { kind, host, port } = redirect;
         let host = match &from.address {
-            // A node that does not know the other's address means the host at which it is reached itself.
+            // A node that does not know the other's address means its own host.
             RedisAddress::Tcp { host: own, .. } if host.is_empty() => own.clone(),
             _ => host,
         };
@@ -170,17 +170,17 @@ impl Router {
 }
 
 impl<'a> RoutedCall<'a> {
-    /// A call that takes as long as it takes.
+    /// A call without a time limit.
     pub const fn new(router: &'a Router) -> Self {
         Self { router, default_slot: router.default_slot, limit: None }
     }
 
-    /// A single command that is given up after `limit`.
+    /// A single command with the time limit `limit`.
     pub const fn within(router: &'a Router, limit: Duration) -> Self {
         Self { router, default_slot: router.default_slot, limit: Some(limit) }
     }
 
-    /// A command without a key that goes to the server to which `other` goes.
+    /// A command without a key that goes to the server of `other`.
     pub fn beside(router: &'a Router, other: &Cmd) -> Self {
         Self { router, default_slot: HashSlot::of_command(other).unwrap_or(router.default_slot), limit: None }
     }
@@ -215,7 +215,7 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// The replies of all commands in their order, errors among them.
+    /// The replies to all commands in order, including errors.
     async fn pipe(self, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
         let is_transaction = pipeline.is_transaction();
         let commands: Vec<&Cmd> = pipeline.cmd_iter().collect();
@@ -273,7 +273,8 @@ impl<'a> RoutedCall<'a> {
         Ok(replies)
     }
 
-    /// The commands that go to the server of their key, and those that make a script known wherever the others go.
+    /// Separates the commands that go to the server of their key from those that load a script on every server
+    /// involved.
     fn take_apart(self, commands: &[&Cmd], is_transaction: bool) -> (Vec<OpenCommand>, Vec<usize>) {
         let is_load = |at: &usize| !is_transaction && has_name(commands[*at], "SCRIPT");
         let (loads, others): (Vec<usize>, Vec<usize>) = (0..commands.len()).partition(is_load);
@@ -287,7 +288,7 @@ impl<'a> RoutedCall<'a> {
         }
     }
 
-    /// One batch for each server, in a transaction one for each slot.
+    /// One batch per server, or per slot in a transaction.
     async fn batches(self, open: Vec<OpenCommand>, is_transaction: bool) -> RedisResult<Vec<NodeWrite>> {
         let mut batches: Vec<NodeWrite> = Vec::new();
         for mut command in open {
@@ -315,7 +316,7 @@ impl OpenCommand {
 }
 
 impl NodeWrite {
-    /// What is written: with each error in the place of its reply.
+    /// The pipeline to write, which returns each error in the place of its reply.
     fn pipeline(&self, commands: &[&Cmd], loads: &[usize], is_transaction: bool) -> Pipeline {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
@@ -335,7 +336,7 @@ impl NodeWrite {
     }
 }
 
-/// The redis crate puts replies together as the caller wants them, whoever gives them.
+/// The redis crate assembles the replies in the form that the caller wants.
 impl ConnectionLike for RoutedCall<'_> {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.query(command))

@@ -1,25 +1,24 @@
-//! A walk over keys or over the elements of a collection, slice by slice: SCAN, HSCAN and ZSCAN.
+//! Iterates over keys, or over the elements of a collection, with SCAN, HSCAN and ZSCAN.
 
 use redis::{Cmd, FromRedisValue, RedisResult};
 
 use super::RedisClient;
 
-/// Keys or elements that one call looks at.
+/// Number of keys or elements per call (COUNT).
 const SLICE_COUNT: usize = 1000;
 
-/// A walk. What is there from its beginning to its end is found, possibly more than once.
+/// An iteration. It returns everything that exists from its start to its end, possibly more than once.
 #[derive(Debug, Clone)]
 pub struct Scan {
     /// The command, and the key of a collection.
     command: Vec<String>,
     pattern: Option<String>,
-    /// Where it goes on; `None` at the end.
+    /// The cursor of the next call; `None` at the end.
     cursor: Option<u64>,
 }
 
 impl Scan {
-    /// The keys that match, of the one server that is asked. SCAN names no key: in a cluster each primary is to be
-    /// asked for its own.
+    /// The matching keys of one server. SCAN names no key: in a cluster the caller asks each primary.
     pub fn keys(pattern: impl Into<String>) -> Self {
         Self::new(&["SCAN"]).matching(pattern)
     }
@@ -38,18 +37,18 @@ impl Scan {
         Self { command: command.iter().map(|&word| word.to_owned()).collect(), pattern: None, cursor: Some(0) }
     }
 
-    /// Only what matches.
+    /// Returns only elements that match.
     #[must_use]
     pub fn matching(mut self, pattern: impl Into<String>) -> Self {
         self.pattern = Some(pattern.into());
         self
     }
 
-    /// The next slice, which may be empty although more follow; `None` behind the last one.
+    /// The next slice, which may be empty although more follow; `None` at the end.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the next call reads the same slice.
+    /// The error of Redis or of the connection; the next call reads the same slice again.
     pub async fn next<T: FromRedisValue>(&mut self, client: &RedisClient) -> RedisResult<Option<Vec<T>>> {
         let Some(cursor) = self.cursor else { return Ok(None) };
         let mut command = Cmd::new();

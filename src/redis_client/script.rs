@@ -1,4 +1,4 @@
-//! Calling Lua scripts: by hash, with the source sent when the server does not know it yet.
+//! Calls Lua scripts by hash, and loads the source if the server does not know it.
 
 use std::borrow::Cow;
 
@@ -7,49 +7,45 @@ use redis::{Arg, Cmd, FromRedisValue, RedisResult, ToRedisArgs};
 use super::client::RedisClient;
 use super::prelude;
 
-/// How often a script is loaded for one call: between loading and calling it, the server may be replaced or be told to
-/// forget its scripts.
+/// Maximum number of loads per call: the server may be replaced or may flush its scripts between a load and the call.
 const LOADS_MAX: u32 = 5;
-/// As many digits as a number of keys has at most.
+/// Maximum number of digits of a key count.
 const COUNT_BYTES: usize = 20;
 
-/// A script and the hash under which the server knows it.
+/// A script and the hash that identifies it on the server.
 #[derive(Debug)]
 pub struct Script {
     source: Cow<'static, str>,
     sha1: String,
 }
 
-/// Another script that a script calls as a function: `name(KEYS, ARGV)`, tables as the other's header lists them,
-/// returns its reply.
+/// A script that another script calls as a function: `name(KEYS, ARGV)`, with tables as in its header; returns its
+/// reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ScriptFunction {
     /// Its name in Lua.
     pub name: &'static str,
-    /// The other script, as it would be loaded by itself.
+    /// The source of the called script.
     pub source: &'static str,
 }
 
 impl Script {
-    /// Takes the source, usually by `include_str!`.
+    /// Creates a script from its source, usually from `include_str!`.
     pub fn new(source: &'static str) -> Self {
         Self::from_source(Cow::Borrowed(source))
     }
 
-    /// A script that uses the functions of `prelude.lua`. Its second line is a comment, as the title of each of ours
-    /// is.
+    /// A script that uses the functions of `prelude.lua`. Its second line must be a comment, such as the title.
     pub fn with_prelude(source: &'static str) -> Self {
         Self::from_source(Cow::Owned(prelude::prepended(source, "")))
     }
 
-    /// The same with functions that `more` defines, for scripts that have those in common. Each of its comments has a
-    /// line of its own.
+    /// As [`Self::with_prelude`], with further shared functions in `more`. Each comment in `more` needs its own line.
     pub fn with_preludes(source: &'static str, more: &'static str) -> Self {
         Self::from_source(Cow::Owned(prelude::prepended(source, more)))
     }
 
-    /// A script that calls others as functions, all of it one atomic step. Each other script stays the one place of its
-    /// rule.
+    /// A script that calls others as functions, in one atomic step. Each rule stays in one script.
     pub fn with_functions(source: &'static str, functions: &[ScriptFunction]) -> Self {
         let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
         let mut text = format!("{flags}\n");
@@ -65,17 +61,17 @@ impl Script {
         Self { sha1: redis::Script::new(&source).get_hash().to_owned(), source }
     }
 
-    /// Begins a call.
+    /// Starts a call.
     pub fn call(&self) -> ScriptCall<'_> {
         ScriptCall { script: self, keys: Cmd::new(), arguments: Cmd::new() }
     }
 }
 
-/// A call that is being put together. Keys and arguments may be added in turn.
+/// A call under construction. Keys and arguments may be added in any order.
 #[derive(Debug)]
 pub struct ScriptCall<'a> {
     script: &'a Script,
-    /// No commands, but what keeps words in one piece of memory.
+    /// Not commands: the type stores words in one piece of memory.
     keys: Cmd,
     arguments: Cmd,
 }
@@ -95,12 +91,12 @@ impl ScriptCall<'_> {
         self
     }
 
-    /// Runs the script. Where the server does not know it (a restart, SCRIPT FLUSH), loads it and runs it again.
+    /// Runs the script. If the server does not know it (after a restart or SCRIPT FLUSH), loads it and runs it again.
     ///
     /// # Errors
     ///
-    /// As [`RedisClient::query`]. After a broken connection the script may or may not have run; each of ours is safe to
-    /// run again.
+    /// As [`RedisClient::query`]. If the connection broke, the script may have run; all our scripts are safe to run
+    /// again.
     pub async fn run<T: FromRedisValue>(self, client: &RedisClient) -> RedisResult<T> {
         let words = self.keys.args_iter().chain(self.arguments.args_iter()).filter_map(|word| match word {
             Arg::Simple(bytes) => Some(bytes),
@@ -119,18 +115,18 @@ impl ScriptCall<'_> {
 }
 
 impl Script {
-    /// The source, for callers that load it by themselves.
+    /// The source, for callers that load it themselves.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The hash, for callers that write `EVALSHA` by themselves.
+    /// The hash, for callers that send `EVALSHA` themselves.
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
 }
 
-/// Runs a prepared `EVALSHA` of `script`, loading the script where the server does not know it.
+/// Runs a prepared `EVALSHA` of `script`, and loads the script if the server does not know it.
 ///
 /// # Errors
 ///

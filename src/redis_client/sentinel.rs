@@ -1,8 +1,8 @@
-//! Asking Sentinels which server is the primary.
+//! Asks Sentinels which server is the primary.
 //!
-//! All of them are asked at once, and the answer of the newest configuration counts: a Sentinel that was cut off still
-//! names the primary of before. What they name is believed once that server itself says that it is a primary. Read
-//! next: [`super::topology`], which keeps the answer.
+//! It asks all Sentinels at once, and the reply with the newest configuration counts: a Sentinel that was cut off still
+//! names the former primary. It accepts the named server only after that server reports the role of a primary. Read
+//! next: [`super::topology`], which stores the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use super::error_kind::{ErrorKind, error_kind};
 use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 
-/// How long a Sentinel, or the primary that is asked for its role, may take to answer.
+/// Maximum time for a Sentinel, or for the primary that is asked for its role, to reply.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the others are waited for once one has answered. They need a millisecond; one that hangs must not hold a
-/// failover up.
+/// Maximum time to wait for the other Sentinels after the first reply. They need a millisecond; one that hangs must not
+/// delay a failover.
 const OTHERS_WAIT: Duration = Duration::from_millis(200);
 
 /// The Sentinels of one service.
@@ -30,9 +30,9 @@ const OTHERS_WAIT: Duration = Duration::from_millis(200);
 pub struct Sentinels {
     service: Arc<str>,
     sentinels: Vec<Arc<Sentinel>>,
-    /// A server of the service: what is not its address is the same for all.
+    /// A server of the service: everything except the address is the same for all.
     template: RedisNode,
-    /// The newest configuration that was believed. One that is older names a primary that was replaced.
+    /// The newest configuration that was accepted. An older one names a former primary.
     epoch: AtomicU64,
     /// The server that was asked for its role last.
     asked: Mutex<Option<Arc<AskedPrimary>>>,
@@ -48,12 +48,12 @@ struct AskedPrimary {
 struct Sentinel {
     name: String,
     connection: NodeConnection,
-    /// With the user of the servers, for a Sentinel that demands one although the URL has none for it.
+    /// With the user of the data servers, for a Sentinel that requires a login although the URL has none for it.
     with_login: Option<NodeConnection>,
     demands_login: AtomicBool,
 }
 
-/// What a Sentinel says of the primary.
+/// What a Sentinel reports about the primary.
 #[derive(Debug)]
 struct PrimaryReport {
     address: RedisAddress,
@@ -61,12 +61,11 @@ struct PrimaryReport {
 }
 
 impl Sentinels {
-    /// The Sentinels at these places, each with the login that it needs. `template` is a server of the service,
-    /// whatever its address.
+    /// The Sentinels at these addresses, each with its login. `template` is a server of the service with any address.
     ///
     /// # Errors
     ///
-    /// The redis crate refuses the settings.
+    /// The redis crate rejects the settings.
     pub fn new(sentinels: &[RedisNode], service: &str, template: RedisNode) -> RedisResult<Self> {
         let sentinels = sentinels.iter().map(|node| Sentinel::new(node, &template).map(Arc::new));
         Ok(Self {
@@ -82,16 +81,16 @@ impl Sentinels {
     ///
     /// # Errors
     ///
-    /// A host that can't stand in a certificate, where TLS is spoken.
+    /// TLS is used and the host can't appear in a certificate.
     pub fn node_at(&self, address: &RedisAddress) -> RedisResult<RedisNode> {
         self.template.with_address(address.clone())
     }
 
-    /// The primary, as the newest answer names it and as it says itself.
+    /// The primary, according to the newest reply and to the server itself.
     ///
     /// # Errors
     ///
-    /// [`DeploymentError`], and what the named server or the connection to it said.
+    /// [`DeploymentError`], or an error of the named server or of its connection.
     pub async fn primary(&self) -> RedisResult<Arc<RedisNode>> {
         let report = self.newest_report().await?;
         let asked = self.connection_to(&report)?;
@@ -125,11 +124,11 @@ impl Sentinels {
                     }
                 }
                 Some(Ok(Err(error))) => failures.push(error),
-                // Only where the runtime ends.
+                // Only when the runtime stops.
                 Some(Err(_)) => break,
             }
         }
-        // All of them answered: then the service was set up anew, and counts its configurations from the beginning.
+        // All of them replied, so the service was set up anew and its configuration numbers restarted.
         let all_answered = failures.is_empty() && asked.is_empty();
         match newest {
             Some(report) if all_answered || report.epoch >= self.epoch.load(Ordering::Relaxed) => Ok(report),
@@ -150,7 +149,7 @@ impl Sentinels {
     }
 }
 
-/// Of several failures the one that waiting does not mend, where there is one.
+/// Of several failures, one that waiting does not fix, or the last one.
 fn permanent_or_last(mut failures: Vec<RedisError>) -> RedisError {
     let permanent = failures.iter().position(|error| !error_kind(error).is_transient());
     match permanent.or_else(|| failures.len().checked_sub(1)) {
@@ -208,7 +207,7 @@ impl Sentinel {
         }
     }
 
-    /// The names of what it watches, for an error.
+    /// The names of the services that the Sentinel watches, for an error.
     async fn services(&self) -> String {
         let masters: RedisResult<Vec<HashMap<String, String>>> =
             self.query(redis::cmd("SENTINEL").arg("MASTERS")).await;

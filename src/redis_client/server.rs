@@ -1,4 +1,4 @@
-//! What kind of server this is, from one INFO, and whether it will do.
+//! The kind of a server, from one INFO, and whether it is supported.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,14 +10,14 @@ use super::client::RedisClient;
 /// The server software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerSoftware {
-    /// Redis, and what calls itself so.
+    /// Redis, and compatible servers that report themselves as Redis.
     Redis,
     /// Valkey.
     Valkey,
 }
 
 impl ServerSoftware {
-    /// The oldest version that will do: `EVALSHA` scripts with flags, group lag, and what else we use.
+    /// The oldest supported version: it has `EVALSHA` scripts with flags and the lag of consumer groups.
     pub const fn min_version(self) -> ServerVersion {
         match self {
             Self::Redis => ServerVersion { major: 7, minor: 0, patch: 0 },
@@ -35,7 +35,7 @@ impl fmt::Display for ServerSoftware {
     }
 }
 
-/// A version such as 7.0.15.
+/// A version, such as 7.0.15.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerVersion {
     /// The first number.
@@ -47,7 +47,7 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Reads `7.0.15`; numbers that are missing are 0, and what follows the third (`-rc1`) is left out.
+    /// Parses `7.0.15`; missing numbers are 0, and text behind the third number (`-rc1`) is ignored.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(['.', '-']).map(|number| number.parse::<u32>().ok());
         Some(Self {
@@ -64,39 +64,39 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// Whether the server takes writes.
+/// Whether the server accepts writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerRole {
     /// It does.
     Primary,
-    /// It follows another; it may be promoted.
+    /// It replicates another server; it may be promoted.
     Replica,
 }
 
-/// What a server says of itself.
+/// A server's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
     /// The software.
     pub software: ServerSoftware,
     /// Its version.
     pub version: ServerVersion,
-    /// What it does when memory is full.
+    /// Its policy when memory is full.
     pub maxmemory_policy: String,
     /// New at each start of the process.
     pub run_id: String,
-    /// Its process id, as it sees it.
+    /// Its process id, as the server reports it.
     pub process_id: u32,
-    /// Whether it takes writes.
+    /// Whether it accepts writes.
     pub role: ServerRole,
-    /// Whether it still loads its data, and answers nothing else meanwhile.
+    /// Whether it is still loading its data and answers nothing else.
     pub loading: bool,
-    /// Whether it keeps an append-only file.
+    /// Whether it writes an append-only file.
     pub aof_enabled: bool,
     /// Whether it is a node of a cluster.
     pub cluster_enabled: bool,
 }
 
-/// Why a server's description could not be had.
+/// Why a server's description is unavailable.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
@@ -109,33 +109,33 @@ pub enum InspectError {
 }
 
 impl InspectError {
-    /// What to do about it, where it is not the connection.
+    /// What to do, unless the connection is the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Sentinel => {
                 "name the service that the Sentinels watch: redis.url = \"redis+sentinel://host:26379,host2:26379/mymaster/0\""
             }
             Self::Redis(_) | Self::Missing { .. } => {
-                "redis.url is to name a Redis 7.0 or Valkey 7.2 server, or a later one"
+                "set redis.url to a server of Redis 7.0, Valkey 7.2 or later"
             }
         }
     }
 }
 
-/// Why a server will not do. Waiting does not mend it.
+/// Why a server is not supported. Waiting does not fix it.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedServer {
     #[error("{software} {version} is too old; needed: {} or later", .software.min_version())]
     TooOld { software: ServerSoftware, version: ServerVersion },
     #[error(
-        "maxmemory-policy is {policy}, which takes counters and flags away when memory is full; needed: noeviction"
+        "maxmemory-policy is {policy}, which removes counters and flags when memory is full; needed: noeviction"
     )]
     Evicting { policy: String },
 }
 
 impl UnsupportedServer {
-    /// How to mend it.
+    /// How to fix it.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::TooOld { .. } => "upgrade the server, or point redis.url at one that is new enough",
@@ -146,23 +146,23 @@ impl UnsupportedServer {
     }
 }
 
-/// Whether a fit server serves us now. Waiting may change it.
+/// Whether a supported server can serve now. Waiting may change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerReadiness {
     /// It does.
     Ready,
-    /// It is a replica, until it is promoted.
+    /// It is a replica until it is promoted.
     Replica,
-    /// It loads its data.
+    /// It is loading its data.
     Loading,
 }
 
 impl ServerInfo {
-    /// Whether this server will do at all: new enough, and evicting nothing. A replica is judged like any other.
+    /// Checks that the server is supported: new enough, and without eviction. A replica is judged like any other.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason.
     pub fn check_supported(&self) -> Result<(), UnsupportedServer> {
         if self.version.cmp(&self.software.min_version()) == Ordering::Less {
             return Err(UnsupportedServer::TooOld { software: self.software, version: self.version });
@@ -173,7 +173,7 @@ impl ServerInfo {
         Ok(())
     }
 
-    /// Whether it can be worked with now.
+    /// Whether the server can serve now.
     pub const fn readiness(&self) -> ServerReadiness {
         match (self.loading, self.role) {
             (true, _) => ServerReadiness::Loading,
@@ -182,17 +182,17 @@ impl ServerInfo {
         }
     }
 
-    /// Reads the text of INFO.
+    /// Parses the text of INFO.
     fn parse(info: &str) -> Result<Self, InspectError> {
         let field = |name: &'static str| {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.map(str::trim).ok_or(InspectError::Missing { field: name })
         };
-        // Valkey has its own name for it unless it is configured to look like Redis.
+        // Valkey has its own name for the field, unless it is configured to look like Redis.
         if ["redis_mode", "server_mode"].into_iter().any(|name| field(name).is_ok_and(|mode| mode == "sentinel")) {
             return Err(InspectError::Sentinel);
         }
-        // Valkey also gives the version of Redis that it is compatible with.
+        // Valkey also reports the Redis version that it is compatible with.
         let (software, name) = match field("valkey_version") {
             Ok(_) => (ServerSoftware::Valkey, "valkey_version"),
             Err(_) => (ServerSoftware::Redis, "redis_version"),
@@ -212,11 +212,11 @@ impl ServerInfo {
     }
 }
 
-/// Asks the server what it is. Works while it loads, and for a user who may not read its configuration.
+/// Asks the server for its description. Works while it loads, and for a user who may not read its configuration.
 ///
 /// # Errors
 ///
-/// INFO failed or lacks something.
+/// INFO failed or lacks a field.
 pub async fn inspect(client: &RedisClient) -> Result<ServerInfo, InspectError> {
     // INFO names no section, because servers before 7.0 accept only one, and the error must name their version.
     let info: Vec<u8> = client.query(&redis::cmd("INFO")).await?;
@@ -234,7 +234,7 @@ mod tests {
         ServerInfo::parse(info).expect("complete").check_supported()
     }
 
-    /// A server that is too old or evicts would lose counts silently.
+    /// A server that is too old or evicts keys would lose counts silently.
     #[test]
     fn servers_are_judged_by_version_and_policy() {
         let valkey = |version| format!("{INFO}valkey_version:{version}\r\n");
@@ -246,14 +246,14 @@ mod tests {
             (valkey("7.1.9"), "Valkey 7.1.9 is too old; needed: 7.2.0 or later"),
             (
                 INFO.replace("noeviction", "allkeys-lru"),
-                "maxmemory-policy is allkeys-lru, which takes counters and flags away when memory is full; needed: noeviction",
+                "maxmemory-policy is allkeys-lru, which removes counters and flags when memory is full; needed: noeviction",
             ),
         ] {
             assert_eq!(judged(&info).expect_err("unfit").to_string(), said);
         }
     }
 
-    /// A replica may be promoted: refusing it for good would end a standby that is needed a minute later.
+    /// A replica may be promoted: if the daemon refused it for good, a standby would not start in a failover.
     #[test]
     fn a_replica_is_fit_and_not_ready() {
         let parsed = |info: &str| ServerInfo::parse(info).expect("complete");
@@ -263,8 +263,7 @@ mod tests {
         assert_eq!(parsed(&INFO.replace("loading:0", "loading:1")).readiness(), ServerReadiness::Loading);
     }
 
-    /// A Sentinel answers INFO without what a server says of its memory: it is to be named, not taken for half a
-    /// server.
+    /// A Sentinel answers INFO without the memory section: the error must name it, not a missing field.
     #[test]
     fn a_sentinel_is_told_by_each_software() {
         for mode in ["redis_mode", "server_mode"] {
@@ -274,7 +273,7 @@ mod tests {
         }
     }
 
-    /// A proxy that answers half of INFO has to be named, not taken for an old server.
+    /// The error must name a proxy that returns half of INFO, not an old server.
     #[test]
     fn a_missing_field_is_named() {
         let error = ServerInfo::parse(&INFO.replace("run_id", "other")).expect_err("incomplete");

@@ -1,4 +1,4 @@
-//! TLS to Redis: which authorities are trusted, and the one crypto provider of the process.
+//! TLS to Redis: the trusted authorities, and the crypto provider of the process.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Why the connection can't be encrypted.
+/// Why TLS is impossible.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -23,19 +23,18 @@ pub enum TlsError {
     Rustls(#[source] rustls::Error),
 }
 
-/// Makes ring the crypto provider of the process. To be called first in `main` and by tests that use TLS; once or many
-/// times.
+/// Makes ring the crypto provider of the process. `main`, and tests that use TLS, call it first. Repeatable.
 pub fn install_crypto() {
-    // An error means that a provider is installed already, which is what is wanted.
+    // An error means that a provider is already installed, which is the goal.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// How a server is known to be the one that was named.
+/// How TLS verifies that a server is the named one.
 #[derive(Clone)]
 pub struct TlsSettings {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    /// The PEM file's content, for the redis crate, which wants it in this form; `None` for the system's authorities.
+    /// The content of the PEM file in the form that the redis crate needs; `None` for the system's authorities.
     roots_pem: Option<Vec<u8>>,
 }
 
@@ -50,7 +49,7 @@ impl fmt::Debug for TlsSettings {
 }
 
 impl TlsSettings {
-    /// For the server of this name, trusting the authorities in `ca_file` or, without one, the system's.
+    /// Settings for the server of this name, with the authorities in `ca_file` or, without one, the system's.
     ///
     /// # Errors
     ///
@@ -65,7 +64,7 @@ impl TlsSettings {
             }
             None => (system_roots()?, None),
         };
-        // Names its provider, so that it works whether or not one is installed.
+        // Names its provider, so that it works with and without an installed one.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -84,12 +83,12 @@ impl TlsSettings {
         Ok(Self { server_name: ServerName::try_from(host.to_owned())?, ..self.clone() })
     }
 
-    /// The configuration of rustls.
+    /// The configuration for rustls.
     pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
 
-    /// The name or address that the certificate has to bear.
+    /// The name or address that the certificate must contain.
     pub fn server_name(&self) -> ServerName<'static> {
         self.server_name.clone()
     }
@@ -100,7 +99,7 @@ impl TlsSettings {
     }
 }
 
-/// Every certificate of a PEM file; `None` when one is broken or there is none.
+/// Every certificate of a PEM file; `None` if one is broken or there is none.
 fn roots_of(pem: &[u8]) -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -109,7 +108,7 @@ fn roots_of(pem: &[u8]) -> Option<RootCertStore> {
     (!roots.is_empty()).then_some(roots)
 }
 
-/// The system's authorities. Single broken ones are left out, as browsers do.
+/// The system's authorities without broken ones, as in browsers.
 fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,9 +1,9 @@
-//! Which server is the primary for a key, as far as is known: learnt from Sentinels or from the nodes of a cluster, and
-//! shared by all connections of an endpoint.
+//! Which server is the primary of a key, according to Sentinels or cluster nodes. All connections of an endpoint share
+//! it.
 //!
-//! Whoever meets a server that is none any more says so ([`Topology::suspect`]); then the next one that needs a primary
-//! asks anew, and the others wait for its answer. [`Topology::watch`] asks all the time, because a primary that was
-//! replaced while it is cut off still answers. Read next: [`super::sentinel`] and [`super::cluster`], who is asked.
+//! A caller that finds a server demoted or unreachable calls [`Topology::suspect`]; the next caller that needs a
+//! primary asks again, and the others wait for the reply. [`Topology::watch`] keeps asking, because a replaced primary
+//! that is cut off still answers. Read next: [`super::sentinel`] and [`super::cluster`], which ask.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,25 +19,25 @@ use super::node::RedisNode;
 use super::redis_url::RedisAddress;
 use super::sentinel::Sentinels;
 
-/// How often [`Topology::watch`] asks. What a new primary is told of a subject has to take effect within a second, so
-/// it has to be listened to by then.
+/// How often [`Topology::watch`] asks. Changes of a subject take effect within a second, so the daemon must listen to a
+/// new primary within that time.
 pub const TOPOLOGY_REFRESH_INTERVAL: Duration = Duration::from_millis(400);
 
-/// What is known of the primaries.
+/// What is known about the primaries.
 #[derive(Debug)]
 pub struct Topology {
     source: TopologySource,
     known: RwLock<Option<Arc<HashSlotMap>>>,
-    /// A server that failed or sent us away since the last answer.
+    /// A server that failed or sent a redirect since the latest reply.
     suspect: Mutex<Option<RedisAddress>>,
     is_outdated: AtomicBool,
-    /// One asks, the others wait for what comes of it; its error, where that is none.
+    /// One caller asks and the others wait for the result; holds the error if asking failed.
     asking: tokio::sync::Mutex<Option<RedisError>>,
-    /// Answers and failures so far.
+    /// Number of replies and failures so far.
     asked: AtomicU64,
 }
 
-/// Who tells.
+/// Which servers to ask.
 #[derive(Debug)]
 pub enum TopologySource {
     /// Sentinels.
@@ -47,7 +47,7 @@ pub enum TopologySource {
 }
 
 impl Topology {
-    /// Nothing is known yet. Connects nowhere.
+    /// A topology that knows nothing yet. Connects nowhere.
     pub fn new(source: TopologySource) -> Self {
         Self {
             source,
@@ -59,16 +59,16 @@ impl Topology {
         }
     }
 
-    /// The primary that serves the slot; asks where that is not known.
+    /// The primary that serves the slot; asks if it is unknown.
     ///
     /// # Errors
     ///
-    /// Nobody tells; [`DeploymentError::UncoveredSlots`] where there is none.
+    /// No Sentinel or node knows; [`DeploymentError::UncoveredSlots`] if the slot has no primary.
     pub async fn primary_of(&self, slot: HashSlot) -> RedisResult<Arc<RedisNode>> {
         primary_in(&*self.map().await?, slot)
     }
 
-    /// As [`Self::primary_of`], and asks in any case.
+    /// As [`Self::primary_of`], but always asks.
     ///
     /// # Errors
     ///
@@ -77,11 +77,11 @@ impl Topology {
         primary_in(&*self.ask(None).await?, slot)
     }
 
-    /// Who serves which slot; asks where that is not known.
+    /// Which server serves which slot; asks if that is unknown.
     ///
     /// # Errors
     ///
-    /// Nobody tells.
+    /// No Sentinel or node knows.
     pub async fn map(&self) -> RedisResult<Arc<HashSlotMap>> {
         if !self.is_outdated.load(Ordering::Acquire)
             && let Some(map) = self.known()
@@ -91,39 +91,40 @@ impl Topology {
         self.ask(None).await
     }
 
-    /// What was told last.
+    /// The latest reply.
     pub fn known(&self) -> Option<Arc<HashSlotMap>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A server could not be reached, or is no primary: the next one who needs a primary asks anew.
+    /// A server was unreachable or is no primary: the next caller that needs a primary asks again.
     pub fn suspect(&self, node: &RedisAddress) {
         *self.suspect.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
         self.outdate();
     }
 
-    /// What is known contradicts what a server says of itself: the next one who needs a primary asks anew.
+    /// A server contradicts the latest reply: the next caller that needs a primary asks again.
     pub fn outdate(&self) {
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// A node of the cluster said that another one serves a slot now. Gives that node, having asked it.
+    /// A cluster node reported that the node at `address` now serves a slot. Asks that node for the topology, and
+    /// returns the node.
     ///
     /// # Errors
     ///
-    /// A host that can't stand in a certificate, where TLS is spoken.
+    /// TLS is used and the host can't appear in a certificate.
     pub async fn moved(&self, address: &RedisAddress) -> RedisResult<Arc<RedisNode>> {
         let owner = self.other(address)?;
-        // Where it does not answer, the call that goes there fails by itself.
+        // If it does not answer, the call to it fails by itself.
         let _ = self.ask(Some(&owner.address)).await;
         Ok(owner)
     }
 
-    /// Another server with the settings of these.
+    /// Another server with the same settings.
     ///
     /// # Errors
     ///
-    /// A host that can't stand in a certificate, where TLS is spoken.
+    /// TLS is used and the host can't appear in a certificate.
     pub fn other(&self, address: &RedisAddress) -> RedisResult<Arc<RedisNode>> {
         match &self.source {
             TopologySource::Sentinel(sentinels) => sentinels.node_at(address).map(Arc::new),
@@ -131,12 +132,12 @@ impl Topology {
         }
     }
 
-    /// Whether this server is known to be no primary any more.
+    /// Whether this server is known to be no longer a primary.
     pub fn is_replaced(&self, node: &RedisAddress) -> bool {
         self.known().is_some_and(|map| map.primaries().iter().all(|primary| primary.address != *node))
     }
 
-    /// Asks all the time until stopped, and logs what changes.
+    /// Keeps asking until stopped, and logs changes.
     pub async fn watch(&self, stop: CancellationToken) {
         let mut is_silent = false;
         while !stop.is_cancelled() {
@@ -147,12 +148,12 @@ impl Topology {
             match self.ask(None).await {
                 Ok(_) if is_silent => {
                     is_silent = false;
-                    tracing::info!("it is known again which server is primary");
+                    tracing::info!("the daemon found the primary again");
                 }
                 Ok(_) => {}
                 Err(error) if !is_silent => {
                     is_silent = true;
-                    tracing::warn!(%error, "no Sentinel or node says which server is primary: a failover would go unnoticed");
+                    tracing::warn!(%error, "no Sentinel or node names the primary: a failover would go unnoticed");
                 }
                 Err(_) => {}
             }
@@ -162,7 +163,7 @@ impl Topology {
     async fn ask(&self, owner: Option<&RedisAddress>) -> RedisResult<Arc<HashSlotMap>> {
         let ended = self.asked.load(Ordering::Acquire);
         let mut failed = self.asking.lock().await;
-        // Each by itself, the callers of servers that hang would ask one after the other.
+        // If each caller asked for itself, the callers of hanging servers would time out one after another.
         if self.asked.load(Ordering::Acquire) != ended {
             match (failed.as_ref(), self.known()) {
                 (Some(error), _) => return Err(error.clone()),

@@ -1,8 +1,8 @@
-//! The reader of one stream: XREAD on a connection of its own, each reply read in place.
+//! The reader of one stream: XREAD on its own connection, each reply parsed in place.
 //!
-//! Knows no meaning of an entry and keeps no position; the caller says after which entry to read. One request at a
-//! time. A reply is its receiver's own, so the server reads on while its entries are still in use. Read next:
-//! [`index`](super::index), where a reply is taken apart.
+//! It does not interpret entries and stores no position: the caller names the entry to read after. It sends one request
+//! at a time. A reply owns its bytes, so the next read may arrive while the entries are still in use. Read next:
+//! [`index`](super::index), which parses a reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::raw::{ByteStream, ENTRY_BYTES_MAX, RawConnection, ReadError};
 use super::resp;
 use crate::types::{StreamId, keys, nonce};
 
-/// What `CLIENT LIST` shows for the connection.
+/// The name of the connection in `CLIENT LIST`.
 const NAME: &str = "quotabell-reader";
 
-/// One reply to XREAD, with the server's time at which the read was complete.
+/// One reply to XREAD, with the server's time at the end of the read.
 #[derive(Debug)]
 pub struct XreadReply {
     buffer: Vec<u8>,
@@ -29,11 +29,11 @@ pub struct XreadReply {
 }
 
 impl XreadReply {
-    /// Takes the bytes of both replies, to XREAD and to the TIME behind it.
+    /// Parses the bytes of both replies, to XREAD and to the TIME behind it.
     ///
     /// # Errors
     ///
-    /// They are not these two replies, or not all of them.
+    /// The bytes are not these two replies, or are incomplete.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ReadError> {
         let mut index = ReplyIndex::new();
         match index.advance(&bytes)? {
@@ -50,7 +50,7 @@ impl XreadReply {
         Ok(Self { buffer, index, last })
     }
 
-    /// Its entries, read where they lie.
+    /// Its entries, as views into the bytes.
     pub fn entries(&self) -> Entries<'_> {
         self.index.iter(&self.buffer)
     }
@@ -60,7 +60,7 @@ impl XreadReply {
         self.index.bytes()
     }
 
-    /// The server's clock when the read completed, Unix milliseconds.
+    /// The server's time at the end of the read, Unix milliseconds.
     pub const fn server_ms(&self) -> i64 {
         self.index.server_ms()
     }
@@ -71,27 +71,26 @@ impl XreadReply {
     }
 }
 
-/// What the connection is in the middle of.
+/// State of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing is due.
+    /// No reply is due.
     Idle,
-    /// A request is being written. Seen by a later call only when that was given up.
+    /// A request is being written. A later call sees this state only if the write was cancelled.
     Writing,
-    /// A reply is due, or arriving.
+    /// A reply is due or arriving.
     Asked { block: Duration },
 }
 
-/// Reads one stream on a connection of its own. After an error other than an error reply it is of no more use: connect
-/// again.
+/// Reads one stream on its own connection. After any error except an error reply it is unusable: connect again.
 #[derive(Debug)]
 pub struct StreamReader {
     connection: RawConnection,
-    /// Whom it is connected to; `None` over a stream of bytes that was given.
+    /// The server that it is connected to; `None` over a given byte stream.
     primary: Option<Primary>,
-    /// The process that it is connected to; `None` where that is not told.
+    /// The run id of the server process; `None` if it is unknown.
     run_id: Option<Arc<str>>,
-    /// Why the server does not bound its replies; `None` where it does.
+    /// Why the server does not limit its output buffer for this reader; `None` if it does.
     unbounded: Option<ReadError>,
     stream: Box<[u8]>,
     request: Vec<u8>,
@@ -100,21 +99,21 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Connects to the primary that serves the stream. It ends the connection rather than hold a reply for it that is
-    /// beyond its limit for subscribers ([`RawConnection::subscribe`]); where the user may not subscribe,
-    /// [`Self::unbounded`] tells.
+    /// Connects to the primary that serves the stream, as a subscriber: the server closes the connection instead of
+    /// buffering a reply beyond its limit for subscribers ([`RawConnection::subscribe`]). If the user may not
+    /// subscribe, [`Self::unbounded`] returns the reason.
     ///
     /// # Errors
     ///
-    /// Nobody tells which one that is; and as [`RawConnection::connect`].
+    /// No Sentinel or node knows the primary, or an error of [`RawConnection::connect`].
     pub async fn connect(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let mut reader = Self::connect_unbounded(endpoint, stream).await?;
         reader.subscribe().await?;
         Ok(reader)
     }
 
-    /// Tries again to become a subscriber, if the user could not when the reader connected: the right may have been
-    /// granted since. Between two requests.
+    /// Tries again to become a subscriber if the user had no right to when the reader connected: somebody may have
+    /// granted it since. Call it between two requests.
     ///
     /// # Errors
     ///
@@ -139,7 +138,7 @@ impl StreamReader {
         Ok(())
     }
 
-    /// As [`Self::connect`], for an entry that is beyond the server's limit by itself: ask for no more than one.
+    /// As [`Self::connect`], but without the server's limit, for a single entry beyond it: ask for one entry only.
     ///
     /// # Errors
     ///
@@ -153,7 +152,7 @@ impl StreamReader {
         Ok(Self { primary: Some(primary), run_id, ..Self::on(connection, stream) })
     }
 
-    /// Reads over a stream of bytes that is connected and logged in.
+    /// Reads over a byte stream that is connected and logged in.
     pub fn over(bytes: impl ByteStream + 'static, stream: &str) -> Self {
         Self::on(RawConnection::over(bytes), stream)
     }
@@ -171,16 +170,16 @@ impl StreamReader {
         }
     }
 
-    /// Asks for `count` entries after the id `after`, at least one; with `block`, waits that long for the first of them
-    /// (1 ms at least, for 0 would mean for ever). Only writes.
+    /// Asks for `count` entries (at least one) after the id `after`; with `block`, the server waits that long for the
+    /// first entry (at least 1 ms, because 0 means forever). Only writes.
     ///
-    /// TIME follows in the same write. The server answers it after XREAD, also after one that blocked, so its reply is
-    /// the moment at which the read was complete.
+    /// TIME follows in the same write. The server answers it after XREAD, even after one that blocked, so its reply is
+    /// the time at which the read was complete.
     ///
     /// # Errors
     ///
-    /// The connection broke, the reply before was not received ([`ReadError::Desynchronized`]), or another server has
-    /// become the primary meanwhile ([`ReadError::Replaced`]): one that was cut off would go on answering.
+    /// The connection broke, the previous reply was not received ([`ReadError::Desynchronized`]), or another server has
+    /// become the primary ([`ReadError::Replaced`]): a former primary that is cut off would still answer.
     pub async fn request(&mut self, after: &str, count: u32, block: Option<Duration>) -> Result<(), ReadError> {
         if self.state != State::Idle {
             return Err(ReadError::Desynchronized);
@@ -206,14 +205,15 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Waits for the next reply, at most the request's `block` and [`RESPONSE_TIMEOUT`] more. May be given up and
-    /// called again; it goes on where it was.
+    /// Waits for the next reply, at most the request's `block` plus [`RESPONSE_TIMEOUT`]. If cancelled, the next call
+    /// continues.
     ///
     /// # Errors
     ///
-    /// The connection is of no more use, also because the first entry is too long ([`ReadError::LongEntry`]), or the
-    /// reply or another entry is ([`ReadError::TooLong`]). Or an error reply: after it the next request may be made;
-    /// where the server hung up behind it, that fails with [`ReadError::Desynchronized`], as
+    /// The connection is unusable, for example because the first entry is too long ([`ReadError::LongEntry`]), or
+    /// because the reply or another entry is ([`ReadError::TooLong`]). After an error reply the caller may send the
+    /// next request; if the server closed the connection after the error reply, that request fails with
+    /// [`ReadError::Desynchronized`], which counts as
     /// [`ErrorKind::Unreachable`](super::error_kind::ErrorKind::Unreachable).
     pub async fn receive(&mut self) -> Result<XreadReply, ReadError> {
         let State::Asked { block } = self.state else { return Err(ReadError::Desynchronized) };
@@ -222,7 +222,7 @@ impl StreamReader {
             timeout(limit, self.both_replies()).await.unwrap_or(Err(ReadError::Timeout { command: "XREAD", limit }));
         match waited {
             Ok(()) => self.state = State::Idle,
-            // A server that is demoted, or has too many clients, says why and closes.
+            // A server that is demoted, or has too many clients, sends the reason and closes the connection.
             Err(_) if self.index.error_reply().is_some() => {}
             Err(error) => return Err(error),
         }
@@ -231,17 +231,17 @@ impl StreamReader {
         XreadReply::new(self.connection.take_bytes(index.end()), index)
     }
 
-    /// The run id of the server process whose entries these are; `None` where the user may not ask for it.
+    /// The run id of the server process that sent the entries; `None` if the user may not ask for it.
     pub const fn run_id(&self) -> Option<&Arc<str>> {
         self.run_id.as_ref()
     }
 
-    /// Why the server does not bound its replies to this reader, where it was to.
+    /// Why the server does not limit its output buffer for this reader, although the reader asked for it.
     pub const fn unbounded(&self) -> Option<&ReadError> {
         self.unbounded.as_ref()
     }
 
-    /// Bytes of memory that the buffer holds.
+    /// Capacity of the buffer in bytes.
     pub fn capacity(&self) -> usize {
         self.connection.capacity()
     }
@@ -257,13 +257,13 @@ impl StreamReader {
         }
     }
 
-    /// Fails as soon as an entry is too long, so that nobody waits for its end.
+    /// Fails as soon as an entry is known to be too long, without waiting for its end.
     fn check_entries(&self) -> Result<(), ReadError> {
         let buffer = self.connection.buffer();
         match self.index.long_entry(buffer, ENTRY_BYTES_MAX) {
             None => Ok(()),
             Some(long) if long.before == 0 => Err(ReadError::LongEntry(TruncatedEntry::read(&buffer[long.start..])?)),
-            // Those before it are read first.
+            // Entries before it are read first.
             Some(_) => Err(ReadError::TooLong { max: ENTRY_BYTES_MAX }),
         }
     }

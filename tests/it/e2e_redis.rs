@@ -146,7 +146,7 @@ async fn a_server_that_is_no_redis_is_named() {
     let address = listener.local_addr().expect("an address");
     let http = tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await });
     // Where a proxy has changed a reply, the place is all there is to go by.
-    let told = format!("what answers at {address} is no Redis: it does not speak the protocol (Parse error at ");
+    let told = format!("the server at {address} is no Redis: it does not speak the protocol (Parse error at ");
     for url in ["redis://", "redis://:s3cret@", "redis+sentinel://", "redis+cluster://"] {
         let service = if url.contains("sentinel") { "/main" } else { "" };
         let url = format!("{url}{address}{service}");

@@ -129,7 +129,7 @@ async fn one_sentinel_is_enough() {
     assert_eq!(command.code, 0, "{}", command.stderr);
     service.sentinels[2].kill();
     let mut daemon = daemon;
-    daemon.says("no Sentinel or node says which server is primary").await;
+    daemon.says("no Sentinel or node names the primary").await;
     let producer = service.servers[0].client();
     let () = producer.query(redis::cmd("XADD").arg("usage").arg("*").arg("subject").arg("alice")).await.expect("added");
     all_counted(&producer).await;
