@@ -1,9 +1,9 @@
-//! The configuration: gathers each part's settings, layers their sources, checks relations between them.
+//! The configuration: gathers the settings of all parts, merges their sources, checks relations between them.
 //!
-//! Layers, each over the one before: `config/default.toml` (embedded, the one place where defaults stand), the file
-//! named with `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`], where it exists), and variables
-//! `QUOTABELL__SECTION__KEY`. An error names the key, the place where it was written and what is allowed. Connects
-//! nowhere. Read next: `layers`, `read`.
+//! The layers, from the lowest: `config/default.toml` (embedded, the only place for defaults), the file named with
+//! `--config` or `QUOTABELL_CONFIG` (else [`DEFAULT_FILE`] if it exists), and variables `QUOTABELL__SECTION__KEY`. An
+//! error names the key, the place where it was written and what is allowed. Connects nowhere. Read next: `layers`,
+//! `read`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,19 +29,19 @@ use place::Place;
 /// `config/default.toml`.
 pub const DEFAULTS: &str = include_str!("../config/default.toml");
 
-/// The file that is read where none is named, if it is there.
+/// The file to read if none is named; it need not exist.
 pub(crate) const DEFAULT_FILE: &str = "/etc/quotabell/quotabell.toml";
 
-/// The file to read: the named one, else `default` where that exists. One that can't be looked at is taken to exist, so
-/// that whoever may not read the daemon's configuration hears of it, and does not work with the defaults.
+/// The file to read: the named one, else `default` if it exists. An inaccessible file counts as existing, so that a
+/// user without the right to read the daemon's configuration gets an error instead of the defaults.
 pub(crate) fn file_in_effect(named: Option<PathBuf>, default: &Path) -> Option<PathBuf> {
     named.or_else(|| default.try_exists().unwrap_or(true).then(|| default.to_owned()))
 }
 
-/// What is judged.
+/// What to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// What stands in the configuration.
+    /// The configuration only.
     Settings,
     /// Also the files that it names.
     SettingsAndFiles,
@@ -60,7 +60,7 @@ impl Config {
         load(file, environment, Scope::Settings)
     }
 
-    /// As [`Self::load`], and judges the files that settings name as well: templates, certificates, secrets.
+    /// As [`Self::load`], and also checks the files that settings name: templates, certificates, secrets.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!((config.default_plan.as_str(), config.stream.batch_entries), ("free", 2000));
     }
 
-    /// The example is what people copy first.
+    /// People copy the example first.
     #[test]
     fn the_example_is_valid() {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");

@@ -131,7 +131,7 @@ pub fn limits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Met
 
 /// Reads thresholds; `null` stands for those that hold without any.
 pub fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Percent>>, D::Error> {
-    let expected = "a list of whole percentages, 1 to 1000, as [80, 100]";
+    let expected = "a list of whole percentages, 1 to 1000, such as [80, 100]";
     deserializer.deserialize_option(OrNull(ListOf(expected, PhantomData)))
 }
 
@@ -300,7 +300,7 @@ mod tests {
             (r#"{"subject":"a","limits":{"Requests":5}}"#, "metric must match"),
             (
                 r#"{"subject":"a","thresholds":80}"#,
-                "thresholds: invalid type: integer `80`, expected a list of whole percentages, 1 to 1000, as [80, 100]",
+                "thresholds: invalid type: integer `80`, expected a list of whole percentages, 1 to 1000, such as [80, 100]",
             ),
             (r#"{"subject":"a","thresholds":"80,100"}"#, "expected a list of whole percentages"),
             (

@@ -138,7 +138,9 @@ impl MuteBody {
         let Self { until, duration, reason } = self;
         let after = |text: String| {
             let time = duration::parse(&text).map(MuteEnd::After);
-            time.ok_or_else(|| Problem::bad_request("for: must be a number and a unit, as \"30m\", \"2h\" or \"3d\""))
+            time.ok_or_else(|| {
+                Problem::bad_request("for: must be a number and a unit, such as \"30m\", \"2h\" or \"3d\"")
+            })
         };
         let end = match (until, duration) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("until: stands beside for, one of them is allowed")),

@@ -38,5 +38,5 @@ impl MuteArgs {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| "a duration is a number and a unit, as 30m, 2h or 3d".to_owned())
+    duration::parse(text).ok_or_else(|| "a duration is a number and a unit, such as 30m, 2h or 3d".to_owned())
 }

@@ -45,7 +45,7 @@ pub struct PreviewArgs {
     /// The sample's threshold, percent
     #[arg(long, value_name = "PERCENT", default_value = "80")]
     pub threshold: Percent,
-    /// The sample's limit: units a day, or units and a window, as 600/hour
+    /// The sample's limit: units a day, or units and a window, such as 600/hour
     #[arg(long, value_name = "UNITS/WINDOW", default_value = "5000")]
     pub limit: WindowLimit,
     /// The day of the month on which the sample's months begin

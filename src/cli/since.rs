@@ -13,7 +13,7 @@ pub enum Since {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("neither a duration, as 30m, 6h or 3d, nor a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
+#[error("neither a duration, such as 30m, 6h or 3d, nor a time in RFC 3339 with offset, such as 2026-11-21T08:37:00Z")]
 pub struct SinceError;
 
 impl Since {

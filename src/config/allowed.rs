@@ -1,13 +1,13 @@
-//! What each key takes, in one line: the hint under an error. What settings of channels take is told by the registry of
-//! channels.
+//! The allowed values of each key, one line each: the hint of an error. The channels state the allowed values of their
+//! own settings.
 
 use crate::channels::REGISTRY;
 
-/// The section of the operator's own contacts.
+/// The section of the operator's contacts.
 const OPERATOR: &str = "operator";
-/// What `redis.url` takes.
+/// Allowed values of `redis.url`.
 const REDIS_URL: &str = r#""embedded" or one URL that begins with redis://, redis+unix://, redis+sentinel:// or redis+cluster:// (with TLS rediss://, rediss+sentinel://, rediss+cluster://)"#;
-/// A key's pattern (`*` is any one segment) and what is allowed there.
+/// A key's pattern (`*` is any one segment) and its allowed values.
 const ALLOWED: &[(&[&str], &str)] = &[
     (&["default_plan"], "the name of one of the plans"),
     (&["redis", "url"], REDIS_URL),
@@ -18,8 +18,8 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["stream", "key"], "a name of 1 to 128 bytes, without braces"),
     (&["stream", "partitions"], "a whole number, 1 to 256"),
     (&["stream", "trim"], r#""consumed" or "never""#),
-    (&["stream", "late_max"], r#"a duration up to 7d, as "5h""#),
-    (&["stream", "age_max"], r#"a duration of 1d or more, as "46d""#),
+    (&["stream", "late_max"], r#"a duration up to 7d, such as "5h""#),
+    (&["stream", "age_max"], r#"a duration of 1d or more, such as "46d""#),
     (&["stream", "batch_entries"], "a whole number, 1 to 10000"),
     (&["stream", "event_ids_max"], "a whole number, 1000 to 1000000000"),
     (&["stream", "metrics_max"], "a whole number, 1 to 100000"),
@@ -34,54 +34,54 @@ const ALLOWED: &[(&[&str], &str)] = &[
     (&["plans", "*"], "limits = { requests = 5000 }, thresholds = [80, 100] and rate = { requests = \"60/1m\" }"),
     (
         &["plans", "*", "limits"],
-        r#"limits for each metric, as { requests = 5000 } or { requests = ["600/hour", "5000/day"] }"#,
+        r#"limits for each metric, such as { requests = 5000 } or { requests = ["600/hour", "5000/day"] }"#,
     ),
     (
         &["plans", "*", "limits", "*"],
         r#"5000 (units a day), "600/hour" or ["600/hour", "5000/day"]: units are 1 to 9007199254740991 (2^53 - 1), windows are hour, day, week and month, each once; leave the metric out for no limit"#,
     ),
-    (&["plans", "*", "thresholds"], "at most 100 distinct whole percentages, 1 to 1000, as [80, 100]"),
+    (&["plans", "*", "thresholds"], "at most 100 distinct whole percentages, 1 to 1000, such as [80, 100]"),
     (&["plans", "*", "thresholds", "*"], "a whole percentage, 1 to 1000, each once"),
     (
         &["plans", "*", "rate"],
-        r#"units and a window for each metric, as { requests = "60/1m" }, and an algorithm for all of them; leave it out for no rate"#,
+        r#"units and a window for each metric, such as { requests = "60/1m" }, and an algorithm for all of them; leave it out for no rate"#,
     ),
     (&["plans", "*", "rate", "algorithm"], r#""fixed", "sliding" or "gcra""#),
     (
         &["plans", "*", "rate", "*"],
-        r#"units and a window of 1ms to 31d, as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
+        r#"units and a window of 1ms to 31d, such as "60/1m" or "1000/1h"; with algorithm = "sliding" at most 100000 units; every key but algorithm is a metric"#,
     ),
     (&["alerts", "on_multiple"], "\"each\" or \"highest\""),
     (&["delivery", "send"], "true or false"),
     (&["delivery", "concurrency"], "a whole number, 1 or more"),
     (&["delivery", "per_destination_max"], "a whole number, 1 or more"),
-    (&["delivery", "probe_first"], r#"a duration above 0 and up to probe_max, as "30s""#),
-    (&["delivery", "probe_max"], r#"a duration, at least delivery.probe_first, as "15m""#),
-    (&["retry", "first"], r#"a duration above 0 and up to max_interval, as "5s""#),
+    (&["delivery", "probe_first"], r#"a duration above 0 and up to probe_max, such as "30s""#),
+    (&["delivery", "probe_max"], r#"a duration, at least delivery.probe_first, such as "15m""#),
+    (&["retry", "first"], r#"a duration above 0 and up to max_interval, such as "5s""#),
     (&["retry", "factor"], "a number, 1 or more"),
-    (&["retry", "max_interval"], r#"a duration, at least retry.first, as "6h""#),
-    (&["retry", "give_up_after"], r#"a duration above 0, as "3d""#),
+    (&["retry", "max_interval"], r#"a duration, at least retry.first, such as "6h""#),
+    (&["retry", "give_up_after"], r#"a duration above 0, such as "3d""#),
     (
         &["dns", "servers"],
-        r#"IP addresses with ports, as ["10.0.0.2:53"]; an empty list for those of /etc/resolv.conf"#,
+        r#"IP addresses with ports, such as ["10.0.0.2:53"]; an empty list for those of /etc/resolv.conf"#,
     ),
-    (&["operator", "digest"], r#"a time of day, as "08:00", or "off""#),
-    (&["operator", "timezone"], r#"an IANA time zone, as "Europe/Berlin""#),
-    (&["delivery", "disable_after"], r#"a duration, as "5d"; "0s" for never"#),
-    (&["http", "listen"], r#"an IP address and a port, as "127.0.0.1:9464" or "[::]:9464""#),
+    (&["operator", "digest"], r#"a time of day, such as "08:00", or "off""#),
+    (&["operator", "timezone"], r#"an IANA time zone, such as "Europe/Berlin""#),
+    (&["delivery", "disable_after"], r#"a duration, such as "5d"; "0s" for never"#),
+    (&["http", "listen"], r#"an IP address and a port, such as "127.0.0.1:9464" or "[::]:9464""#),
     (&["http", "token"], "1 to 1024 visible ASCII characters without spaces (`openssl rand -hex 32` makes one)"),
     (&["http", "token_file"], "the path of a file whose first line is the token"),
     (&["check", "on_error"], r#""allow" or "deny""#),
-    (&["check", "timeout"], r#"a duration above 0 and up to 5s, as "100ms""#),
-    (&["http", "public_url"], r#"a URL of a host, with a path if need be, as "https://quota.example.com""#),
-    (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, as "3/1h""#),
-    (&["verification", "lifetime"], r#"a duration, 1m to 1d, as "10m""#),
+    (&["check", "timeout"], r#"a duration above 0 and up to 5s, such as "100ms""#),
+    (&["http", "public_url"], r#"a URL of a host, with an optional path, such as "https://quota.example.com""#),
+    (&["verification", "requests"], r#"up to 100000 requests and a period of 1ms to 31d, such as "3/1h""#),
+    (&["verification", "lifetime"], r#"a duration, 1m to 1d, such as "10m""#),
     (&["log", "format"], r#""text" or "json""#),
     (&["log", "level"], r#""error", "warn", "info", "debug" or "trace""#),
-    (&["shutdown", "drain"], r#"a duration, as "20s""#),
+    (&["shutdown", "drain"], r#"a duration, such as "20s""#),
 ];
 
-/// What the key with these segments takes; for a segment below the last known one, what that one takes.
+/// Allowed values of the key with these segments. Below the last known segment, the allowed values of that segment.
 pub(super) fn of(path: &[String]) -> Option<String> {
     let matches = |pattern: &[&str]| {
         pattern.len() == path.len() && pattern.iter().zip(path).all(|(part, segment)| *part == "*" || part == segment)
@@ -95,7 +95,7 @@ pub(super) fn of(path: &[String]) -> Option<String> {
     known.or_else(|| of(path.split_last().map(|(_, parent)| parent).filter(|parent| !parent.is_empty())?))
 }
 
-/// What a setting of a channel takes.
+/// Allowed values of a setting of a channel.
 fn of_channel(path: &[String]) -> Option<String> {
     let [section, key] = path else { return None };
     let definition = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == section)?;
@@ -106,14 +106,14 @@ fn has_contacts(section: &str) -> bool {
     section == "fallback" || section == OPERATOR
 }
 
-/// What a contact takes, beside what it hears.
+/// Allowed form of a contact, with its filters.
 fn contact_in(section: &str) -> String {
     let more = if section == OPERATOR { ", plans = [\"free\"], notices = true or false" } else { "" };
-    format!("{}; with thresholds = [80, 100], metrics = [\"requests\"]{more} where it does not hear all", contact())
+    format!("{}; with thresholds = [80, 100], metrics = [\"requests\"]{more} unless it receives all alerts", contact())
 }
 
 fn contact_list() -> String {
-    format!("a list, as [{}]", REGISTRY[0].example)
+    format!("a list, such as [{}]", REGISTRY[0].example)
 }
 
 fn contact() -> String {
@@ -122,19 +122,18 @@ fn contact() -> String {
     format!("{}; the secret is {}", examples.join(" or "), secrets.join(" or "))
 }
 
-/// What every variable of ours begins with.
+/// Prefix of quotabell's variables.
 pub(super) const PREFIX: &str = "QUOTABELL";
-/// What separates sections and keys in a variable's name.
+/// Separator of section and key in the name of a variable.
 pub(super) const SEPARATOR: &str = "__";
 
-/// The variable that sets the setting with these segments.
+/// Name of the variable that sets the setting with these segments.
 pub(super) fn variable<S: AsRef<str>>(path: &[S]) -> String {
     path.iter().fold(PREFIX.to_owned(), |name, segment| name + SEPARATOR + &segment.as_ref().to_uppercase())
 }
 
-/// The variable that was meant by a name with one underscore where there are two: `QUOTABELL_EMAIL__FROM`. `None` where
-/// the name is not one of ours: orchestrators set others for a service that is called quotabell, as
-/// `QUOTABELL_SERVICE_HOST`.
+/// Name that was meant by a variable with one underscore instead of two, such as `QUOTABELL_EMAIL__FROM`. `None` if the
+/// variable is foreign: orchestrators set others for a service called quotabell, such as `QUOTABELL_SERVICE_HOST`.
 pub(super) fn variable_meant_by(name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?.trim_start_matches('_');
     let own = ALLOWED.iter().filter(|(pattern, _)| !pattern.contains(&"*")).map(|(pattern, _)| variable(pattern));
@@ -144,7 +143,7 @@ pub(super) fn variable_meant_by(name: &str) -> Option<String> {
     let flat = |text: &str| text.replace(SEPARATOR, "_");
     let meant = own.chain(of_channels).find(|known| flat(known) == flat(&format!("{PREFIX}_{rest}")));
     let of_a_section = || {
-        // Two underscores further on: nobody else writes those, so it is ours, whatever the key.
+        // Two underscores later in the name: only quotabell's variables have those, even if the key is unknown.
         let (section, key) = rest.split_once(SEPARATOR)?;
         let own = ALLOWED.iter().map(|(pattern, _)| pattern[0]);
         let mut sections = own.chain(REGISTRY.into_iter().map(|definition| definition.channel.as_str()));
@@ -158,7 +157,7 @@ pub(super) fn variable_meant_by(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A key without a line here would be refused without a word on what it takes.
+    /// An error about a key without a line here would not say what is allowed.
     #[test]
     fn every_key_of_the_defaults_says_what_it_takes() {
         let defaults: toml::Table = crate::config::DEFAULTS.parse().expect("TOML");
@@ -170,8 +169,8 @@ mod tests {
         }
     }
 
-    /// A variable that sets nothing leaves the default in force without a word; one of an orchestrator must not stop a
-    /// start.
+    /// A variable that sets nothing would silently leave the default in force; a variable of an orchestrator must not
+    /// stop a start.
     #[test]
     fn only_variables_that_nobody_else_sets_are_taken_for_misspelt() {
         for (name, meant) in [

@@ -1,4 +1,4 @@
-//! Relations that one key's type can't tell: order, sums, names that must exist.
+//! Relations between settings that a type can't express: order, sums, names that must exist.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,41 +17,42 @@ use crate::types::duration::HumanDuration;
 use crate::types::percent::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
 
-/// How late an event may be: counters live 14 days from the last write, and half of that is left for an outage.
+/// Maximum lateness of an event: counters live 14 days after the last write, and half of that remains for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The most days of history: each value is rewritten whole every day.
+/// Maximum number of days of history: archiving rewrites each value as a whole every day.
 const HISTORY_DAYS_MAX: u32 = 1000;
-/// The longest stream key. It is the hash tag of all others and must stay whole where a limiter shortens a key.
+/// Maximum length of the stream key. It is the hash tag of all other keys, and shortened keys of limiters must still
+/// contain it.
 const STREAM_KEY_BYTES_MAX: usize = 128;
-/// The longest prefix of subjects' keys: it stands in each of them.
+/// Maximum length of the prefix of subjects' keys, which is a part of each of them.
 const SUBJECT_PREFIX_BYTES_MAX: usize = 64;
-/// An outage of hours must cost no event.
+/// Minimum of `stream.age_max`: an outage of hours must cost no event.
 const AGE_MAX_LEAST: Duration = Duration::from_secs(86_400);
-/// The most entries that one commit script may hold the server for.
+/// Maximum number of entries in one commit; the commit script blocks the server.
 const BATCH_ENTRIES_MAX: u32 = 10_000;
-/// Fewer than an ordinary batch may have are forgotten before they are stored; more are beyond the memory of any
-/// machine.
-/// Each is archived within a second, so that a day of so many is archived on the next.
+/// Maximum number of metrics: archiving takes a second for each, so that a day's metrics are archived on the next day.
 const METRICS_MAX: usize = 100_000;
+/// Bounds of `stream.event_ids_max`: fewer ids than an ordinary batch has would be forgotten before they are stored;
+/// more exceed the memory of any machine.
 const EVENT_IDS_RANGE: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
-/// The longest deadline of a check: a connection is given up after as long, so a longer one would never pass.
+/// Maximum timeout of a check: after this time the connection is closed, so a longer timeout would never apply.
 const CHECK_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
 const _: () = assert!(CHECK_TIMEOUT_MAX.as_millis() <= RESPONSE_TIMEOUT.as_millis());
 
-/// The shortest life of a one-time password: a mail has to arrive and be read.
+/// Minimum lifetime of a one-time code: an email must arrive and be read.
 const LIFETIME_MIN: Duration = Duration::from_secs(60);
-/// The longest. One that lies in a mailbox for longer is found by somebody else.
+/// Maximum lifetime: an older code in a mailbox may be found by somebody else.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A broken rule: the key's segments, those of the other key where two disagree, and the problem.
+/// A broken rule: the key's segments, those of the other key if two disagree, and the problem.
 struct Violation {
     path: Vec<String>,
     other: Option<Vec<String>>,
     problem: String,
 }
 
-/// The first rule that is broken, if one is.
+/// The first broken rule, if there is one.
 #[derive(Default)]
 struct Violations(Option<Violation>);
 
@@ -59,21 +60,21 @@ struct Violations(Option<Violation>);
 ///
 /// # Errors
 ///
-/// The first one that does not hold.
+/// The first broken relation.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     let mut violations = Violations::default();
     for part in [redis, stream, subjects, plans, fallback, operator, retry, channel_sections, verification, rest] {
         part(config, &mut violations);
     }
     let Some(Violation { path, other, problem }) = violations.0 else { return Ok(()) };
-    // Of two keys that disagree, the one that somebody wrote is at fault, not the default.
+    // If two keys disagree, the error points to the one that somebody wrote, not to the default.
     let place_of = |path: &[String]| config.places.place_of(path);
     let path = other.filter(|other| place_of(other).is_own() && !place_of(&path).is_own()).unwrap_or(path);
     Err(ConfigError::Value { place: place_of(&path), path, problem })
 }
 
 impl Violations {
-    /// Notes the problem if the rule does not hold.
+    /// Records the problem if the rule is broken.
     fn require(&mut self, holds: bool, path: &[&str], problem: impl fmt::Display) {
         self.require_beside(holds, path, None, problem);
     }
@@ -93,7 +94,7 @@ fn owned(path: &[&str]) -> Vec<String> {
 fn redis(config: &Config, violations: &mut Violations) {
     let url = config.redis.url.reveal();
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-    // The URL itself is not shown: it may hold a password.
+    // The URL itself may hold a password, so the error does not show it.
     let problem = match scheme {
         Some(scheme) => format!("scheme {scheme:?} is not one of Redis"),
         None => "is neither \"embedded\" nor a URL".to_owned(),
@@ -109,7 +110,7 @@ fn stream(config: &Config, violations: &mut Violations) {
     let stream = &config.stream;
     violations.require(!stream.key.is_empty(), &["stream", "key"], "is empty");
     let braces = stream.key.contains(['{', '}']);
-    violations.require(!braces, &["stream", "key"], format!("{:?} holds a brace", stream.key));
+    violations.require(!braces, &["stream", "key"], format!("{:?} contains a brace", stream.key));
     let long = format!("has {} bytes", stream.key.len());
     violations.require(stream.key.len() <= STREAM_KEY_BYTES_MAX, &["stream", "key"], long);
     let partitions = format!("{} is not between 1 and {PARTITIONS_MAX}", stream.partitions);
@@ -127,8 +128,8 @@ fn stream(config: &Config, violations: &mut Violations) {
     violations.require((1..=METRICS_MAX).contains(&stream.metrics_max), &["stream", "metrics_max"], metrics);
 }
 
-/// The prefix is a pattern of SCAN, of an ACL and of client tracking, so it must select the keys of subjects and no
-/// others.
+/// The prefix is used as a pattern of SCAN, of an ACL and of client tracking, so it must select only the keys of
+/// subjects.
 fn subjects(config: &Config, violations: &mut Violations) {
     let prefix = config.subjects.prefix.as_str();
     let path = ["subjects", "prefix"];
@@ -208,7 +209,7 @@ fn configured_contacts<'a>(
         if let Err(error) = channels::check_contact(contact) {
             violations.require(false, &path, error);
         }
-        // Nobody could ever confirm it: that is for contacts of subjects.
+        // Nobody could confirm it: confirmation is for contacts of subjects.
         violations.require(contact.verified, &path, "verified = false has no meaning here");
         violations.require(contact.disabled.is_none(), &path, "disabled has no meaning here, leave the contact out");
         violations.require(ids.insert(&contact.id), &path, format!("contact {} is listed twice", contact.id));

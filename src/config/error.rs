@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: the first mistake, with its key, its place and what is allowed there.
+//! Errors of the configuration: the first mistake, with its key, its place and what is allowed.
 
 use std::error::Error;
 use std::fmt;
@@ -19,33 +19,33 @@ pub enum ConfigError {
     #[error("{place}: {why}")]
     Syntax {
         place: Place,
-        /// What the parser said. Never shows the text itself, which may be half a password.
+        /// The parser's message. Never shows the text, which may be a part of a password.
         why: String,
     },
     #[error("{place}: the value is not UTF-8")]
     NotUtf8 { place: Place },
-    /// A variable of ours that is not spelled as ours are.
+    /// A misspelled variable of quotabell.
     #[error("{place}: it sets nothing, because sections and keys are separated by two underscores")]
     Misspelt { place: Place, meant: String },
     #[error("{}: there is no such key ({place})", key(path))]
     UnknownKey {
         path: Vec<String>,
         place: Place,
-        /// The keys that exist beside it.
+        /// The existing keys of the same section.
         allowed: Vec<String>,
     },
-    /// A value and the key that names a file with it, both set in one layer.
+    /// One layer sets both a value and the key that names a file with the value.
     #[error(
         "{section}.{value} ({value_place}) and {section}.{file} ({file_place}) are both set in the same layer: set only one"
     )]
     Both { section: &'static str, value: &'static str, value_place: Place, file: &'static str, file_place: Place },
-    /// The value has the wrong type, or breaks a rule.
+    /// The value has the wrong type, or violates a rule.
     #[error("{}: {problem} ({place})", key(path))]
     Value { path: Vec<String>, place: Place, problem: String },
-    /// A table stands where a metric takes a value: its name holds a dot and was not quoted.
+    /// A table in the place of a metric's value: the metric's name holds a dot and was not quoted.
     #[error("{}: found a table, expected a value of the metric {metric:?} ({place})", key(path))]
     UnquotedMetric { path: Vec<String>, place: Place, metric: String },
-    /// A component has refused a setting that it checks itself, as what a file holds.
+    /// A component refused a setting that it checks itself, such as the content of a file.
     #[error(transparent)]
     Component(ComponentError),
 }
@@ -53,13 +53,13 @@ pub enum ConfigError {
 /// A setting that a component refused.
 #[derive(Debug)]
 pub struct ComponentError {
-    /// The key, as `email.templates`; `None` where the machine is at fault and no key is.
+    /// The key, such as `email.templates`; `None` if the machine is at fault and no key.
     pub(super) setting: Option<&'static str>,
-    /// Where that was written.
+    /// Where the key was written.
     pub(super) place: Option<Place>,
-    /// What the component said.
+    /// The component's error.
     pub(super) error: Box<dyn Error + Send + Sync>,
-    /// What to do about it; `None` where what the key takes says it.
+    /// What to do about it; `None` if the allowed values of the key tell enough.
     pub(super) hint: Option<&'static str>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for ComponentError {
 
 impl Error for ComponentError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The display above is the error's own and more, so the chain goes on below it.
+        // The display above includes the error's own text, so the chain continues with its source.
         self.error.source()
     }
 }
@@ -122,7 +122,7 @@ impl ConfigError {
     }
 }
 
-/// Where nothing better is known.
+/// Hint for all other errors.
 const IN_EFFECT: &str = "`quotabell check-config --offline` shows the settings in effect";
 
 /// Formats a key, such as `plans.free.thresholds[0]`.
@@ -155,16 +155,16 @@ fn unknown_hint(path: &[String], place: &Place, allowed: &[String]) -> String {
     }
 }
 
-/// The key that was meant where any word is one: in a rate a misspelt `algorithm` is taken for a metric.
+/// The name that was meant by any segment of the key: a misspelled `algorithm` in a rate looks like a metric.
 fn meant(path: &[String]) -> Option<&'static str> {
     let [plans, _, rate, metric] = path else { return None };
     let is_rate = plans == "plans" && rate == "rate" && metric != ALGORITHM;
     nearest(metric, &[ALGORITHM]).filter(|_| is_rate)
 }
 
-/// The candidate that is a few slips of the finger away, if there is one. For names of keys, plans and fields.
+/// The most similar candidate, if few letters differ. For names of keys, plans and fields.
 pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // A third of the name may be wrong: more than that is another word.
+    // At most a third of the letters may differ: more would be another word.
     let slips_max = (name.chars().count() / 3).max(1);
     let near = candidates.iter().map(|candidate| (osa_distance(name, candidate), *candidate)).min()?;
     (near.0 <= slips_max).then_some(near.1)
@@ -174,7 +174,7 @@ pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// A suggestion that has nothing to do with the typed word sends the reader the wrong way.
+    /// An unrelated suggestion would mislead the reader.
     #[test]
     fn only_slips_of_the_finger_are_suggested() {
         let keys = ["timeout", "allow_http", "url"];

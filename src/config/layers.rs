@@ -1,8 +1,8 @@
-//! The sources laid over each other: the embedded defaults, the file, the variables.
+//! Merges the sources: the embedded defaults, the file, the variables.
 //!
 //! Each value keeps its [`Place`]. The `config` crate maps the names of variables to paths. It does not merge the
-//! layers, because it would mix a plan of the file with the embedded one, and its conversions round 2.7 to 3.
-//! Read next: [`read`](super::read), which turns the values into the settings.
+//! layers, because it would mix a plan of the file with the embedded plan, and its conversions round 2.7 to 3. Read
+//! next: [`read`](super::read), which turns the values into the settings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use super::place::{Place, Places};
 use crate::channels::REGISTRY;
 use crate::contacts::config::{FALLBACK_KEYS, OPERATOR_KEYS};
 
-/// The values of all layers so far, and where each was written.
+/// The merged values of the layers so far, and the place of each.
 #[derive(Debug)]
 pub(super) struct Layers {
     pub(super) values: Value,
@@ -26,7 +26,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Parses TOML text; `place` is that of a line, 1 for the first.
+    /// Parses TOML text. `place` maps a line number, from 1, to its place.
     ///
     /// # Errors
     ///
@@ -45,8 +45,8 @@ impl Layers {
         Ok(Self { values, places })
     }
 
-    /// Lays another source over this one: section by section, and in it key by key. What stands below that, such as the
-    /// limits of a plan, is replaced whole.
+    /// Merges a later source into this one, section by section and key by key. A value below that, such as the limits
+    /// of a plan, is replaced as a whole.
     pub(super) fn lay_over(&mut self, over: Self) {
         let (Value::Object(sections), Value::Object(over_sections)) = (&mut self.values, over.values) else { return };
         for (section, over) in over_sections {
@@ -66,11 +66,11 @@ impl Layers {
         self.places.0.extend(over.places.0);
     }
 
-    /// Lays variables named `QUOTABELL__SECTION__KEY` over this; others are left alone.
+    /// Merges variables named `QUOTABELL__SECTION__KEY`; ignores all others.
     ///
     /// # Errors
     ///
-    /// A variable of ours is misspelt or no text.
+    /// A variable of quotabell is misspelled or is not UTF-8.
     pub(super) fn lay_variables_over(
         &mut self,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -79,7 +79,7 @@ impl Layers {
         for (path, text) in variables(environment)? {
             let path: Vec<String> = path.split('.').map(str::to_owned).collect();
             let place = Place::Variable(variable(&path).into());
-            // Lists and tables are written as JSON. Other text stays text until the setting's type is known.
+            // Lists and tables are written as JSON. Other text stays text until the type of the setting is known.
             let json = Some(&text)
                 .filter(|text| text.starts_with(['[', '{']))
                 .and_then(|text| serde_json::from_str(text).ok());
@@ -99,12 +99,12 @@ impl Layers {
         let mut node = &mut self.values;
         for depth in 0..path.len() {
             if !node.is_object() {
-                // The reader refuses this table, in the place of the variable that took the setting for one.
+                // The reader refuses this table at the place of the variable that replaced a setting by a table.
                 *node = Value::Object(Map::new());
                 self.places.0.insert(path[..depth].to_vec(), place.clone());
             }
             let Value::Object(keys) = node else { unreachable!("made an object just above") };
-            // Names of variables have no case, so one that differs only by case means the key that is there.
+            // Variable names ignore case, so a name that differs only in case means the existing key.
             if let Some(known) = keys.keys().find(|known| known.eq_ignore_ascii_case(&path[depth])) {
                 path[depth].clone_from(known);
             }
@@ -124,8 +124,8 @@ impl Layers {
         })
     }
 
-    /// Refuses keys of contacts that do not exist. In contacts of subjects they are the platform's notes; here they are
-    /// mistakes, because nobody else writes into the file.
+    /// Refuses unknown keys of contacts. In contacts of subjects unknown keys are notes of the platform; in the file
+    /// they are mistakes, because only the operator writes it.
     pub(super) fn refuse_unknown_contact_keys(&self) -> Result<(), ConfigError> {
         for (section, allowed) in [("fallback", FALLBACK_KEYS), ("operator", OPERATOR_KEYS)] {
             let Some(contacts) = self.values[section]["contacts"].as_array() else { continue };
@@ -141,7 +141,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Of a value and the key that names its file, keeps the one from the later layer.
+    /// If both a value and the key that names its file are set, keeps the one from the later layer.
     ///
     /// # Errors
     ///
@@ -169,10 +169,10 @@ impl Layers {
     }
 }
 
-/// Settings and the ones that name a file with them: section, value, file.
+/// Settings with a second key that names a file: section, value, file.
 const VALUES_OR_FILES: [(&str, &str, &str); 2] = [("redis", "url", "url_file"), ("http", "token", "token_file")];
 
-/// A value of TOML and of what stands below it, whose places are noted.
+/// Converts a TOML value and records the places of all keys below it.
 fn value_of(
     value: &DeValue<'_>,
     place: &impl Fn(usize) -> Place,
@@ -203,7 +203,7 @@ fn value_of(
             items.map(|(index, item)| below(format!("[{index}]"), item.span().start, item.get_ref())).collect()
         }
         DeValue::Table(keys) => {
-            // The key's line: a value may begin lines later.
+            // The key's line: the value may begin lines later.
             let entry = |(key, value): (&Spanned<_>, &Spanned<_>)| {
                 let name: &std::borrow::Cow<'_, str> = key.get_ref();
                 (name.to_string(), below(name.to_string(), key.span().start, value.get_ref()))
@@ -213,7 +213,7 @@ fn value_of(
     }
 }
 
-/// Our variables by the path of their setting, `section.key`.
+/// The variables of quotabell, by the path of their setting, `section.key`.
 fn variables(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<BTreeMap<String, String>, ConfigError> {
@@ -239,7 +239,8 @@ fn variables(
     Ok(collected.into_iter().map(|(path, value)| (path, text(value))).collect())
 }
 
-/// Which keys there are is for the channel to say: a channel that does not exist is the first thing to mend.
+/// Whether the contact's channel does not exist. If so, the error is about the channel, because only the channel knows
+/// its keys.
 fn names_no_channel(contact: &Map<String, Value>) -> bool {
     let Some(Value::String(channel)) = contact.get("channel") else { return false };
     REGISTRY.into_iter().all(|definition| definition.channel.as_str() != channel)

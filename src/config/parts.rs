@@ -1,8 +1,8 @@
-//! Parts that judge their own settings when they are built: where one refuses a setting, the error says where that was
-//! written.
+//! Builds the parts that check their own settings. If a part refuses a setting, the error names the place where the
+//! setting was written.
 //!
-//! Whoever wants a part asks here and not the part itself. Reads the files that settings name; connects nowhere. Read
-//! next: `error`, which shows what was refused.
+//! Callers that need a part build it here. Reads the files that settings name; connects nowhere. Read next: `error`,
+//! which formats the error.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::types::{Keys, PartitionNumber, Secret};
 use crate::views::explain::Explainer;
 
 impl Config {
-    /// The keys of the first partition, and of subjects.
+    /// The keys of the first partition and of subjects.
     pub fn keys(&self) -> Keys {
         let first = PartitionNumber::first(self.stream.partitions);
         Keys::of_partition(&self.stream.key, first).with_subject_prefix(&self.subjects.prefix)
@@ -31,19 +31,19 @@ impl Config {
         Plans::new(&self.plans, &self.default_plan)
     }
 
-    /// What finds the contacts of subjects, with those of the configuration.
+    /// The resolver of contacts: those of subjects and those of the configuration.
     pub fn contact_resolver(&self) -> ContactResolver {
         let resolver = ContactResolver::new(self.keys(), self.fallback.contacts.clone());
         resolver.with_operator(&self.operator.contacts).with_contacts_max(self.subjects.contacts_max)
     }
 
-    /// The contacts of the configuration, under the ids that deliveries to them bear.
+    /// The contacts of the configuration, under the ids that deliveries refer to.
     pub fn configured_contacts(&self) -> Vec<Contact> {
         let operator = self.contact_resolver().operator().iter().map(|one| one.contact.clone()).collect::<Vec<_>>();
         self.fallback.contacts.iter().cloned().chain(operator).collect()
     }
 
-    /// What says why alerts, deliveries and subjects stand as they do.
+    /// The explainer of alerts, deliveries and subjects.
     pub(crate) fn explainer(&self, partitions: &Partitions, channels: Arc<Channels>, plans: Plans) -> Explainer {
         Explainer {
             partitions: partitions.clone(),
@@ -57,8 +57,8 @@ impl Config {
         }
     }
 
-    /// The channels with these settings. Loads and checks the templates, reads the files that the sections of channels
-    /// name.
+    /// The channels with these settings. Loads and checks the templates, and reads the files that the channels'
+    /// sections name.
     pub fn channels(&self) -> Result<Channels, ConfigError> {
         match Channels::new(&self.channel_settings()) {
             Ok(channels) => self.check_contacts(|contact| channels.check(contact)).map(|()| channels),
@@ -69,7 +69,7 @@ impl Config {
         }
     }
 
-    /// Judges the contacts of the configuration by this check.
+    /// Applies this check to the contacts of the configuration.
     fn check_contacts(&self, check: impl Fn(&Contact) -> Result<(), InvalidContact>) -> Result<(), ConfigError> {
         let fallback = self.fallback.contacts.iter().enumerate().map(|named| ("fallback", named));
         let operator = self.operator.contacts.iter().map(|one| &one.contact).enumerate();
@@ -82,7 +82,7 @@ impl Config {
         Ok(())
     }
 
-    /// What would be sent. Reads the templates, contacts nobody.
+    /// Renders messages for a preview. Reads the templates; sends nothing.
     pub fn preview(&self, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ConfigError> {
         channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
     }
@@ -92,7 +92,7 @@ impl Config {
         Token::from_config(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
 
-    /// The token of `[http]` as callers send it.
+    /// The token of `[http]`, in the form that callers send.
     pub fn token_text(&self) -> Result<Option<Secret>, ConfigError> {
         Token::text(&self.http).map_err(|error| self.refused(Some(error.setting()), error, None))
     }
@@ -102,7 +102,7 @@ impl Config {
         RedisEndpoint::from_config(&self.redis).map_err(|error| self.refused(error.setting(), error, None))
     }
 
-    /// Has the parts judge their settings, and the files that these name.
+    /// Lets the parts check their settings and the named files.
     pub(super) fn check_parts(&self) -> Result<(), ConfigError> {
         self.channels()?;
         self.token()?;

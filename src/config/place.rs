@@ -1,16 +1,16 @@
-//! Where a setting was written.
+//! The place where a setting was written.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a value was written. A later layer is greater, and so is a later line of a file.
+/// The place of a value, ordered by layer and then by line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In `config/default.toml`, on this line, 1 for the first.
+    /// In `config/default.toml`; lines count from 1.
     Embedded { line: usize },
-    /// In the configuration file, as it was named, on this line.
+    /// In the configuration file, with the path as given.
     File { path: Arc<Path>, line: usize },
     /// In an environment variable.
     Variable(Arc<str>),
@@ -27,12 +27,12 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Whether somebody wrote it: not a default.
+    /// Whether somebody wrote it: it is not a default.
     pub(super) const fn is_own(&self) -> bool {
         !matches!(self, Self::Embedded { .. })
     }
 
-    /// The layer that it belongs to.
+    /// The layer of the place.
     pub(super) const fn layer(&self) -> Layer {
         match self {
             Self::Embedded { .. } => Layer::Defaults,
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-/// The layers, each over the one before.
+/// The layers, in the order in which they override each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layer {
     Defaults,
@@ -50,24 +50,24 @@ pub(super) enum Layer {
     Variables,
 }
 
-/// Where each key of a table was written, by its segments. Holds no value, so that printing it shows no secret.
+/// The place of each key of a table, by the key's segments. Holds no value, so that printing it shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Places(pub(super) BTreeMap<Vec<String>, Place>);
 
 impl Places {
-    /// Whether the configuration file has written any of them.
+    /// Whether the configuration file sets any key.
     pub(super) fn any_in_file(&self) -> bool {
         self.0.values().any(|place| place.layer() == Layer::File)
     }
 
-    /// The place of the key with these segments; if the key was left out, or is inside one variable, the place of its
+    /// The place of the key with these segments. If the key is unset, or is inside one variable, the place of its
     /// nearest table.
     pub(super) fn place_of(&self, path: &[String]) -> Place {
         let nearest = (1..=path.len()).rev().find_map(|depth| self.0.get(&path[..depth]));
         nearest.cloned().unwrap_or(Place::Embedded { line: 1 })
     }
 
-    /// Forgets this key and all below it, which another layer replaces.
+    /// Removes this key and everything below it, because another layer replaces it.
     pub(super) fn remove(&mut self, path: &[String]) {
         self.0.retain(|key, _| !key.starts_with(path));
     }

@@ -1,4 +1,4 @@
-//! From the layered values to the settings' own types, by serde; `serde_path_to_error` says at which key it failed.
+//! Deserializes the merged values into the settings with serde; `serde_path_to_error` names the key that failed.
 
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -10,12 +10,12 @@ use super::settings::Config;
 use crate::channels::REGISTRY;
 
 impl Layers {
-    /// Reads the settings. The text of a variable is tried as text first, then as a number or boolean, so that a token
+    /// Reads the settings. It tries the text of a variable as text first, then as a number or boolean, so that a token
     /// `007` stays text.
     ///
     /// # Errors
     ///
-    /// The first value that its setting does not take.
+    /// The first value that its setting does not accept.
     pub(super) fn read(mut self) -> Result<Config, ConfigError> {
         loop {
             let error = match serde_path_to_error::deserialize::<_, Config>(&self.values) {
@@ -65,21 +65,21 @@ fn segment(segment: &Segment) -> Option<String> {
     }
 }
 
-/// The number or boolean that a text writes.
+/// The text as a number or boolean, if it is one.
 fn typed(value: &Value) -> Option<Value> {
     serde_json::from_str(value.as_str()?).ok().filter(|typed: &Value| typed.is_number() || typed.is_boolean())
 }
 
-/// The first key of a table, and of the table below it: `in` for `tokens.in = 5`.
+/// The first key of a table, if a table is below it: `in` for `tokens.in = 5`.
 fn dotted(value: &Value) -> Option<String> {
     let (key, below) = value.as_object()?.iter().next()?;
     Some(dotted(below).map_or_else(|| key.clone(), |rest| format!("{key}.{rest}")))
 }
 
-/// Keys whose values are not shown, whatever their type.
+/// Keys whose values are never shown.
 const SECRET_KEYS: [&str; 5] = ["proxy", "secret", "smtp_url", "token", "url"];
 
-/// What serde says, in the words of somebody who writes TOML.
+/// Serde's message in the words of TOML.
 fn in_words(message: &str, is_secret: bool) -> String {
     if let Some(rest) = message.strip_prefix("unknown variant ") {
         return format!("found {}", rest.replace('`', "\""));
@@ -92,7 +92,7 @@ fn in_words(message: &str, is_secret: bool) -> String {
     let expected = match expected {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
-        // Which ones is the setting's own to say, in the hint: its range is narrower than that of the type.
+        // The hint states the range, which is narrower than that of the type.
         "u16" | "u32" | "u64" | "usize" => "a whole number",
         "f64" => "a number",
         "a sequence" => "a list",
@@ -102,7 +102,7 @@ fn in_words(message: &str, is_secret: bool) -> String {
         other => other,
     };
     let mut secrets = REGISTRY.iter().filter_map(|definition| definition.secret.as_ref());
-    // These may hold a password: one that stands in the wrong place is still one.
+    // A value at the wrong key may still be a password.
     let found = if found.contains("://") {
         "a URL".to_owned()
     } else if secrets.any(|secret| found.contains(secret.prefix)) {

@@ -1,4 +1,4 @@
-//! The settings: one value of each part's own type. Read next: [`check`](super::check), the relations between them.
+//! The settings: the configuration types of all parts. Read next: [`check`](super::check), the relations between them.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ use crate::types::text_form::text_enum;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The plan of subjects that name none; a key of `plans`.
+    /// The plan of subjects without a plan; a key of `plans`.
     pub default_plan: String,
     /// `[redis]`.
     pub redis: RedisConfig,
@@ -67,21 +67,21 @@ pub struct Config {
     pub log: LogConfig,
     /// `[shutdown]`.
     pub shutdown: ShutdownConfig,
-    /// Where each key was written, for the parts that judge their own settings.
+    /// The place of each key, for the parts that check their own settings.
     #[serde(skip)]
     pub(super) places: Places,
 }
 
-/// The sections and settings that can be changed while the daemon runs.
+/// The settings that can change while the daemon runs.
 const OF_PLANS: [&str; 2] = ["default_plan", "plans"];
 const OF_TOKEN: [&str; 2] = ["http.token", "http.token_file"];
 
 impl Config {
-    /// The keys whose values differ in the other configuration and wait for the next start, as `email.timeout`.
+    /// The keys whose values differ in the other configuration and apply only after a restart, such as `email.timeout`.
     pub fn changed_until_restart(&self, other: &Self) -> Vec<String> {
         let [own, new] =
             [self, other].map(|config| serde_json::to_value(config).expect("settings are text and numbers"));
-        // These are written as `***`, or without their password.
+        // Serialization masks these settings, or the password in them.
         let secrets = [
             ("redis.url", self.redis.url != other.redis.url),
             ("email.smtp_url", self.email.smtp_url != other.email.smtp_url),
@@ -96,7 +96,7 @@ impl Config {
         changed.into_iter().filter(|key| !OF_TOKEN.contains(&key.as_str())).collect()
     }
 
-    /// The files with secrets and authorities that settings name and whose contents wait for the next start.
+    /// The files with secrets and authorities that settings name and whose content applies only after a restart.
     pub fn named_files(&self) -> Vec<NamedFile<'_>> {
         let dkim = self.email.dkim.as_ref().map(|dkim| &dkim.key_file);
         let files = [
@@ -110,12 +110,12 @@ impl Config {
         files.into_iter().filter_map(|(setting, path)| Some(NamedFile { setting, path: path? })).collect()
     }
 
-    /// Whether a file of the operator's sets anything. One that is empty, or holds only comments, does not.
+    /// Whether the operator's file sets anything. An empty file, or one with comments only, does not.
     pub fn has_file_settings(&self) -> bool {
         self.places.any_in_file()
     }
 
-    /// These settings without the secrets and passwords of their contacts, to be shown.
+    /// These settings for display, without the secrets and passwords of contacts.
     pub fn masked(&self) -> Self {
         let mut shown = self.clone();
         shown.fallback.contacts = self.fallback.contacts.iter().map(masked_contact).collect();
@@ -125,7 +125,7 @@ impl Config {
         shown
     }
 
-    /// The sections that belong to channels: a new channel's is added here.
+    /// The sections of the channels. Add the section of a new channel here.
     pub fn channel_settings(&self) -> ChannelSettings<'_> {
         ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
     }
@@ -138,7 +138,7 @@ pub struct NamedFile<'a> {
     pub path: &'a Path,
 }
 
-/// The keys of two tables whose values are not the same.
+/// The keys of two tables whose values differ.
 fn differing<'a>(own: &'a Value, new: &'a Value) -> impl Iterator<Item = String> + use<'a> {
     let keys = [own, new].into_iter().filter_map(Value::as_object).flat_map(|table| table.keys());
     let keys: BTreeSet<&String> = keys.collect();
@@ -150,11 +150,11 @@ fn differing<'a>(own: &'a Value, new: &'a Value) -> impl Iterator<Item = String>
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
     pub format: LogFormat,
-    /// The least level that is written.
+    /// Minimum level of the events that are logged.
     pub level: LogLevel,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -167,13 +167,13 @@ pub enum LogFormat {
 text_enum! {
     /// How important an event must be to be logged.
     pub enum LogLevel {
-        /// Something failed that somebody must mend.
+        /// A failure that an operator has to fix.
         Error = "error",
-        /// Something is odd.
+        /// An unusual condition.
         Warn = "warn",
-        /// What happened.
+        /// An ordinary event.
         Info = "info",
-        /// How it happened.
+        /// Details of an event.
         Debug = "debug",
         /// Everything.
         Trace = "trace",
@@ -184,7 +184,7 @@ text_enum! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShutdownConfig {
-    /// How long attempts that are under way may take after SIGTERM before they are left to the next start.
+    /// Maximum time for running attempts after SIGTERM; later ones are left to the next start.
     #[serde(with = "duration")]
     pub drain: Duration,
 }
@@ -195,7 +195,7 @@ mod tests {
     use crate::contacts::Contact;
     use crate::types::Secret;
 
-    /// Whoever changed a password only must hear of it, and nobody may read it in the log.
+    /// A change of only a password must be reported, but the password must not appear in the log.
     #[test]
     fn settings_that_differ_are_named_without_their_values() {
         let before = Config::defaults().expect("valid");

@@ -1,5 +1,4 @@
-//! What is allowed in the configuration and is probably a mistake. Told by `check-config`, at start and
-//! when plans are read again.
+//! Settings that are allowed but probably mistakes. `check-config`, a start and a reload report them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use super::settings::Config;
 use crate::types::Percent;
 
 impl Config {
-    /// A sentence for each, with its key and its place.
+    /// One sentence per warning, with the key and its place.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (plan, settings) in &self.plans {
@@ -22,7 +21,7 @@ impl Config {
         warnings
     }
 
-    /// Thresholds that a contact hears and no plan has: only a subject with thresholds of its own could reach them.
+    /// Thresholds that a contact filters by and no plan has: only a subject with its own thresholds could reach them.
     fn unheard_thresholds(&self) -> Vec<String> {
         let planned: BTreeSet<Percent> = self.plans.values().flat_map(|plan| plan.thresholds.iter().copied()).collect();
         let fallback = self.fallback.contacts.iter().map(|contact| ("fallback", contact));

@@ -115,9 +115,7 @@ impl InspectError {
             Self::Sentinel => {
                 "name the service that the Sentinels watch: redis.url = \"redis+sentinel://host:26379,host2:26379/mymaster/0\""
             }
-            Self::Redis(_) | Self::Missing { .. } => {
-                "set redis.url to a server of Redis 7.0, Valkey 7.2 or later"
-            }
+            Self::Redis(_) | Self::Missing { .. } => "set redis.url to a server of Redis 7.0, Valkey 7.2 or later",
         }
     }
 }
@@ -128,9 +126,7 @@ impl InspectError {
 pub enum UnsupportedServer {
     #[error("{software} {version} is too old; needed: {} or later", .software.min_version())]
     TooOld { software: ServerSoftware, version: ServerVersion },
-    #[error(
-        "maxmemory-policy is {policy}, which removes counters and flags when memory is full; needed: noeviction"
-    )]
+    #[error("maxmemory-policy is {policy}, which removes counters and flags when memory is full; needed: noeviction")]
     Evicting { policy: String },
 }
 

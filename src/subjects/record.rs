@@ -161,7 +161,7 @@ fn parse_plan(text: &str) -> Result<String, String> {
 pub fn parse_timezone(text: &str) -> Result<String, String> {
     match text.parse::<Zone>() {
         Ok(zone) => Ok(zone.name().to_owned()),
-        Err(_) => Err(format!("{text:?} is not an IANA time zone, as \"Europe/Berlin\" or \"UTC\"")),
+        Err(_) => Err(format!("{text:?} is not an IANA time zone, such as \"Europe/Berlin\" or \"UTC\"")),
     }
 }
 

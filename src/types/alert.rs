@@ -1,5 +1,4 @@
-//! Alerts: the fact that a threshold was reached. At most one per subject, metric, period, percentage and threshold
-//! units.
+//! An alert: a threshold was reached. At most one per subject, metric, period, percentage and threshold units.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -9,30 +8,30 @@ use super::text_form::text_id;
 use super::{DeploymentId, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
 text_id! {
-    /// An alert's id: `alert_` and 32 hex digits, the same wherever and whenever it is computed. Holds no dot, as
-    /// Standard Webhooks demands of a `webhook-id`.
+    /// An alert's id: `alert_` and 32 hex digits, always the same for the same alert. Has no dot, because Standard
+    /// Webhooks forbids dots in a `webhook-id`.
     AlertId
 }
 
-/// What tells an alert from others: there is at most one of each key.
+/// The identity of an alert: there is at most one alert per key.
 #[derive(Debug, Clone, Copy)]
 pub struct AlertKey<'a> {
-    /// Whose quota.
+    /// The subject whose quota it is.
     pub subject: &'a Subject,
-    /// Of what.
+    /// The metric.
     pub metric: &'a Metric,
-    /// When.
+    /// The period.
     pub period: Period,
     /// The threshold, percent of the limit.
     pub percent: Percent,
-    /// The same in units, by the limit in force: a higher limit makes another alert.
+    /// The threshold in units, computed from the limit in force: a higher limit makes another alert.
     pub units: u64,
 }
 
 impl AlertId {
-    /// The id of the one alert that this deployment can raise of a threshold.
+    /// The id of the only alert that this deployment can raise for this key.
     ///
-    /// SHA-256 over the length-prefixed parts, so that no two different ones share a hash input.
+    /// SHA-256 over the length-prefixed parts, so that different parts never form the same hash input.
     pub fn derive(instance: &DeploymentId, key: &AlertKey<'_>) -> Self {
         let AlertKey { subject, metric, period, percent, units } = *key;
         let (window, period) = (period.window().as_str(), period.to_string());
@@ -52,65 +51,65 @@ pub fn digest_of(parts: &[&str]) -> String {
     hex(&hash.finalize()[..16])
 }
 
-/// An alert's facts, frozen by the commit that raised it. This is also its JSON form in Redis: the outbox entry and the
-/// delivery hold the same text, and the record of raised alerts holds it with those before it in the period.
+/// The facts of an alert, fixed by the commit that raised it. Also its JSON form in Redis: the outbox entry and the
+/// delivery hold this text, and the record of raised alerts holds it with the earlier alerts of the period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
     /// The id.
     pub id: AlertId,
-    /// Whose quota.
+    /// The subject whose quota it is.
     pub subject: Subject,
-    /// Of what.
+    /// The metric.
     pub metric: Metric,
-    /// Over what the limit counts.
+    /// The window of the limit.
     pub window: Window,
     /// The period.
     pub period: Period,
-    /// The threshold that was reached, percent of the limit.
+    /// The reached threshold, percent of the limit.
     pub threshold_percent: Percent,
-    /// The same in units.
+    /// The threshold in units.
     pub threshold_units: u64,
-    /// The limit in force, units a period.
+    /// The limit in force, units per period.
     pub limit: u64,
     /// The plan in force.
     pub plan: String,
     /// The subject's time zone, an IANA name.
     pub timezone: String,
-    /// When the period ends and the count starts over.
+    /// When the period ends and the count restarts.
     pub resets_at_ms: UnixMs,
-    /// The count before the commit that raised it, units.
+    /// The count before the commit that raised the alert, units.
     pub used_before: u64,
-    /// The count of the commit that raised it, units.
+    /// The count after the commit that raised the alert, units.
     pub used: u64,
-    /// The first entry of the stream that the commit took in.
+    /// The first stream entry of the commit.
     pub first_entry: StreamId,
-    /// The last one.
+    /// The last stream entry of the commit.
     pub last_entry: StreamId,
     /// When it was raised, server time.
     pub raised_at_ms: UnixMs,
-    /// The higher thresholds that were reached by the same commit, percent, ascending.
+    /// The higher thresholds that the same commit reached, percent, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub higher_percents: Vec<Percent>,
 }
 
-/// The newest alert of one percentage in a period, with those before it: what the record of raised alerts holds.
+/// The newest alert of one percentage in a period, with the earlier ones: the content of the record of raised alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaisedRecord {
     /// The newest alert.
     #[serde(flatten)]
     pub alert: Alert,
-    /// Those before it, which a higher limit followed, the oldest first.
+    /// The earlier alerts, oldest first. A higher limit followed each of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Alert>,
 }
 
 impl RaisedRecord {
-    /// The record of an alert, after that of `before`.
+    /// The record of an alert that follows the record `before`.
     pub fn after(before: Option<Self>, alert: Alert) -> Self {
         Self { alert, earlier: before.map(Self::into_alerts).unwrap_or_default() }
     }
 
-    /// Every alert in it, the oldest first.
+    /// All its alerts, oldest first.
     pub fn into_alerts(self) -> Vec<Alert> {
         let Self { alert, earlier: mut alerts } = self;
         alerts.push(alert);
@@ -119,7 +118,7 @@ impl RaisedRecord {
 }
 
 impl Alert {
-    /// What there is at most one of: this alert.
+    /// The identity of this alert.
     pub const fn key(&self) -> AlertKey<'_> {
         AlertKey {
             subject: &self.subject,
@@ -130,7 +129,7 @@ impl Alert {
         }
     }
 
-    /// How much of the limit is used, percent, one decimal, rounded down so that 99.99 % never reads as 100.
+    /// Used share of the limit in percent, one decimal, rounded down so that 99.99 % never reads as 100.
     pub fn used_percent(&self) -> f64 {
         used_percent(self.used, self.limit)
     }
@@ -151,8 +150,8 @@ mod tests {
         AlertKey { subject, metric, period, percent, units: 4000 }
     }
 
-    /// Receivers deduplicate by this id for ever, so its value is part of the contract: SHA-256 over the
-    /// length-prefixed parts, checked against Python's hashlib.
+    /// Receivers deduplicate by this id forever, so its value is part of the contract: SHA-256 over the length-prefixed
+    /// parts, checked against Python's hashlib.
     #[test]
     fn the_id_never_changes() {
         let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());
@@ -162,7 +161,7 @@ mod tests {
         assert!(!id.as_str().contains('.'));
     }
 
-    /// A receiver that drops what it has seen would drop another environment's alert, or the one after an upgrade.
+    /// A receiver that drops known ids would drop another environment's alert, or the first one after an upgrade.
     #[test]
     fn other_deployments_and_other_limits_have_other_ids() {
         let (subject, metric) = (Subject::parse(b"alice").expect("legal"), Metric::default());
@@ -172,7 +171,7 @@ mod tests {
         assert_ne!(id, AlertId::derive(&one, &AlertKey { units: 16_000, ..key(&subject, &metric) }));
     }
 
-    /// A reader must not be told 100 % before the limit is reached.
+    /// Texts must not show 100 % before the limit is reached.
     #[test]
     fn percent_used_is_rounded_down() {
         assert!((used_percent(4999, 5000) - 99.9).abs() < 1e-9);

@@ -10,22 +10,22 @@ use super::units::visited_number;
 /// The last day of the longest month.
 const BILLING_DAY_MAX: u8 = 31;
 
-/// A day of the month, 1 to 31. A month that has no such day begins on its last one.
+/// A day of the month, 1 to 31. A month without that day begins on its last day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct BillingDay(u8);
 
 inline_schema!(BillingDay, { "type": "integer", "minimum": 1, "maximum": 31 });
 
-/// The number is not a day that every calendar knows.
+/// The number is not a day of the month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a billing day is a day of the month, 1 to {BILLING_DAY_MAX}")]
 pub struct BillingDayError;
 
 impl BillingDay {
-    /// The first: calendar months.
+    /// The first day: calendar months.
     pub const FIRST: Self = Self(1);
 
-    /// Takes a number in range.
+    /// Returns `None` for a number out of range.
     pub const fn new(day: u8) -> Option<Self> {
         if day == 0 || day > BILLING_DAY_MAX { None } else { Some(Self(day)) }
     }
@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for BillingDay {
     }
 }
 
-/// Says what is allowed where another number, or something else than a number, stands.
+/// Reads a number, and names the allowed range for any other value.
 struct BillingDayVisitor;
 
 impl de::Visitor<'_> for BillingDayVisitor {
@@ -95,7 +95,7 @@ impl fmt::Display for BillingDay {
 mod tests {
     use super::*;
 
-    /// A billing day that is wrong by one would bill another month.
+    /// A wrong billing day would bill another month.
     #[test]
     fn a_billing_day_is_a_day_of_the_month() {
         for day in 1..=31 {

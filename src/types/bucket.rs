@@ -1,12 +1,12 @@
-//! Buckets: over which hashes the counters of a metric and period are spread.
+//! Buckets: the hashes that share the counters of a metric and period.
 
-/// Counters of one metric and period are spread over this many hashes: 64 B a subject, and no hash so large that its
-/// expiry stalls the server.
+/// Number of hashes that share the counters of one metric and period: 64 B per subject, and no hash is so large that
+/// its expiry stalls the server.
 pub const BUCKETS: u16 = 256;
 
 const SLOT_CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 
-/// The hash in which a subject's counters lie: CRC-16 (XMODEM, as Redis slots) modulo 256.
+/// The hash of a subject's counters: CRC-16 (XMODEM, as for Redis slots) modulo 256.
 pub fn bucket(subject: &str) -> u8 {
     (SLOT_CRC.checksum(subject.as_bytes()) % BUCKETS) as u8
 }
@@ -15,7 +15,7 @@ pub fn bucket(subject: &str) -> u8 {
 mod tests {
     use super::*;
 
-    /// Outside tools compute the bucket themselves: CRC-16/XMODEM, as Redis does for slots.
+    /// External tools compute the bucket themselves: CRC-16/XMODEM, as for Redis slots.
     #[test]
     fn the_bucket_is_crc16_xmodem_modulo_256() {
         // The check value of CRC-16/XMODEM over "123456789" is 0x31c3.

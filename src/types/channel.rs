@@ -1,4 +1,4 @@
-//! The channels by name.
+//! The channels.
 
 use std::borrow::Cow;
 
@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::text_form::{parsed_text_enum, text_enum};
 
 text_enum! {
-    /// How a delivery travels; `none` while it waits for a contact.
+    /// The channel of a delivery; `none` while the delivery waits for a contact.
     pub enum Channel {
-        /// An e-mail through the configured SMTP server.
+        /// An email through the configured SMTP server.
         Email = "email",
         /// A signed POST (Standard Webhooks).
         Webhook = "webhook",
@@ -21,10 +21,10 @@ text_enum! {
 parsed_text_enum!(Channel, "a channel");
 
 impl Channel {
-    /// The channels that something can be sent through: all but the last.
+    /// The channels that send: all except the last.
     pub const SENDING: [Self; Self::ALL.len() - 1] = *Self::ALL.first_chunk().expect("there is one more");
 
-    /// The field of a contact that holds its address; `None` where nothing is sent.
+    /// The field of a contact that holds its address; `None` for the channel `none`.
     pub const fn address_field(self) -> Option<&'static str> {
         match self {
             Self::Email => Some("address"),

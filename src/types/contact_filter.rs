@@ -1,11 +1,11 @@
-//! Which alerts a contact hears.
+//! Which alerts a contact receives.
 
 use super::{Alert, Metric, Percent};
 
-/// The word for every threshold or metric.
+/// The word that means every threshold or metric.
 pub(crate) const ALL: &str = "all";
 
-/// The alerts that a contact hears: those at these thresholds, of these metrics. Without any it hears all of them.
+/// The alerts that a contact receives: those at these thresholds, of these metrics. An empty filter accepts all alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContactFilter {
     /// Percentages of a limit, ascending; empty for all.
@@ -14,11 +14,11 @@ pub struct ContactFilter {
     pub metrics: Vec<Metric>,
 }
 
-/// Why a filter can't be used.
+/// Why a filter is invalid.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContactFilterError {
-    /// A list without anything in it: nobody knows whether that means all or none.
+    /// An empty list could mean all or none.
     #[error("{0} is an empty list: leave it out for all")]
     Empty(&'static str),
     #[error("{field} names {value} twice")]
@@ -26,23 +26,23 @@ pub enum ContactFilterError {
 }
 
 impl ContactFilter {
-    /// A filter of these; `None` for all.
+    /// A filter with these lists; `None` means all.
     pub fn new(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<Self, ContactFilterError> {
         Ok(Self { thresholds: in_order("thresholds", thresholds)?, metrics: in_order("metrics", metrics)? })
     }
 
-    /// Whether it takes alerts at this threshold.
+    /// Whether the filter accepts alerts at this threshold.
     pub fn takes_threshold(&self, threshold: Percent) -> bool {
         self.thresholds.is_empty() || self.thresholds.contains(&threshold)
     }
 
-    /// Whether it takes this alert.
+    /// Whether the filter accepts this alert.
     pub fn takes(&self, alert: &Alert) -> bool {
         let takes_metric = self.metrics.is_empty() || self.metrics.contains(&alert.metric);
         takes_metric && self.takes_threshold(alert.threshold_percent)
     }
 
-    /// `all`, or as `80,100 of requests`.
+    /// `all`, or a text such as `80,100 of requests`.
     pub fn summary(&self) -> String {
         let Self { thresholds, metrics } = self;
         let thresholds: Vec<String> = thresholds.iter().map(ToString::to_string).collect();
@@ -65,7 +65,7 @@ fn in_order<T: Ord + ToString>(field: &'static str, named: Option<Vec<T>>) -> Re
 mod tests {
     use super::*;
 
-    /// Nobody knows whether an empty list means all alerts or none, and a wrong guess costs somebody an alert.
+    /// An empty list could mean all alerts or none, and a wrong guess would cost an alert.
     #[test]
     fn an_empty_list_and_a_repetition_are_refused() {
         let percent = |percent| Percent::new(percent).expect("legal");

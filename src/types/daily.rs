@@ -1,4 +1,4 @@
-//! A moment that comes once a day: a time of day in a zone.
+//! A time that occurs once a day: a time of day in a zone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::zones::Zone;
 use super::UnixMs;
 use super::text_form::serde_as_text;
 
-/// When a day's digest is due, as it is configured: `08:00`, or `off`.
+/// The configured time of the daily digest: `08:00`, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestTime {
     /// Never.
@@ -26,17 +26,17 @@ serde_as_text!(DigestTime);
 #[error("a time of day is HH:MM, for example 08:00, or off")]
 pub struct DigestTimeError;
 
-/// A moment that comes once a day.
+/// A time that occurs once a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DailyTime {
     /// The time of day.
     pub time: NaiveTime,
-    /// Whose.
+    /// The zone.
     pub zone: Zone,
 }
 
 impl DailyTime {
-    /// The last such moment that is not after `now`, and the one a day before; `None` where no calendar has them.
+    /// The last such time at or before `now`, and the one a day earlier; `None` outside the calendar.
     pub fn last_two(&self, now: UnixMs) -> Option<(UnixMs, UnixMs)> {
         let today = self.zone.from_utc_datetime(&now.to_utc()?.naive_utc()).date_naive();
         let at = |days| self.on(today.checked_sub_days(Days::new(days))?);
@@ -44,8 +44,8 @@ impl DailyTime {
         Some(if today <= now { (yesterday, today) } else { (before, yesterday) })
     }
 
-    /// The moment of a date. A time that the clocks skip is taken as the clock before would have shown it; of one that
-    /// comes twice the first counts.
+    /// The time on a date. A time that the clocks skip counts as the previous offset would show it; of a time that
+    /// occurs twice the first counts.
     fn on(&self, date: NaiveDate) -> Option<UnixMs> {
         let local = NaiveDateTime::new(date, self.time);
         let at = match self.zone.from_local_datetime(&local).earliest() {
@@ -66,7 +66,7 @@ impl FromStr for DigestTime {
         if text == "off" {
             return Ok(Self::Off);
         }
-        // By itself chrono would also take 8:00.
+        // chrono alone would also accept 8:00.
         let time = NaiveTime::parse_from_str(text, "%H:%M").map_err(|_| DigestTimeError)?;
         if text.len() == 5 { Ok(Self::At(time)) } else { Err(DigestTimeError) }
     }
@@ -91,7 +91,7 @@ mod tests {
         UnixMs(DateTime::parse_from_rfc3339(text).expect("a time").timestamp_millis())
     }
 
-    /// A digest that is made at 7:59 must be yesterday's, and a night without 2:30 must have one all the same.
+    /// A digest made at 7:59 belongs to the day before, and a night without 2:30 must have a digest too.
     #[test]
     fn the_last_moment_is_found_in_any_zone() {
         let last = |time: &str, zone: Zone, now: &str| {
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(last("02:30", berlin, "2026-10-25T12:00:00Z"), ms("2026-10-25T00:30:00Z"));
     }
 
-    /// Half of a time would be a digest at midnight.
+    /// A truncated time would become a digest at midnight.
     #[test]
     fn only_a_time_of_day_is_taken() {
         for good in ["00:00", "08:00", "23:59", "off"] {

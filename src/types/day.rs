@@ -1,8 +1,8 @@
 //! Days: calendar dates in a subject's time zone, and the instants at which they begin.
 //!
 //! A day begins at the first instant of its date. Midnight may be missing (Cairo, Santiago in spring) or doubled
-//! (Havana in autumn), and a date may return for an hour after the next one has begun (St John's until 2011); the day
-//! then goes on being the later one, so that days tile time: each begins exactly where the one before it ends.
+//! (Havana in autumn), and a date may return for an hour after the next one has begun (St John's until 2011). In the
+//! last case the later day continues, so that each day begins exactly where the previous one ends.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ inline_schema!(Day, { "type": "string", "format": "date" });
 #[error("a day must be a date, YYYY-MM-DD")]
 pub struct DayError;
 
-/// A day of one zone with the instants that bound it.
+/// A day in one zone, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaySpan {
     /// The date.
@@ -37,14 +37,14 @@ pub struct DaySpan {
 }
 
 impl DaySpan {
-    /// The day of `zone` that holds the instant `at`; `None` outside the years 0001 to 9998: other dates, or the ends
-    /// of their periods, have no four-digit form.
+    /// The day of `zone` that contains the instant `at`; `None` outside the years 0001 to 9998, because other dates or
+    /// the ends of their periods have no four-digit form.
     pub fn containing(zone: Zone, at: UnixMs) -> Option<Self> {
         let local = zone.from_utc_datetime(&at.to_utc()?.naive_utc()).date_naive();
         if !has_four_digits(local) {
             return None;
         }
-        // The local date may have come back after the next one began: then the next one holds the instant.
+        // If the local date returned after the next day began, the instant belongs to the next day.
         let next = local.checked_add_days(Days::new(1))?;
         let date = if start_of(zone, next)? <= at { next } else { local };
         let end_date = date.checked_add_days(Days::new(1))?;
@@ -68,7 +68,7 @@ impl Day {
     ///
     /// [`DayError`] for any other text and for dates that do not exist.
     pub fn parse(text: &str) -> Result<Self, DayError> {
-        // By itself chrono would also take signs and missing zeros, and a day has one text.
+        // chrono alone would also accept signs and missing zeros, but a day has only one text.
         let shaped = text
             .bytes()
             .enumerate()
@@ -87,18 +87,18 @@ impl Day {
         self.0
     }
 
-    /// How many days lie between 1970-01-01 and this one.
+    /// Number of days from 1970-01-01 to this day.
     pub fn since_epoch(self) -> i64 {
         i64::from(self.0.to_epoch_days())
     }
 
-    /// The day so many days after 1970-01-01; `None` outside the years 0001 to 9998.
+    /// The day this number of days after 1970-01-01; `None` outside the years 0001 to 9998.
     pub fn of_epoch(days: i64) -> Option<Self> {
         let date = NaiveDate::from_epoch_days(i32::try_from(days).ok()?)?;
         has_four_digits(date).then_some(Self(date))
     }
 
-    /// The date at which the instant falls in UTC.
+    /// The UTC date of the instant.
     pub fn in_utc(at: UnixMs) -> Option<Self> {
         DaySpan::containing(Zone::UTC, at).map(|span| span.day)
     }
@@ -115,7 +115,7 @@ impl Day {
         self.0.checked_add_days(Days::new(1)).map(Self)
     }
 
-    /// The last instant, in any zone of the world, that can still belong to this day, exclusive.
+    /// The first instant at which this day has ended in every zone of the world.
     ///
     /// Source: the westernmost zone in use is UTC-12, so a date ends there 12 hours after it ends in UTC.
     pub fn ends_everywhere(self) -> UnixMs {
@@ -125,7 +125,7 @@ impl Day {
     }
 }
 
-/// Whether a period may begin on this date: its end has four digits too.
+/// Whether a period may begin on this date: its end must have four digits too.
 pub(super) fn has_four_digits(date: NaiveDate) -> bool {
     (1..=9998).contains(&date.year())
 }
@@ -140,9 +140,9 @@ pub(super) fn start_of(zone: Zone, date: NaiveDate) -> Option<UnixMs> {
     Some(UnixMs(first.timestamp_millis()))
 }
 
-/// Where midnight does not exist, the clock jumps over it: halves the search until the jump itself is found.
+/// For dates without midnight: finds the instant at which the clock jumps over midnight by bisection.
 fn first_instant_after_gap(zone: Zone, date: NaiveDate) -> DateTime<Utc> {
-    // Offsets lie between -12 h and +14 h (with a margin of an hour), so the jump lies between these two.
+    // Offsets are between -12 h and +14 h; with an hour of margin the jump is between these instants.
     const MARGIN_S: i64 = 15 * 3600;
     let midnight_s = date.and_time(NaiveTime::MIN).and_utc().timestamp();
     let reached = |second: i64| {
@@ -159,7 +159,7 @@ fn first_instant_after_gap(zone: Zone, date: NaiveDate) -> DateTime<Utc> {
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // chrono writes years 0 to 9999 so by itself; its format strings take ten times as long, hundreds of times a
+        // chrono formats years 0 to 9999 in this form; its format strings take ten times as long, hundreds of times per
         // commit.
         fmt::Display::fmt(&self.0, f)
     }
@@ -180,7 +180,7 @@ mod tests {
         (span.day.to_string(), span.start.0, (span.end.0 - span.start.0) / 60_000)
     }
 
-    /// Days of odd length must not lose or double their odd hour.
+    /// Days of unusual length must neither lose nor double an hour.
     #[test]
     fn days_with_clock_changes_have_their_true_length() {
         // New York: 23 h in spring, 25 h in autumn.
@@ -191,36 +191,36 @@ mod tests {
         assert_eq!(span("Antarctica/Troll", "2025-03-30T12:00:00Z").2, 22 * 60);
     }
 
-    /// Cairo skips 00:00 to 01:00: the day begins at 01:00 local, in the same instant as the day before ends.
+    /// Cairo skips 00:00 to 01:00: the day begins at 01:00 local time, at the instant at which the previous day ends.
     #[test]
     fn a_missing_midnight_begins_the_day_at_the_jump() {
         let (day, start, minutes) = span("Africa/Cairo", "2026-04-24T12:00:00+03:00");
         assert_eq!((day.as_str(), start, minutes), ("2026-04-24", at("2026-04-24T01:00:00+03:00").0, 23 * 60));
     }
 
-    /// Havana passes 00:00 twice: the day begins at the first, and has 25 hours.
+    /// Havana has 00:00 twice: the day begins at the first, and has 25 hours.
     #[test]
     fn a_doubled_midnight_begins_the_day_at_the_first() {
         let (day, start, minutes) = span("America/Havana", "2025-11-02T12:00:00-05:00");
         assert_eq!((day.as_str(), start, minutes), ("2025-11-02", at("2025-11-02T00:00:00-04:00").0, 25 * 60));
     }
 
-    /// Santiago falls back at midnight to 23:00: the hour repeats inside the old day.
+    /// Santiago moves from midnight back to 23:00: the repeated hour belongs to the old day.
     #[test]
     fn an_hour_repeated_before_midnight_belongs_to_the_old_day() {
         let (day, _, minutes) = span("America/Santiago", "2026-04-04T23:30:00-04:00");
         assert_eq!((day.as_str(), minutes), ("2026-04-04", 25 * 60));
     }
 
-    /// British Columbia and Alberta ended their changes of the clock in 2026: with older data a customer's day there
-    /// begins an hour late all winter.
+    /// British Columbia and Alberta ended their clock changes in 2026: with older data a day there would begin an hour
+    /// late all winter.
     #[test]
     fn rules_of_2026_are_known() {
         assert_eq!(span("America/Vancouver", "2026-11-25T12:00:00Z").1, at("2026-11-25T07:00:00Z").0);
         assert_eq!(span("America/Edmonton", "2026-11-25T12:00:00Z").1, at("2026-11-25T06:00:00Z").0);
     }
 
-    /// Tables of clock changes end somewhere, rules do not: summer time of 2262 must not be lost.
+    /// Tables of clock changes end, but rules do not: summer time of 2262 must not be lost.
     #[test]
     fn rules_apply_in_every_year_of_the_calendar() {
         let midnight = at("2262-07-16T00:00:00+02:00").0;
@@ -237,14 +237,14 @@ mod tests {
         }
     }
 
-    /// St John's used to fall back at 00:01: the date returned, the day did not.
+    /// St John's changed clocks at 00:01: the date returned, but the day did not.
     #[test]
     fn a_date_that_returns_does_not_take_its_day_back() {
         assert_eq!(span("America/St_Johns", "2010-11-06T23:30:00-03:30").0, "2010-11-07");
     }
 
     proptest! {
-        /// I7: every instant lies in exactly one day of a zone, and the next day begins where this one ends.
+        /// I7: every instant is in exactly one day of a zone, and the next day begins where this one ends.
         #[test]
         fn days_tile_time(zone in any_zone(), second in 0_i64..4_102_444_800) {
             let instant = UnixMs(second * 1000);

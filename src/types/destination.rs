@@ -1,20 +1,21 @@
-//! Destinations: what deliveries to one receiver share.
+//! Destinations: what the deliveries to one receiver share.
 
 use super::Channel;
 use super::alert::digest_of;
 use super::text_form::text_id;
 
-/// The longest name that stands in a key as it is. Hosts have at most 253 bytes; whatever is longer was made to be so.
+/// Maximum length of a name that is used in a key unchanged. Hosts have at most 253 bytes; a longer name is probably an
+/// attack.
 const BYTES_MAX: usize = 300;
 
 text_id! {
-    /// A destination by name: the origin of a webhook's URL, as `https://example.com`, or the name of a channel whose
-    /// messages all go through one server, as `email`. Short, and of printable ASCII, so that it may stand in a key.
+    /// A destination's name: the origin of a webhook's URL, such as `https://example.com`, or the name of a channel
+    /// whose messages all use one server, such as `email`. Short printable ASCII, so that it can be a part of a key.
     Destination
 }
 
 impl Destination {
-    /// The destination on this channel at this origin; without one, what all of the channel share.
+    /// The destination of this channel at this origin; without an origin, the one destination of the channel.
     pub fn derive(channel: Channel, origin: Option<&str>) -> Self {
         match origin {
             None => Self(channel.as_str().to_owned()),
@@ -25,7 +26,7 @@ impl Destination {
         }
     }
 
-    /// Where deliveries wait that have no contact.
+    /// The destination of deliveries that wait for a contact.
     pub fn none() -> Self {
         Self::derive(Channel::None, None)
     }
@@ -35,7 +36,7 @@ impl Destination {
 mod tests {
     use super::*;
 
-    /// Whoever chooses a URL chooses a part of a key: it must be neither endless nor end the key's name.
+    /// A stranger's URL becomes a part of a key: it must neither be too long nor end the key's name.
     #[test]
     fn a_destination_is_short_and_printable() {
         let of = |origin: &str| Destination::derive(Channel::Webhook, Some(origin));

@@ -1,4 +1,4 @@
-//! Contacts that get nothing more: why, and since when.
+//! Disabled contacts: why, and since when.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use super::text_form::text_enum;
 use super::timestamp::rfc3339;
 
 text_enum! {
-    /// Why a contact gets nothing more.
+    /// Why a contact is disabled.
     pub enum DisableReason {
-        /// HTTP 410: there is no such receiver any more.
+        /// HTTP 410: the receiver no longer exists.
         Gone = "gone",
-        /// The receiver asked for it, by `webhook-delivery: disable`.
+        /// The receiver requested it with `webhook-delivery: disable`.
         Asked = "asked",
-        /// The mail server knows no such mailbox.
+        /// The mail server reports that the mailbox does not exist.
         NoMailbox = "no_mailbox",
         /// Attempts have failed for `delivery.disable_after`, and none succeeded.
         Failing = "failing",
@@ -24,7 +24,7 @@ text_enum! {
 }
 
 impl DisableReason {
-    /// The reason for people, to follow "disabled because".
+    /// The reason in words, to follow "disabled because".
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Gone => "its receiver is gone",
@@ -35,12 +35,12 @@ impl DisableReason {
     }
 }
 
-/// That a contact is disabled: it gets nothing until somebody enables it again.
+/// The state of a disabled contact: it receives nothing until somebody enables it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DisabledState {
     /// Why.
     pub reason: DisableReason,
-    /// The error of the attempt that disabled it, as `HTTP 410`: without address, URL or body.
+    /// The error of the attempt that disabled it, such as `HTTP 410`: without address, URL or body.
     pub detail: String,
     /// Since when, server time.
     #[serde(with = "rfc3339")]
@@ -48,7 +48,7 @@ pub struct DisabledState {
     pub at: UnixMs,
 }
 
-/// As `gone (HTTP 410)`.
+/// Text such as `gone (HTTP 410)`.
 impl fmt::Display for DisabledState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.reason.as_str(), self.detail)

@@ -10,19 +10,19 @@ use serde::{Deserializer, Serializer};
 ///
 /// # Errors
 ///
-/// A message that shows the text and gives examples; a bare number is refused too, because its unit would be a guess.
+/// An error that shows the text and gives examples; it also refuses a bare number, because its unit would be a guess.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     deserializer.deserialize_str(DurationText)
 }
 
-/// Reads a duration. Months and years are refused: they have no fixed length, and `1M` is one letter off a minute.
+/// Parses a duration. Refuses months and years: they have no fixed length, and `1M` resembles a minute.
 pub fn parse(text: &str) -> Option<Duration> {
     let indefinite = |unit: &str| unit == "M" || unit.starts_with("month") || unit.starts_with('y');
     let definite = !text.split(|character: char| !character.is_alphabetic()).any(indefinite);
     humantime::parse_duration(text).ok().filter(|_| definite)
 }
 
-/// Whole milliseconds, rounded up: a schedule that counts milliseconds must not begin before its time.
+/// Whole milliseconds, rounded up: a schedule in milliseconds must not start too early.
 pub fn whole_ms(delay: Duration) -> Duration {
     let ms = delay.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
@@ -34,13 +34,13 @@ impl Visitor<'_> for DurationText {
     type Value = Duration;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a duration in quotes, as \"300ms\", \"6h\" or \"3d\"")
+        f.write_str("a duration in quotes, such as \"300ms\", \"6h\" or \"3d\"")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
         parse(text).ok_or_else(|| {
             E::custom(format_args!(
-                "{text:?} is not a duration: write a number and a unit, as \"300ms\", \"6h\" or \"3d\""
+                "{text:?} is not a duration: write a number and a unit, such as \"300ms\", \"6h\" or \"3d\""
             ))
         })
     }
@@ -51,8 +51,8 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
     serializer.collect_str(&HumanDuration(*duration))
 }
 
-/// A duration as people write it in a configuration: one number and the largest unit that leaves no rest, `3d`, `36h`,
-/// `90s`. Humantime's own form, `3days`, is one that nobody writes.
+/// A duration as people write it in a configuration: one number and the largest unit without a remainder, `3d`, `36h`,
+/// `90s`. Nobody writes humantime's own form, `3days`.
 #[derive(Debug, Clone, Copy)]
 pub struct HumanDuration(pub Duration);
 
@@ -72,7 +72,7 @@ struct Unit {
     nanos: u128,
 }
 
-/// Largest first. Weeks, months and years are left out: limits and defaults are in days.
+/// Largest first, without weeks, months and years, because limits and defaults use days.
 const UNITS: [Unit; 7] = [
     Unit { name: "d", nanos: 86_400_000_000_000 },
     Unit { name: "h", nanos: 3_600_000_000_000 },
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is printed as a setting is compared with what was written.
+    /// Operators compare a printed setting with the text that they wrote.
     #[test]
     fn durations_are_written_as_people_write_them() {
         for text in ["0s", "300ms", "5s", "90s", "5h", "36h", "3d", "7d", "365d", "1us", "7ns"] {
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(HumanDuration(Duration::from_secs(60)).to_string(), "1m");
     }
 
-    /// One letter off a minute, a month would be a limit for ever.
+    /// A month resembles a minute and would be an endless limit.
     #[test]
     fn months_and_years_are_no_durations() {
         for text in ["1M", "3M", "1month", "2months", "1y", "1yr", "1year", "2years", "1h 1M"] {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// Settings that are printed go back in.
+        /// Printed settings can be read again.
         #[test]
         fn any_duration_reads_back(seconds in 0_u64..1_000_000_000_000, nanos in 0_u32..1_000_000_000) {
             for duration in [Duration::from_secs(seconds), Duration::new(seconds % 1_000_000, nanos)] {

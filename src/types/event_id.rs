@@ -1,11 +1,11 @@
-//! The id of a usage event, by which it is counted once however often it is sent.
+//! The id of a usage event. An event is counted once, however often it is sent.
 
 use super::text_form::{inline_schema, serde_as_text, shown_as_text};
 
-/// The longest event id, bytes.
+/// Maximum length of an event id, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 
-/// An event id: 1 to 128 bytes, here of UTF-8. Producers may use any bytes.
+/// An event id: 1 to 128 bytes, in this type as UTF-8. Producers may use any bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventId(String);
 
@@ -19,7 +19,7 @@ shown_as_text!(EventId);
 pub struct EventIdError(usize);
 
 impl EventId {
-    /// The id with this number, 32 hex digits; of a random number, one that nobody else has.
+    /// The id with this number as 32 hex digits. A random number gives a unique id.
     pub fn numbered(number: u128) -> Self {
         Self(format!("{number:032x}"))
     }

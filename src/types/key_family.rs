@@ -1,4 +1,4 @@
-//! Families of keys: what a key is called without its partition, for whoever copies a partition to another.
+//! Families of keys: the name of a key without its partition, for copying a partition to another one.
 
 use super::Keys;
 use super::keys::FAMILY_PREFIX;
@@ -7,14 +7,14 @@ use super::text::glob_literal;
 /// A key without its partition: `usage` and `:requests:2026-11-21:0a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyFamily<'a> {
-    /// What stands before the tag.
+    /// The part before the tag.
     pub name: &'a str,
-    /// What stands behind it, with its colon.
+    /// The part behind the tag, with its colon.
     pub rest: &'a str,
 }
 
 impl<'a> KeyFamily<'a> {
-    /// Which family a key belongs to; `None` for a key of another partition than that of `keys`.
+    /// The family of a key; `None` for a key of another partition than that of `keys`.
     pub fn parse(keys: &Keys, key: &'a str) -> Option<Self> {
         let (name, rest) = key.strip_prefix(FAMILY_PREFIX)?.split_once(':')?;
         let rest = rest.strip_prefix(keys.tag.as_str())?;
@@ -28,7 +28,7 @@ impl<'a> KeyFamily<'a> {
 }
 
 impl Keys {
-    /// A pattern of SCAN that every key of the partition but its stream matches.
+    /// A pattern of SCAN that matches every key of the partition except its stream.
     pub fn pattern(&self) -> String {
         format!("{FAMILY_PREFIX}*:{}*", glob_literal(&self.tag))
     }

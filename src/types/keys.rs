@@ -1,9 +1,9 @@
 //! Every Redis key of quotabell, spelled here and nowhere else.
 //!
-//! `{tag}` is the partition's stream name in braces, so that all keys of a partition lie in the stream's own hash slot;
-//! braces in a subject change nothing, because Redis hashes only what stands between the first pair.
+//! `{tag}` is the partition's stream name in braces, so that all keys of a partition are in the hash slot of the
+//! stream. Braces in a subject do no harm, because Redis hashes only the text between the first pair.
 //!
-//! What each holds, and how long it lives, is the table of docs/redis-keys.md.
+//! docs/redis-keys.md lists the content and the lifetime of each key.
 //!
 //! Metric, percent, period, units and bucket hold no colon, so a subject with colons can't collide with another.
 
@@ -14,20 +14,20 @@ pub use super::bucket::{BUCKETS, bucket};
 use super::text::glob_literal;
 use super::{Channel, ContactId, Day, Destination, Metric, PartitionNumber, Percent, Period, Subject};
 
-/// What the keys of subjects begin with, unless the setting `subjects.prefix` says otherwise.
+/// Default prefix of the keys of subjects (setting `subjects.prefix`).
 pub const SUBJECT_PREFIX_DEFAULT: &str = "quota_subject:";
 
-/// What every other key begins with.
+/// Prefix of all other keys.
 pub const FAMILY_PREFIX: &str = "quota_";
 
-/// The daemons that live, of every stream of this Redis: `<daemon> <stream>`.
+/// The running daemons of all streams in this Redis: `<daemon> <stream>`.
 pub const DAEMONS: &str = "quota_daemons";
 
-/// The group that shows our progress to tools that know consumer groups (XINFO GROUPS, KEDA).
+/// The consumer group that shows our progress to tools such as XINFO GROUPS and KEDA.
 pub const GROUP: &str = "quotabell";
 
-/// The channel that readers of streams subscribe to at the server process with this run id; nobody publishes there.
-/// What it is for: `RawConnection::subscribe` and `commit.lua`.
+/// The channel that stream readers subscribe to at the server process with this run id. Nobody publishes there;
+/// `RawConnection::subscribe` and `commit.lua` explain it.
 pub fn reader_channel(run_id: &str) -> String {
     format!("quota_reader:{run_id}")
 }
@@ -36,22 +36,22 @@ pub fn reader_channel(run_id: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     stream: String,
-    /// The stream in braces, which the keys of a partition have in common.
+    /// The stream in braces, which all keys of a partition contain.
     pub(super) tag: String,
     subject_prefix: Arc<str>,
-    /// What the stream is called without the number of the partition.
+    /// Name of the stream without the number of the partition.
     name: Arc<str>,
     partition: PartitionNumber,
 }
 
 impl Keys {
-    /// The keys of the only partition: those that belong to the stream of this name, with the default prefix of
-    /// subjects. The name holds no brace.
+    /// The keys of the only partition of the stream with this name, with the default prefix of subjects. The name
+    /// contains no brace.
     pub fn new(stream: &str) -> Self {
         Self::of_partition(stream, PartitionNumber::first(1))
     }
 
-    /// The keys of one partition of the streams of this name, with the default prefix of subjects.
+    /// The keys of one partition of the streams with this name, with the default prefix of subjects.
     pub fn of_partition(name: &str, partition: PartitionNumber) -> Self {
         let stream = partition.stream(name);
         let tag = format!("{{{stream}}}");
@@ -70,12 +70,12 @@ impl Keys {
         Self { subject_prefix: prefix.into(), ..self }
     }
 
-    /// Which partition it is.
+    /// The partition.
     pub const fn partition(&self) -> PartitionNumber {
         self.partition
     }
 
-    /// What the streams are called, without the number of a partition: `stream.key`.
+    /// Name of the streams without the number of a partition: `stream.key`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -85,12 +85,12 @@ impl Keys {
         &self.stream
     }
 
-    /// What the keys of subjects begin with: `quota_subject:` by default.
+    /// Prefix of the keys of subjects: `quota_subject:` by default.
     pub fn subject_prefix(&self) -> &str {
         &self.subject_prefix
     }
 
-    /// Keys for a dry run in the same slot and under the same name patterns, told apart by `nonce`.
+    /// Keys for a dry run in the same slot and with the same patterns, distinguished by `nonce`.
     pub fn dry_run(&self, nonce: &str) -> Self {
         let tag = format!("{}.probe.{nonce}", self.tag);
         Self { stream: format!("quota_probe:{tag}"), tag, ..self.clone() }
@@ -138,8 +138,8 @@ impl Keys {
         format!("{before}{percent}{between}{units}")
     }
 
-    /// What stands in a flag before the percentage, and between that and the units; scripts that learn these from Redis
-    /// need both.
+    /// The parts of a flag before the percentage, and between the percentage and the units, for scripts that read these
+    /// two from Redis.
     pub fn flag_parts(&self, subject: &Subject, metric: &Metric, period: Period) -> [String; 2] {
         [format!("quota_alert:{}:{subject}:{metric}:", self.tag), format!(":{period}:")]
     }
@@ -159,8 +159,8 @@ impl Keys {
         format!("{}{id}", self.delivery_prefix())
     }
 
-    /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` where each destination has a cap of
-    /// its own, as `https://example.com`.
+    /// `quota_cap:{tag}:<channel>`, or `quota_cap:{tag}:<channel>:<destination>` if each destination has its own cap,
+    /// such as `https://example.com`.
     pub fn cap(&self, channel: Channel, destination: Option<&str>) -> String {
         let channel = channel.as_str();
         match destination {
@@ -169,44 +169,44 @@ impl Keys {
         }
     }
 
-    /// `quota_cooldown:{tag}:send-test:<contact id>`; the id that follows from channel and address.
+    /// `quota_cooldown:{tag}:send-test:<contact id>`, with the id derived from channel and address.
     pub fn send_test_cooldown(&self, contact: &ContactId) -> String {
         format!("quota_cooldown:{}:send-test:{contact}", self.tag)
     }
 
-    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before a long one is shortened: each limiter reads only its
-    /// own.
+    /// `quota_window:{tag}:<algorithm>:<metric>:<subject>`, before long keys are shortened: each algorithm reads only
+    /// its own keys.
     pub fn limiter(&self, algorithm: &str, metric: &Metric, subject: &Subject) -> String {
         format!("quota_window:{}:{algorithm}:{metric}:{subject}", self.tag)
     }
 
-    /// `quota_verify_requests:{tag}:<address>`; `address` is a digest of it.
+    /// `quota_verify_requests:{tag}:<address>`; `address` is a digest of the address.
     pub fn verify_requests(&self, address: &str) -> String {
         format!("quota_verify_requests:{}:{address}", self.tag)
     }
 
-    /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest of it, since a subject may be longer than a limiter's
+    /// `quota_verify_open:{tag}:<subject>`; `subject` is a digest, because a subject may be longer than a limiter's
     /// key.
     pub fn verify_open(&self, subject: &str) -> String {
         format!("quota_verify_open:{}:{subject}", self.tag)
     }
 
-    /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the nonce of the contact.
+    /// `quota_verify_code:{tag}:<contact>`; `contact` is a digest of subject, endpoint and the contact's nonce.
     pub fn verify_code(&self, contact: &str) -> String {
         format!("quota_verify_code:{}:{contact}", self.tag)
     }
 
-    /// `quota_verify_guesses:{tag}:<code>`; `code` is its nonce.
+    /// `quota_verify_guesses:{tag}:<code>`; `code` is the code's nonce.
     pub fn verify_guesses(&self, code: &str) -> String {
         format!("quota_verify_guesses:{}:{code}", self.tag)
     }
 
-    /// `quota_verify_link:{tag}:<token>`; `token` is its digest.
+    /// `quota_verify_link:{tag}:<token>`; `token` is a digest of the token.
     pub fn verify_link(&self, token: &str) -> String {
         format!("quota_verify_link:{}:{token}", self.tag)
     }
 
-    /// `quota_verify_sent:{tag}:<subject>`; `subject` is a digest of it, so the key names nobody.
+    /// `quota_verify_sent:{tag}:<subject>`; `subject` is a digest of the subject, so the key identifies nobody.
     pub fn verify_sent(&self, subject: &str) -> String {
         format!("quota_verify_sent:{}:{subject}", self.tag)
     }
@@ -217,8 +217,7 @@ impl Keys {
     }
 }
 
-/// Defines the keys of which a partition has one, and what those begin with that it has several of: `{}` stands for the
-/// tag.
+/// Defines the keys that exist once per partition, and the prefixes of those that exist several times. `{}` is the tag.
 macro_rules! keys_of_partition {
     ($($(#[$doc:meta])* $name:ident = $format:literal;)+) => {
         impl Keys {
@@ -238,7 +237,7 @@ keys_of_partition! {
     history_metrics = "quota_history_metrics:{}";
     outbox = "quota_outbox:{}";
     refused = "quota_refused:{}";
-    /// A destination follows. Scripts that learn it from Redis need the prefix, as the next ones.
+    /// A destination follows. Scripts that read the destination from Redis need this prefix and the following ones.
     due_prefix = "quota_due:{}:";
     /// A destination follows.
     leased_prefix = "quota_leased:{}:";
@@ -246,7 +245,7 @@ keys_of_partition! {
     destination_prefix = "quota_destination:{}:";
     /// A subject follows.
     failing_prefix = "quota_failing:{}:";
-    /// Destinations whose last attempt was answered.
+    /// Healthy destinations: those that answered the last attempt.
     destinations = "quota_destinations:{}";
     circuits = "quota_circuits:{}";
     /// The other destinations.
@@ -257,7 +256,7 @@ keys_of_partition! {
     /// A delivery's id follows.
     delivery_prefix = "quota_delivery:{}:";
     deliveries = "quota_deliveries:{}";
-    /// A subject follows; nothing does for those of nobody, which are digests.
+    /// A subject follows, except for deliveries without a subject, whose key has a digest.
     subject_deliveries_prefix = "quota_subject_deliveries:{}:";
     dead = "quota_dead:{}";
     lease = "quota_lease:{}";
@@ -301,7 +300,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two different flags never share a key, however many colons and braces a subject holds.
+        /// Two different flags never share a key, whatever colons and braces a subject contains.
         #[test]
         fn flags_of_different_subjects_differ(a in "[a:{}*0-9-]{1,12}", b in "[a:{}*0-9-]{1,12}", m in "[a-z0-9_.-]{1,4}", n in "[a-z0-9_.-]{1,4}") {
             prop_assume!((&a, &m) != (&b, &n));

@@ -1,4 +1,4 @@
-//! How much of a metric a subject may use: `5000` a day, or several windows, `600/hour 5000/day`. Pure.
+//! The limits of a metric: `5000` a day, or several windows, `600/hour 5000/day`. Pure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,12 +12,12 @@ use super::text_form::UnknownVariant;
 use super::units::{UnitsError, visited_number};
 use super::{Units, Window};
 
-/// Units that a subject may use of a metric in one period of the window.
+/// Units that a subject may use of a metric in one period of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WindowLimit {
-    /// Over what is counted.
+    /// The window.
     pub window: Window,
-    /// How much there is of it.
+    /// The units per period.
     pub units: Units,
 }
 
@@ -25,7 +25,7 @@ pub struct WindowLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Limits(Box<[WindowLimit]>);
 
-/// The text or list does not say limits of a metric.
+/// The text or list is not a set of limits.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
@@ -35,26 +35,26 @@ pub enum LimitsError {
     Units { text: String, source: UnitsError },
     #[error("{text:?} is not a limit: {source}")]
     Window { text: String, source: UnknownVariant },
-    /// Nobody could say which of the two holds.
+    /// It is unclear which of the two holds.
     #[error("two limits for the same window, {first} and {second}: a window has one")]
     SameWindow { first: WindowLimit, second: WindowLimit },
 }
 
-/// A limit that is above that of a longer window, which is reached first.
+/// A limit above the limit of a longer window: the longer window's limit is reached first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{shorter} is above {longer}: the limit of the {} is reached first", longer.window)]
 pub struct LimitContradiction {
-    /// The limit that is too large, or
+    /// The limit that is too high.
     pub shorter: WindowLimit,
-    /// the one that is too small.
+    /// The limit of the longer window.
     pub longer: WindowLimit,
 }
 
 impl Limits {
-    /// Puts limits in order.
+    /// Sorts and checks limits.
     pub fn new(limits: impl IntoIterator<Item = WindowLimit>) -> Result<Self, LimitsError> {
         let mut limits: Vec<WindowLimit> = limits.into_iter().collect();
-        // Stable: of two limits of one window, the error names them in the order in which they were written.
+        // Stable sort: the error names two limits of one window in the order in which they were written.
         limits.sort_by_key(|limit| limit.window);
         if let Some(pair) = limits.windows(2).find(|pair| pair[0].window == pair[1].window) {
             return Err(LimitsError::SameWindow { first: pair[0], second: pair[1] });
@@ -67,19 +67,19 @@ impl Limits {
         &self.0
     }
 
-    /// The units of one window, where that has a limit.
+    /// The units of one window, if it has a limit.
     pub fn limit_of(&self, window: Window) -> Option<Units> {
         self.0.iter().find(|limit| limit.window == window).map(|limit| limit.units)
     }
 
-    /// Limits that can't be reached, because that of the next longer window is lower.
+    /// Limits that can't be reached, because the limit of the next longer window is lower.
     pub fn contradictions(&self) -> impl Iterator<Item = LimitContradiction> {
         let pairs = self.0.windows(2).map(|pair| LimitContradiction { shorter: pair[0], longer: pair[1] });
         pairs.filter(|pair| pair.shorter.units > pair.longer.units)
     }
 }
 
-/// A limit a day.
+/// A daily limit.
 impl From<Units> for Limits {
     fn from(units: Units) -> Self {
         Self([WindowLimit { window: Window::Day, units }].into())
@@ -89,7 +89,7 @@ impl From<Units> for Limits {
 impl std::str::FromStr for WindowLimit {
     type Err = LimitsError;
 
-    /// `600/hour`, or `5000` for a day.
+    /// `600/hour`, or `5000` per day.
     fn from_str(text: &str) -> Result<Self, LimitsError> {
         let (units, window) = text.split_once('/').unwrap_or((text, Window::Day.as_str()));
         let units = units.parse().map_err(|source| LimitsError::Units { text: text.to_owned(), source })?;
@@ -114,7 +114,7 @@ impl fmt::Display for WindowLimit {
     }
 }
 
-/// As it stands in Redis: the limit of a day by itself has no window.
+/// The stored form: a single daily limit has no window.
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_slice() {
@@ -129,7 +129,7 @@ impl fmt::Display for Limits {
     }
 }
 
-/// The limit of a day by itself as a number, anything else as a list of texts.
+/// A single daily limit as a number, everything else as a list of texts.
 impl Serialize for Limits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.as_slice() {
@@ -148,7 +148,7 @@ impl JsonSchema for Limits {
         "Limits".into()
     }
 
-    /// More is accepted than is shown.
+    /// The schema accepts more forms than the output uses.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let units = generator.subschema_for::<Units>();
         let list = |items: Schema| json_schema!({"type": "array", "minItems": 1, "maxItems": Window::ALL.len(), "items": items});
@@ -175,20 +175,20 @@ impl<'de> Deserialize<'de> for WindowLimit {
     }
 }
 
-/// What a bare number means.
+/// The meaning of a bare number.
 fn units_a_day<E: Error>(units: impl TryInto<u64>) -> Result<WindowLimit, E> {
     let units = units.try_into().ok().and_then(Units::new).ok_or_else(|| E::custom(UnitsError))?;
     Ok(WindowLimit { window: Window::Day, units })
 }
 
-/// Reads a number, a text, or a list of those.
+/// Reads a number, a text, or a list of them.
 struct LimitsVisitor;
 
 impl<'de> Visitor<'de> for LimitsVisitor {
     type Value = Limits;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number, a limit as \"600/hour\", or a list of limits")
+        f.write_str("a whole number, a limit such as \"600/hour\", or a list of limits")
     }
 
     fn visit_u64<E: Error>(self, units: u64) -> Result<Limits, E> {
@@ -213,14 +213,14 @@ impl<'de> Visitor<'de> for LimitsVisitor {
     }
 }
 
-/// Reads a number of units a day, or a text.
+/// Reads a number of units per day, or a text.
 struct WindowLimitVisitor;
 
 impl Visitor<'_> for WindowLimitVisitor {
     type Value = WindowLimit;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number or a limit as \"600/hour\"")
+        f.write_str("a whole number or a limit such as \"600/hour\"")
     }
 
     fn visit_u64<E: Error>(self, units: u64) -> Result<WindowLimit, E> {
@@ -250,7 +250,7 @@ mod tests {
         text.parse().expect(text)
     }
 
-    /// A bare number is a limit a day: so it was before there were windows.
+    /// A bare number is a daily limit, as in subjects that were stored before windows existed.
     #[test]
     fn a_number_is_a_limit_a_day() {
         assert_eq!(
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(limits("600/hour").limit_of(Window::Day), None);
     }
 
-    /// A limit that is read as another one alerts too early or too late.
+    /// A misread limit would alert too early or too late.
     #[test]
     fn limits_that_are_none_are_refused() {
         for (text, why) in [
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// A limit that can't be reached was probably meant for another window.
+    /// An unreachable limit was probably meant for another window.
     #[test]
     fn a_limit_above_that_of_a_longer_window_is_found() {
         let found = |text| limits(text).contradictions().map(|pair| pair.to_string()).collect::<Vec<_>>();
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(found("9/hour 8/week 7/month").len(), 2);
     }
 
-    /// The same in TOML and in JSON, in both directions.
+    /// TOML and JSON have the same form, in both directions.
     #[test]
     fn json_has_a_number_for_a_day_and_a_list_for_others() {
         for (json, text, again) in [
@@ -317,7 +317,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is stored is read back the same.
+        /// Reading the stored form returns the same limits.
         #[test]
         fn limits_read_back(units in proptest::collection::vec(1..=crate::types::units::UNITS_MAX, 4), mask in 1_usize..16) {
             let all = Window::ALL.into_iter().zip(units).map(|(window, units)| WindowLimit { window, units: Units::new(units).expect("legal") });

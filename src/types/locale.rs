@@ -1,12 +1,12 @@
-//! Locales: the language in which people are told, as a tag of BCP 47.
+//! Locales: the language of messages, as a BCP 47 tag.
 
 use super::text_form::{inline_schema, parsed_text, shown_as_text};
 
-/// The longest tag: RFC 5646, 4.4.1, asks for room for 35 characters and names no tag that needs more.
+/// Maximum length of a tag: RFC 5646, 4.4.1, requires room for 35 characters and names no tag that needs more.
 const BYTES_MAX: usize = 35;
 
-/// A well-formed language tag (RFC 5646, 2.1) in its usual case, as `vi`, `pt-BR` or `zh-Hant-TW`. Nothing says that
-/// there are texts in this language.
+/// A well-formed language tag (RFC 5646, 2.1) in its usual case, such as `vi`, `pt-BR` or `zh-Hant-TW`. Texts in this
+/// language need not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locale(String);
 
@@ -16,16 +16,15 @@ shown_as_text!(Locale);
 
 /// The text is not a language tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a language tag (BCP 47), as \"en\", \"vi\" or \"pt-BR\"")]
+#[error("{0:?} is not a language tag (BCP 47), such as \"en\", \"vi\" or \"pt-BR\"")]
 pub struct LocaleError(String);
 
 impl Locale {
-    /// Reads a tag in any case.
+    /// Parses a tag in any case.
     ///
     /// # Errors
     ///
-    /// [`LocaleError`]. Tags without a language (`x-...`) and those that RFC 5646 has only for old times (`i-...`) are
-    /// none here.
+    /// [`LocaleError`]. Refuses tags without a language (`x-...`) and grandfathered tags (`i-...`).
     pub fn parse(text: &str) -> Result<Self, LocaleError> {
         let subtags: Vec<&str> = text.split('-').collect();
         match text.len() <= BYTES_MAX && is_well_formed(&subtags) {
@@ -34,7 +33,7 @@ impl Locale {
         }
     }
 
-    /// The locale of the texts that need no translation.
+    /// The locale of the built-in texts.
     pub fn english() -> Self {
         Self("en".to_owned())
     }
@@ -44,12 +43,11 @@ impl Locale {
         &self.0
     }
 
-    /// The locale itself and those that stand in for it, the nearest first (RFC 4647, 3.4): `zh-Hant-TW`, `zh-Hant`,
-    /// `zh`.
+    /// The locale and its fallbacks, the nearest first (RFC 4647, 3.4): `zh-Hant-TW`, `zh-Hant`, `zh`.
     pub fn fallbacks(&self) -> impl Iterator<Item = Self> + use<> {
         std::iter::successors(Some(self.clone()), |Self(tag)| {
             let (shorter, _) = tag.rsplit_once('-')?;
-            // A single letter only introduces what follows it.
+            // A single letter only introduces the following subtag.
             let shorter = match shorter.rsplit_once('-') {
                 Some((before, last)) if last.len() == 1 => before,
                 _ => shorter,
@@ -76,7 +74,7 @@ fn is_well_formed(subtags: &[&str]) -> bool {
     let rest = after(rest, 1, |script| letters(script, 4));
     let rest = after(rest, 1, |region| letters(region, 2) || digits(region, 3));
     let mut rest = after(rest, usize::MAX, is_variant);
-    // Extensions, and what is for private use: a single letter or digit, and one subtag or more.
+    // Extensions and private use: a single letter or digit, and one subtag or more.
     while let [single, members @ ..] = rest {
         let shortest = if single.eq_ignore_ascii_case("x") { 1 } else { 2 };
         let behind = after(members, usize::MAX, |member| member.len() >= shortest);
@@ -88,14 +86,13 @@ fn is_well_formed(subtags: &[&str]) -> bool {
     true
 }
 
-/// The subtags behind the first ones that fit, of which there may be `most`.
+/// The subtags behind the first ones that fit, at most `most`.
 fn after<'a, 'b>(subtags: &'a [&'b str], most: usize, fits: impl Fn(&str) -> bool) -> &'a [&'b str] {
     let count = subtags.iter().take(most).take_while(|subtag| fits(subtag)).count();
     &subtags[count..]
 }
 
-/// RFC 5646, 2.1.1: a region of letters in capitals, a script with a capital at its beginning, the rest in small
-/// letters.
+/// Usual case (RFC 5646, 2.1.1): a region in capitals, a script with an initial capital, everything else in lower case.
 fn in_usual_case(subtags: &[&str]) -> String {
     let mut is_extended = false;
     let written = subtags.iter().enumerate().map(|(position, subtag)| {
@@ -116,8 +113,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A tag in another case must not be another locale, and one that nobody can read must not pass for one that has no
-    /// texts.
+    /// A tag in another case is the same locale, and an invalid tag must not look like a locale without texts.
     #[test]
     fn well_formed_tags_are_read_in_any_case_and_others_refused() {
         for (text, tag) in [
@@ -136,12 +132,12 @@ mod tests {
         let wrong = "|v|vi_VN|vi-|-vi|vi VN|việt|vi-VN-VN|en-x|en-a-b|x-a|123|languages|en.UTF-8";
         for text in wrong.split('|') {
             let error = Locale::parse(text).expect_err(text).to_string();
-            assert_eq!(error, format!("{text:?} is not a language tag (BCP 47), as \"en\", \"vi\" or \"pt-BR\""));
+            assert_eq!(error, format!("{text:?} is not a language tag (BCP 47), such as \"en\", \"vi\" or \"pt-BR\""));
         }
         assert!(Locale::parse(&format!("en-x-{}", "a-".repeat(20))).is_err());
     }
 
-    /// A reader of a region's language understands the language; a single letter alone is no tag.
+    /// People of a region understand their language without the region; a single letter is no tag.
     #[test]
     fn a_locale_falls_back_from_the_end() {
         let of = |text: &str| {
@@ -154,7 +150,7 @@ mod tests {
     }
 
     proptest! {
-        /// The platform may write anything; what is read is read again as the same.
+        /// The platform may write anything; an accepted locale reads back as the same.
         #[test]
         fn any_text_is_judged(text in "[a-zA-Z0-9_-]{0,40}|\\PC{0,12}|([a-zA-Z0-9]{1,8}-){0,5}[a-zA-Z0-9]{1,8}") {
             if let Ok(locale) = Locale::parse(&text) {

@@ -1,8 +1,9 @@
-//! What a call site tells the log's cap (`app/log_cap.rs`).
+//! What call sites tell the cap on log lines (`app/log_cap.rs`).
 
-/// Name of an event that describes a lasting state: one line a minute for each state. Used as
+/// Name of events that describe a lasting state: the log shows one line per minute for each state. Used as
 /// `tracing::warn!(name: ONCE_A_MINUTE, ...)`.
 pub const ONCE_A_MINUTE: &str = "once a minute";
 
-/// Lines of one call site in a minute, if each describes another thing (an alert, a delivery). About 200 kB.
+/// Maximum number of lines per call site and minute, if each describes another object (an alert, a delivery). About 200
+/// kB.
 pub const LOG_LINES_MAX: u32 = 1000;

@@ -1,9 +1,9 @@
-//! Names and help texts of the metrics that `/metrics` shows. One place, so that dashboards and alerts can rely on
+//! Names and help texts of the metrics in `/metrics`. They are in one place, because dashboards and alerts rely on
 //! them.
 //!
-//! A gauge of one partition bears its number as the label `partition` where there are several. Counters count this
-//! process since its start; what all daemons did together stands in `quota_totals:{tag}`. The other labels stand in the
-//! table of docs/operations.md.
+//! The gauge of one partition has its number as the label `partition` if there are several. Counters count in this
+//! process since its start; `quota_totals:{tag}` holds the sums of all daemons. docs/operations.md lists the other
+//! labels.
 
 use metrics::{Gauge, Label, gauge};
 
@@ -14,7 +14,7 @@ pub fn of_partition(name: &'static str, partition: PartitionNumber) -> Gauge {
     gauge!(name, labels_of(partition))
 }
 
-/// The label of a partition. The only one has none, so that its series stay what they were.
+/// The label of a partition. A single partition has no label, so that its series keep their names.
 pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
     let is_one_of_several = partition.count() > 1;
     is_one_of_several.then(|| Label::new("partition", partition.to_string())).into_iter().collect()
@@ -23,10 +23,10 @@ pub fn labels_of(partition: PartitionNumber) -> Vec<Label> {
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeterKind {
-    /// Only grows. Begins with 0: a rate over a counter that appears with its first event misses that event.
+    /// Only grows. Begins with 0, because a rate over a counter that appears with its first event misses that event.
     Counter,
-    /// Only grows, with a series for each value of its labels. Each series begins with 0, except for the thresholds of
-    /// subjects, which are not known beforehand.
+    /// Only grows, with a series for each label value. Each series begins with 0, except for the thresholds of
+    /// subjects, which are not known in advance.
     LabelledCounter,
     /// Goes up and down.
     Gauge,
@@ -39,7 +39,7 @@ pub enum MeterKind {
 pub struct Meter {
     /// The name.
     pub name: &'static str,
-    /// How it behaves.
+    /// Its kind.
     pub kind: MeterKind,
     /// The HELP line.
     pub help: &'static str,

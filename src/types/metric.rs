@@ -1,15 +1,15 @@
-//! What is metered: `requests` unless the event says otherwise.
+//! Metrics: what an event counts, `requests` by default.
 
 use std::sync::Arc;
 
 use super::text_form::{inline_schema, parsed_text, shown_as_text};
 
-/// The longest metric, in bytes.
+/// Maximum length of a metric, bytes.
 pub const METRIC_BYTES_MAX: usize = 64;
-/// The metric of an event that names none.
+/// The metric of an event without a metric.
 pub const METRIC_DEFAULT: &str = "requests";
 
-/// A metric: 1 to 64 of `a-z 0-9 _ . -`. Holds no colon, so it can stand inside a key.
+/// A metric: 1 to 64 of `a-z 0-9 _ . -`. Contains no colon, so it can be a part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Metric(Arc<str>);
 
@@ -23,7 +23,7 @@ shown_as_text!(Metric);
 pub struct MetricError;
 
 impl Metric {
-    /// Checks the rule of the event table and takes a copy.
+    /// Checks the rule of the event table and copies the metric.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetricError> {
         check(bytes).map(|text| Self(text.into()))
     }
@@ -34,14 +34,14 @@ impl Metric {
     }
 }
 
-/// So that a table of metrics is asked without a copy. Hashes and compares as the text does.
+/// Allows lookups in a table of metrics without a copy. The hash and the order are those of the text.
 impl std::borrow::Borrow<str> for Metric {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-/// Judges bytes as a metric without copying them.
+/// Checks that bytes are a metric, without copying them.
 pub fn check(bytes: &[u8]) -> Result<&str, MetricError> {
     let legal = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-');
     if bytes.is_empty() || bytes.len() > METRIC_BYTES_MAX || !bytes.iter().all(legal) {

@@ -1,8 +1,8 @@
-//! The words of the product as types: subjects, metrics, units, windows, periods, alerts, contacts, deliveries, and the
-//! keys they live under.
+//! The terms of the product as types: subjects, metrics, units, windows, periods, alerts, contacts, deliveries and
+//! their keys.
 //!
-//! Owns every name and every pure rule that more than one folder needs. Never talks to Redis, to a clock or to the
-//! network. Read next: [`keys`], the one place where a Redis key is spelled.
+//! Owns every name and every pure rule that more than one folder needs. Never uses Redis, a clock or the network. Read
+//! next: [`keys`], the only place that spells Redis keys.
 
 pub mod alert;
 pub mod billing_day;

@@ -1,4 +1,4 @@
-//! Mutes: alerts are recorded and not sent, until a time or for good. Pure.
+//! Mutes: alerts are recorded but not sent, until a time or indefinitely. Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,22 +9,22 @@ use super::text::is_control;
 use super::text_form::inline_schema;
 use super::timestamp::TimestampError;
 
-/// The longest reason, bytes.
+/// Maximum length of a reason, bytes.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// The last moment that RFC 3339 can write: a mute that ended later could not be read back.
+/// The latest time that RFC 3339 can express: a later end could not be read back.
 const LATEST: UnixMs = UnixMs(253_402_300_799_999);
 
-/// That alerts are not sent.
+/// A mute: alerts are not sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mute {
-    /// When it ends by itself, by the server's clock; `None` for one that lasts until somebody ends it.
+    /// When it ends, by the server's clock; `None` if it lasts until somebody ends it.
     pub until: Option<UnixMs>,
-    /// Why, in somebody's own words.
+    /// Why, in the operator's words.
     pub reason: Option<String>,
 }
 
-/// When a mute is to end.
+/// When a mute shall end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MuteEnd {
     /// Not by itself.
@@ -37,24 +37,24 @@ pub enum MuteEnd {
 
 inline_schema!(MuteEnd, { "type": "string", "format": "date-time" });
 
-/// Why something is not muted.
+/// Why a mute is invalid.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MuteError {
     #[error("a mute must end in the future: {until} is not after {now}, which is the server's time")]
     Past { until: UnixMs, now: UnixMs },
-    /// It would end in a year that nobody can write.
+    /// It would end in a year that RFC 3339 can't express.
     #[error("a mute must end before the year 10000; leave its end out for one that lasts")]
     TooLong,
-    /// The reason is too long, or would move a cursor.
+    /// The reason is too long, or has control characters.
     #[error("a reason has 1 to {REASON_BYTES_MAX} bytes and no control characters")]
     Reason,
-    #[error("must be true or the time at which it ends, as 2026-11-21T08:37:00Z, and then the reason, if any")]
+    #[error("must be true or the time at which it ends, such as 2026-11-21T08:37:00Z, and then the reason, if any")]
     Stored,
 }
 
 impl Mute {
-    /// The mute that is asked for when it is `now`.
+    /// The mute that results from a request at the time `now`.
     pub fn new(end: MuteEnd, reason: Option<String>, now: UnixMs) -> Result<Self, MuteError> {
         let until = match end {
             MuteEnd::Never => None,
@@ -69,12 +69,12 @@ impl Mute {
         Ok(Self { until, reason: checked_reason(reason)? })
     }
 
-    /// Whether it still lasts.
+    /// Whether the mute is in force at `now`.
     pub fn is_active(&self, now: UnixMs) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// Reads the form that [`Self::to_stored`] writes; `None` for `false`.
+    /// Parses the form that [`Self::to_stored`] writes; `None` for `false`.
     pub fn of_stored(text: &str) -> Result<Option<Self>, MuteError> {
         let (end, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         let until = match end {
@@ -86,13 +86,13 @@ impl Mute {
         Ok(Some(Self { until, reason }))
     }
 
-    /// One text: `true` or the time at which it ends, then the reason.
+    /// One text: `true` or the end, then the reason.
     pub fn to_stored(&self) -> String {
         let end = self.until.map_or_else(|| "true".to_owned(), |until| until.to_string());
         self.reason.as_ref().map_or_else(|| end.clone(), |reason| format!("{end} {reason}"))
     }
 
-    /// Until when and why, as it follows `muted` and what is: ` until 2026-11-21T08:37:00.000Z: maintenance`.
+    /// The end and the reason, to follow `muted`: ` until 2026-11-21T08:37:00.000Z: maintenance`.
     pub fn terms(&self) -> String {
         let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
         let reason = self.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
@@ -100,7 +100,7 @@ impl Mute {
     }
 }
 
-/// A reason as it is stored: short, on one line, without spaces around it.
+/// A reason in its stored form: short, on one line, trimmed.
 pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteError> {
     let Some(reason) = reason else { return Ok(None) };
     let trimmed = reason.trim();
@@ -108,14 +108,14 @@ pub fn checked_reason(reason: Option<String>) -> Result<Option<String>, MuteErro
     if is_legal { Ok(Some(trimmed.to_owned())) } else { Err(MuteError::Reason) }
 }
 
-/// `muted until 2026-11-21T08:37:00.000Z: maintenance`, as it follows "the contact is".
+/// `muted until 2026-11-21T08:37:00.000Z: maintenance`, to follow "the contact is".
 impl fmt::Display for Mute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "muted{}", self.terms())
     }
 }
 
-/// A time, for a mute that ends then.
+/// Parses the time at which a mute ends.
 impl FromStr for MuteEnd {
     type Err = TimestampError;
 
@@ -131,7 +131,7 @@ mod tests {
 
     const NOW: UnixMs = UnixMs(1_795_250_000_123);
 
-    /// A mute of the past would be taken for one that works, and one of year 10000 could not be read back.
+    /// A mute that ended in the past would look as if it worked, and one of the year 10000 could not be read back.
     #[test]
     fn a_mute_ends_in_the_future_or_never() {
         let new = |end, reason: Option<&str>| Mute::new(end, reason.map(str::to_owned), NOW);
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Operators write it by hand.
+    /// Operators write mutes by hand.
     #[test]
     fn the_stored_form_is_an_end_and_a_reason() {
         let stored = |text: &str| Mute::of_stored(text).map(|mute| mute.map(|mute| mute.to_string()));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     proptest! {
-        /// A mute that came back as another one would end at another time.
+        /// A mute must be read back with the same end.
         #[test]
         fn mutes_read_back(until in proptest::option::of(0..=LATEST.0), reason in proptest::option::of("[a-zé0-9:]([a-zé ]{0,9}[a-z])?")) {
             let mute = Mute { until: until.map(UnixMs), reason };

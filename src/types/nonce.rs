@@ -1,6 +1,6 @@
-//! What tells one thing from every other of its kind.
+//! Random identifiers.
 
-/// 128 random bits as 32 hex digits: no two are the same, and nobody guesses one.
+/// 128 random bits as 32 hex digits: unique, and impossible to guess.
 pub fn nonce() -> String {
     format!("{:032x}", rand::random::<u128>())
 }

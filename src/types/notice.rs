@@ -1,18 +1,18 @@
-//! Notices: what contacts are told that is no alert.
+//! Notices: notifications other than alerts.
 
 use serde::{Deserialize, Serialize};
 
 use super::alert::digest_of;
 use super::{Channel, ContactId, DeliveryId, DisabledState, Subject, UnixMs};
 
-/// A contact of a subject is disabled: told to the subject's other contacts and to the operator's.
+/// Tells a subject's other contacts and the operator's contacts that a contact of the subject was disabled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisabledNotice {
-    /// The id of the notice: the same however many deliveries find the contact disabled.
+    /// The id of the notice, the same for all deliveries that find the contact disabled.
     pub id: String,
-    /// Whose contact.
+    /// The subject of the contact.
     pub subject: Subject,
-    /// Which one.
+    /// The disabled contact.
     pub contact: ContactId,
     /// Its channel.
     pub channel: Channel,
@@ -36,22 +36,22 @@ impl DisabledNotice {
     }
 }
 
-/// What did not reach anybody since the digest before: told to the operator's contacts once a day.
+/// Failed and waiting deliveries since the previous digest, for the operator's contacts, once a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DailyDigest {
-    /// The id of the digest: it follows from when it is due.
+    /// The id of the digest, derived from its due time.
     pub id: String,
-    /// When the digest before was due; a day before this one where there was none. Server time.
+    /// Due time of the previous digest, or a day before this one. Server time.
     pub from_ms: UnixMs,
-    /// When it is due.
+    /// Due time of this digest.
     pub until_ms: UnixMs,
-    /// How many deliveries were given up between both.
+    /// Number of deliveries given up between both times.
     pub dead: u64,
-    /// The first of them.
+    /// The first of these deliveries.
     pub dead_first: Vec<DeadDelivery>,
-    /// How many alerts wait because their subject has no contact.
+    /// Number of alerts that wait because their subject has no contact.
     pub waiting: u64,
-    /// The first of those subjects.
+    /// The first of these subjects.
     pub waiting_first: Vec<Subject>,
 }
 
@@ -60,11 +60,11 @@ pub struct DailyDigest {
 pub struct DeadDelivery {
     /// The delivery.
     pub id: DeliveryId,
-    /// Whom it is about; empty where it is about nobody.
+    /// The subject; empty if the delivery has none.
     pub subject: String,
-    /// How it travelled.
+    /// Its channel.
     pub channel: Channel,
-    /// What went wrong last.
+    /// The error of its last attempt.
     pub error: String,
     /// When it was given up.
     pub at_ms: UnixMs,

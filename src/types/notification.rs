@@ -1,28 +1,28 @@
-//! Notifications: what is told to somebody.
+//! Notifications: the content of deliveries.
 
 use serde::{Deserialize, Serialize};
 
 use super::text_form::text_enum;
 use super::{Alert, AlertId, ConsentId, ContactId, DailyDigest, DeliveryId, DisabledNotice, Subject, UnixMs};
 
-/// What a delivery carries to its contact.
+/// The content of a delivery.
 ///
 /// It is stored in the delivery's hash: `type` holds [`NotificationKind::as_str`], and the field of that name holds the
 /// JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notification {
-    /// A threshold was reached. Every contact of the subject gets one.
+    /// A threshold was reached. Each contact of the subject gets one delivery.
     Alert(Alert),
-    /// A question to one address: whether whoever is there wants our alerts.
+    /// Asks one address for consent to receive alerts.
     Verification(VerificationRequest),
-    /// Another contact of the subject is disabled.
+    /// Another contact of the subject was disabled.
     ContactDisabled(DisabledNotice),
-    /// What did not reach anybody in a day, for the operator.
+    /// The daily digest of failed and waiting deliveries, for the operator.
     Digest(DailyDigest),
 }
 
 text_enum! {
-    /// What a delivery carries.
+    /// The type of a notification.
     pub enum NotificationKind {
         /// [`Notification::Alert`].
         Alert = "alert",
@@ -35,27 +35,27 @@ text_enum! {
     }
 }
 
-/// A request to ask one contact for its consent. Holds no secret: code and link are drawn at each attempt, and only
-/// their digests are stored.
+/// A request to ask one contact for its consent. Holds no secret: each attempt draws a code and a link, and Redis holds
+/// only their digests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerificationRequest {
-    /// The id of the request: ASCII letters, digits, `_` and `-`. A second request of the same id is the same request.
+    /// The id of the request: ASCII letters, digits, `_` and `-`. Requests with the same id are the same request.
     pub id: String,
-    /// Whose alerts are to come there.
+    /// The subject whose alerts the address would receive.
     pub subject: Subject,
-    /// The contact, as it is stored.
+    /// The contact's id.
     pub contact: ContactId,
-    /// What consent is asked for: a digest of the endpoint and of the entry that was added. If the contact no longer
-    /// has it, the request is void.
+    /// What the owner consents to: a digest of the endpoint and the contact's entry. If the contact no longer has it,
+    /// the request is void.
     pub consent: ConsentId,
-    /// When it was asked for, server time.
+    /// Time of the request, server time.
     pub requested_at_ms: UnixMs,
-    /// When nobody waits for the message any more, server time: no attempt starts after it.
+    /// Expiry of the request, server time: no attempt starts after it.
     pub expires_at_ms: UnixMs,
 }
 
 impl Notification {
-    /// Reads the JSON that [`Self::to_json`] wrote for this type.
+    /// Parses JSON of this type, as written by [`Self::to_json`].
     pub fn from_json(kind: NotificationKind, json: &[u8]) -> Result<Self, serde_json::Error> {
         match kind {
             NotificationKind::Alert => serde_json::from_slice(json).map(Self::Alert),
@@ -65,7 +65,7 @@ impl Notification {
         }
     }
 
-    /// The JSON of what is told, without its type.
+    /// The content as JSON, without the type.
     pub fn to_json(&self) -> String {
         match self {
             Self::Alert(alert) => serde_json::to_string(alert),
@@ -112,7 +112,7 @@ impl Notification {
         }
     }
 
-    /// Whom it is about; `None` where that is nobody.
+    /// The subject; `None` for the digest.
     pub const fn subject(&self) -> Option<&Subject> {
         match self {
             Self::Alert(alert) => Some(&alert.subject),
@@ -122,7 +122,7 @@ impl Notification {
         }
     }
 
-    /// When what it tells happened, server time.
+    /// When the event of the notification happened, server time.
     pub const fn happened_at(&self) -> UnixMs {
         match self {
             Self::Alert(alert) => alert.raised_at_ms,
@@ -132,7 +132,7 @@ impl Notification {
         }
     }
 
-    /// The id of its one delivery to this contact.
+    /// The id of its delivery to this contact.
     pub fn delivery_to(&self, contact: &ContactId) -> DeliveryId {
         DeliveryId::of_notification(self.id(), contact)
     }
@@ -142,7 +142,7 @@ impl Notification {
 mod tests {
     use super::*;
 
-    /// A delivery that is read back as something else would send a code instead of an alert.
+    /// If a delivery were read back as another type, it could send a code instead of an alert.
     #[test]
     fn a_notification_reads_back_as_what_it_was() {
         let request = VerificationRequest {

@@ -1,4 +1,4 @@
-//! How one attempt ended.
+//! The outcome of an attempt.
 
 use std::time::Duration;
 
@@ -7,55 +7,55 @@ use super::text::is_control;
 use super::text_form::text_enum;
 
 text_enum! {
-    /// What the outcome of an attempt means for the delivery.
+    /// Effect of an attempt's outcome on the delivery.
     pub enum OutcomeClass {
-        /// The other side took it.
+        /// The receiver accepted it.
         Delivered = "delivered",
-        /// Trying again can't help: the delivery is dead.
+        /// A retry can't help: the delivery is dead.
         Permanent = "permanent",
-        /// The other side refuses it, and will most likely refuse it again: trying again for a day may help, but not
-        /// for longer.
+        /// The receiver refuses it, and probably will again: retries for a day may help, but not longer.
         Rejected = "rejected",
-        /// Trying again may help.
+        /// A retry may help.
         Transient = "transient",
     }
 }
 
-/// The longest [`Outcome::disables_after`].
+/// Maximum of [`Outcome::disables_after`].
 pub const DISABLES_AFTER_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// How one attempt ended: its class, what the other side said, how long it took.
+/// The outcome of one attempt: its class, the receiver's reply, its duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The class.
     pub class: OutcomeClass,
-    /// HTTP status or SMTP reply code, when there was one.
+    /// HTTP status or SMTP reply code, if there was one.
     pub status: Option<u16>,
     /// What went wrong in a few words, without address, URL or body; `None` when delivered.
     pub error: Option<String>,
-    /// What the operator can do about it, where the error does not say it.
+    /// What the operator can do about it, if the error does not say it.
     pub hint: Option<&'static str>,
-    /// What the other side said when it refused, as [`printable_reply`] made it. For the operator alone: never in a
-    /// log, never shown to a subject.
+    /// The receiver's reply when it refused, from [`printable_reply`]. For the operator only: never logged, never shown
+    /// to a subject.
     pub reply: Option<String>,
-    /// Host and port of the other side, where it was known. For the operator alone, as the reply.
+    /// Host and port of the receiver, if known. For the operator only.
     pub peer: Option<String>,
-    /// Whether the other side spoke of this contact. Tells where many contacts share a server: what it says of us, or
-    /// of itself, is no contact's fault.
+    /// Whether the reply is about this contact. It matters if many contacts share a server: what a server reports about
+    /// the sender or itself is no contact's fault.
     pub is_about_contact: bool,
-    /// Why the contact is to get nothing more, if so. It may come with a delivery: a receiver can take its last one.
+    /// Why the contact must be disabled, if so. A receiver may accept a delivery and disable the contact with the same
+    /// reply.
     pub disables: Option<DisableReason>,
-    /// How long after the first such answer a contact must get another one before it is disabled; zero: the first
+    /// How long after the first such reply another one must arrive before the contact is disabled; zero: the first
     /// disables it.
     pub disables_after: Duration,
-    /// How long the receiver asked us to wait (Retry-After).
+    /// The delay that the receiver requested (Retry-After).
     pub retry_after: Option<Duration>,
-    /// How long the attempt took.
+    /// Duration of the attempt.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// The other side took it. To be completed by what else is known.
+    /// A successful outcome; the caller adds the other fields.
     pub const fn delivered() -> Self {
         Self {
             class: OutcomeClass::Delivered,
@@ -72,17 +72,17 @@ impl Outcome {
         }
     }
 
-    /// It failed. To be completed by what else is known.
+    /// A failed outcome; the caller adds the other fields.
     pub fn failed(class: OutcomeClass, error: impl Into<String>) -> Self {
         Self { class, error: Some(error.into()), ..Self::delivered() }
     }
 }
 
-/// The most bytes that are kept of what the other side said.
+/// Maximum number of bytes stored of a receiver's reply.
 const REPLY_BYTES_MAX: usize = 512;
 
-/// What the other side said, as it may be stored and printed: its first 512 bytes on one line, without control
-/// characters. `None` where that leaves nothing.
+/// A receiver's reply in a form for storage and display: its first 512 bytes on one line, without control characters.
+/// `None` if nothing is left.
 pub fn printable_reply(said: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&said[..said.len().min(REPLY_BYTES_MAX)]);
     let text = text.trim_end_matches('\u{fffd}');
@@ -95,7 +95,7 @@ pub fn printable_reply(said: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A receiver chooses the text: it must neither move an operator's cursor nor fill Redis.
+    /// The receiver controls the text: it must neither move an operator's cursor nor fill Redis.
     #[test]
     fn a_reply_is_one_short_line_without_control_characters() {
         let printed = |said: &[u8]| printable_reply(said);

@@ -1,15 +1,15 @@
-//! Which partition a subject belongs to. Producers compute the same, in any language: CRC-32 of the subject modulo the
-//! number of partitions.
+//! The partition of a subject. Producers in any language compute the same: CRC-32 of the subject modulo the number of
+//! partitions.
 
 use std::fmt;
 
-/// The most partitions. A start looks for the state of every other number, and each daemon asks each partition about
-/// once a second for what is due; this many are far more than one cluster needs.
+/// Maximum number of partitions. A start looks for the state of every other number, and each daemon asks each partition
+/// about once a second for due deliveries; 256 are far more than one cluster needs.
 pub const PARTITIONS_MAX: u32 = 256;
 
 const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
 
-/// One of so many partitions.
+/// The number of a partition, with the count of partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionNumber {
     number: u32,
@@ -17,19 +17,18 @@ pub struct PartitionNumber {
 }
 
 impl PartitionNumber {
-    /// The first of so many. A count of 0 is taken as 1, here and below.
+    /// The first of `count` partitions. A count of 0 counts as 1, here and below.
     pub const fn first(count: u32) -> Self {
         Self { number: 0, count: if count == 0 { 1 } else { count } }
     }
 
-    /// The partition to which a subject belongs: CRC-32 (IEEE, as zlib and gzip compute it) of its bytes modulo
-    /// `count`.
+    /// The partition of a subject: CRC-32 (IEEE, as in zlib and gzip) of its bytes modulo `count`.
     pub fn of_subject(subject: &[u8], count: u32) -> Self {
         let Self { count, .. } = Self::first(count);
         Self { number: CRC.checksum(subject) % count, count }
     }
 
-    /// Every partition, in their order.
+    /// Every partition, in order.
     pub fn all(count: u32) -> impl Iterator<Item = Self> {
         let Self { count, .. } = Self::first(count);
         (0..count).map(move |number| Self { number, count })
@@ -40,7 +39,7 @@ impl PartitionNumber {
         self.number
     }
 
-    /// How many there are.
+    /// The count of partitions.
     pub const fn count(self) -> u32 {
         self.count
     }
@@ -51,13 +50,13 @@ impl PartitionNumber {
         Self::of_subject(subject, self.count)
     }
 
-    /// The name of its stream, where the streams are called `name`: the name itself where there is only one partition.
+    /// The name of its stream, from the common name of the streams: the same if there is only one partition.
     pub fn stream(self, name: &str) -> String {
         if self.count == 1 { name.to_owned() } else { format!("{name}:{}", self.number) }
     }
 }
 
-/// The number alone, as metrics name it.
+/// The number alone, as in metrics.
 impl fmt::Display for PartitionNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number.fmt(f)
@@ -68,7 +67,7 @@ impl fmt::Display for PartitionNumber {
 mod tests {
     use super::*;
 
-    /// A producer that computes another number sends everything to the wrong stream. The documents show the same
+    /// A producer that computes another number would send everything to the wrong stream. The documents show the same
     /// values.
     #[test]
     fn partitions_follow_the_published_checksums() {
@@ -85,7 +84,7 @@ mod tests {
         }
     }
 
-    /// A stream that was begun with one partition keeps its name.
+    /// A stream that started with one partition keeps its name.
     #[test]
     fn streams_bear_their_number_where_there_are_several() {
         let names = |count| PartitionNumber::all(count).map(|one| one.stream("usage")).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Thresholds: percentages of a limit at which an alert is due.
+//! Thresholds: percentages of a limit at which an alert is raised.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use super::units::{Units, visited_number};
 /// The largest threshold: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
 
-/// The most thresholds of a plan or a subject. One event may reach all of them in each of its four windows, and what
-/// one event raises is committed at once: 400 alerts hold the server for 6 ms, 4,000 for half a second (measured; each
-/// alert names those above it).
+/// Maximum number of thresholds of a plan or a subject. One event may reach all of them in each of four windows, and
+/// one commit raises them all: 400 alerts block the server for 6 ms, 4,000 for half a second (measured; each alert
+/// names those above it).
 pub const THRESHOLDS_MAX: usize = 100;
 
 /// A threshold as a percentage of a limit: 1 to 1000.
@@ -27,7 +27,7 @@ inline_schema!(Percent, { "type": "integer", "minimum": 1, "maximum": PERCENT_MA
 pub struct PercentError;
 
 impl Percent {
-    /// Takes a number in range.
+    /// Returns `None` for a number out of range.
     pub const fn new(percent: u16) -> Option<Self> {
         if percent == 0 || percent > PERCENT_MAX { None } else { Some(Self(percent)) }
     }
@@ -37,16 +37,16 @@ impl Percent {
         self.0
     }
 
-    /// The smallest count at which this threshold of `limit` is reached: ceil(limit x percent / 100).
+    /// The smallest count that reaches this threshold of `limit`: ceil(limit x percent / 100).
     ///
-    /// Computed in u128, because doubles are wrong one unit below the threshold for limits above 4e15. May exceed
-    /// 2^53 - 1 for percentages above 100; such a threshold cannot be reached and is left out by the caller.
+    /// Computed in u128, because doubles are off by one unit for limits above 4e15. May exceed 2^53 - 1 for percentages
+    /// above 100; such a threshold can't be reached, and the caller omits it.
     pub fn threshold_units(self, limit: Units) -> u128 {
         (u128::from(limit.get()) * u128::from(self.0)).div_ceil(100)
     }
 }
 
-/// The thresholds of a plan or a subject can't be these.
+/// Why a list of thresholds is invalid.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdsError {
@@ -56,11 +56,11 @@ pub enum ThresholdsError {
     TooMany(usize),
 }
 
-/// The thresholds of a plan or a subject, ascending.
+/// Sorts the thresholds of a plan or a subject.
 ///
 /// # Errors
 ///
-/// One is there twice, or they are more than [`THRESHOLDS_MAX`].
+/// A duplicate, or more than [`THRESHOLDS_MAX`].
 pub fn ascending(mut thresholds: Vec<Percent>) -> Result<Vec<Percent>, ThresholdsError> {
     thresholds.sort_unstable();
     if let Some(pair) = thresholds.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for Percent {
     }
 }
 
-/// Says what is allowed where something else than a number stands.
+/// Reads a number, and names the allowed values for anything else.
 struct PercentVisitor;
 
 impl de::Visitor<'_> for PercentVisitor {
@@ -132,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The threshold is the least count that satisfies used * 100 >= limit * percent, at any size.
+        /// The threshold is the smallest count with used * 100 >= limit * percent, for all sizes.
         #[test]
         fn threshold_is_the_least_count_that_reaches_the_percentage(limit in 1..=UNITS_MAX, percent in 1..=PERCENT_MAX) {
             let limit_units = Units::new(limit).expect("in range");

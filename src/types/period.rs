@@ -1,7 +1,7 @@
 //! Periods: one window in time, and the instants that bound it.
 //!
-//! Hours are of UTC. Days, weeks and months are of the subject's zone, and each begins at the first instant of its
-//! first date (see [`super::day`]), so the periods of a window tile time.
+//! Hours are in UTC. Days, weeks and months are in the subject's zone, and each begins at the first instant of its
+//! first date (see [`super::day`]), so periods have no gaps and no overlaps.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,13 +24,13 @@ const HOUR_MS: i64 = 3_600_000;
 /// | hour | `2026-11-21T14Z` |
 /// | day | `2026-11-21` |
 /// | week | `2026-W47` |
-/// | month | `2026-11`; from another billing day than the first, the date on which it begins: `2026-11-15M` |
+/// | month | `2026-11`; with another billing day than the first, the start date: `2026-11-15M` |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Period {
     window: Window,
-    /// The date on which the period begins.
+    /// The start date of the period.
     first: NaiveDate,
-    /// The hour of that date, in UTC. 0 for all but hours.
+    /// The hour on that date, in UTC; 0 for other windows.
     hour: u8,
 }
 
@@ -58,7 +58,7 @@ impl JsonSchema for Period {
 )]
 pub struct PeriodError(String);
 
-/// A period of one zone and billing day, with the instants that bound it.
+/// A period of one zone and billing day, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodSpan {
     /// The period.
@@ -70,9 +70,9 @@ pub struct PeriodSpan {
 }
 
 impl PeriodSpan {
-    /// The period that holds the instant `at`. `zone` and `billing_day` matter where the window depends on them.
+    /// The period that contains the instant `at`. `zone` and `billing_day` matter only if the window depends on them.
     ///
-    /// `None` for what does not begin in the years 0001 to 9998, where dates have four digits.
+    /// `None` if the period does not begin in the years 0001 to 9998, in which dates have four digits.
     pub fn containing(window: Window, zone: Zone, billing_day: BillingDay, at: UnixMs) -> Option<Self> {
         if window == Window::Hour {
             return Self::hour_containing(at);
@@ -107,14 +107,14 @@ impl PeriodSpan {
         has_four_digits(period.first).then_some(Self { period, start, end: start.plus(HOUR_MS) })
     }
 
-    /// Whether the instant lies in this period.
+    /// Whether the instant is in this period.
     pub fn contains(&self, at: UnixMs) -> bool {
         self.start <= at && at < self.end
     }
 }
 
 impl Period {
-    /// Parses the text that `Display` writes. The text alone tells the window.
+    /// Parses the text that `Display` writes. The text implies the window.
     ///
     /// # Errors
     ///
@@ -137,19 +137,19 @@ impl Period {
                 (Window::Week, NaiveDate::from_isoywd_opt(digits(year)?.into(), digits(week)?.into(), Weekday::Mon)?, 0)
             }
             7 => (Window::Month, date(&format!("{text}-01"))?, 0),
-            // A month from the first has the shorter text alone: no period has two.
+            // A month from the first of the month has only the shorter text: no period has two texts.
             11 => (Window::Month, date(text.strip_suffix('M')?).filter(|first| first.day() != 1)?, 0),
             _ => return None,
         };
         has_four_digits(first).then_some(Self { window, first, hour: u8::try_from(hour).ok()? })
     }
 
-    /// The window of which this is a period.
+    /// The window of the period.
     pub const fn window(self) -> Window {
         self.window
     }
 
-    /// The day, where the period is one.
+    /// The day, if the period is a day.
     pub fn day(self) -> Option<Day> {
         (self.window == Window::Day).then(|| Day::from_date(self.first))
     }
@@ -162,10 +162,10 @@ impl Period {
         }
     }
 
-    /// Every period that has something in common with the dates from `first` to `last`, whatever the billing day. Hours
-    /// are those of these dates in UTC.
+    /// Every period that overlaps the dates from `first` to `last`, for every billing day. Hours are those of these
+    /// dates in UTC.
     pub fn touching(first: Day, last: Day) -> Vec<Self> {
-        // The month that begins 30 days before a date may hold it.
+        // A month that begins up to 30 days before a date may contain it.
         const MONTH_DAYS_MAX: u64 = 31;
         let dates = |back: u64| {
             let begin = first.before(back).unwrap_or(first).date();
@@ -179,7 +179,7 @@ impl Period {
         hours.chain(days).chain(weeks).chain(months).collect()
     }
 
-    /// The last instant, in any zone and with any billing day, that can still belong to this period, exclusive.
+    /// The first instant at which this period has ended in every zone and for every billing day.
     pub fn ends_everywhere(self) -> UnixMs {
         let last = match self.window {
             Window::Hour => return UnixMs(utc_ms(self.first) + (i64::from(self.hour) + 1) * HOUR_MS),
@@ -187,26 +187,26 @@ impl Period {
             Window::Week => self.first.checked_add_days(Days::new(6)),
             Window::Month => last_of_longest_month(self.first),
         };
-        // A period begins within the years of four digits, far from where the calendar of chrono ends.
+        // A period begins within four-digit years, far from the end of chrono's calendar.
         Day::from_date(last.unwrap_or(self.first)).ends_everywhere()
     }
 }
 
-/// The last date of the longest month that begins on `first`: one that begins on the last day of its month may belong
-/// to a billing day which that month does not have.
+/// The last date of the longest month that begins on `first`: a month that begins on the last day of a calendar month
+/// may belong to a billing day that the calendar month lacks.
 fn last_of_longest_month(first: NaiveDate) -> Option<NaiveDate> {
     let billing_day = if first.succ_opt()?.day() == 1 { 31 } else { u8::try_from(first.day()).ok()? };
     billing_date(month_after(first)?, BillingDay::new(billing_day)?)?.pred_opt()
 }
 
-/// The date in the month of `date` on which a month begins: the billing day, or the last day where the month has no
+/// The start date of a billing month within the month of `date`: the billing day, or the last day if the month has no
 /// such day.
 fn billing_date(date: NaiveDate, billing_day: BillingDay) -> Option<NaiveDate> {
     let last = month_after(date)?.pred_opt()?;
     date.with_day(last.day().min(billing_day.get().into()))
 }
 
-/// The first date of the month after that of `date`.
+/// The first date of the month that follows `date`.
 fn month_after(date: NaiveDate) -> Option<NaiveDate> {
     date.with_day(1)?.checked_add_months(Months::new(1))
 }
@@ -216,7 +216,7 @@ fn utc_ms(date: NaiveDate) -> i64 {
     date.and_time(NaiveTime::MIN).and_utc().timestamp_millis()
 }
 
-/// Reads two or four digits.
+/// Parses two or four digits.
 fn digits(text: &str) -> Option<u16> {
     let legal = matches!(text.len(), 2 | 4) && text.bytes().all(|byte| byte.is_ascii_digit());
     if legal { text.parse().ok() } else { None }
@@ -236,7 +236,7 @@ impl From<Day> for Period {
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No format string of chrono: those take ten times as long, hundreds of times a commit.
+        // Not with format strings of chrono: they take ten times as long, hundreds of times per commit.
         let first = self.first;
         match self.window {
             Window::Hour => write!(f, "{first}T{:02}Z", self.hour),
@@ -269,7 +269,7 @@ mod tests {
         (span.period.to_string(), span.end)
     }
 
-    /// These texts are in keys, alert ids and receivers' data bases.
+    /// These texts are parts of keys, alert ids and receivers' databases.
     #[test]
     fn each_window_writes_its_periods_in_its_own_form() {
         let at = "2026-11-21T23:30:00+09:00";
@@ -279,28 +279,28 @@ mod tests {
         assert_eq!(span(Window::Month, "Asia/Tokyo", 22, at).period.to_string(), "2026-10-22M");
     }
 
-    /// A billing day that a month does not have must neither skip that month nor begin in the next one.
+    /// A billing day that a month lacks must neither skip that month nor move its start into the next month.
     #[test]
     fn a_month_without_its_billing_day_begins_on_its_last_one() {
         assert_eq!(month(31, "2026-02-27T23:59:59Z"), ("2026-01-31M".to_owned(), at("2026-02-28T00:00:00Z")));
         assert_eq!(month(31, "2026-02-28T00:00:00Z"), ("2026-02-28M".to_owned(), at("2026-03-31T00:00:00Z")));
         assert_eq!(month(30, "2028-02-29T00:00:00Z"), ("2028-02-29M".to_owned(), at("2028-03-30T00:00:00Z")));
         assert_eq!(month(31, "2026-04-30T00:00:00Z"), ("2026-04-30M".to_owned(), at("2026-05-31T00:00:00Z")));
-        // One text for the billing days 28 to 31: it ends with the longest of them.
+        // Billing days 28 to 31 share this text: it ends with the longest of them.
         let ends = Period::parse("2026-02-28M").expect("a month").ends_everywhere();
         assert_eq!(ends, at("2026-03-31T00:00:00-12:00"));
         assert_eq!(month(15, "2027-01-14T23:59:59Z"), ("2026-12-15M".to_owned(), at("2027-01-15T00:00:00Z")));
     }
 
-    /// The ISO year of a week differs from the calendar's around New Year: the wrong one would join two weeks a year
-    /// apart.
+    /// The ISO year of a week differs from the calendar year around New Year: the wrong year would join two weeks a
+    /// year apart.
     #[test]
     fn a_week_is_named_by_its_iso_year() {
         assert_eq!(span(Window::Week, "UTC", 1, "2027-01-03T23:00:00Z").period.to_string(), "2026-W53");
         assert_eq!(span(Window::Week, "UTC", 1, "2024-12-30T00:00:00Z").period.to_string(), "2025-W01");
     }
 
-    /// Half-hour zones must not shift hours: each hour is one of UTC for everybody.
+    /// Half-hour zones must not shift hours: each hour is an hour of UTC for every subject.
     #[test]
     fn hours_are_those_of_utc() {
         let hour = span(Window::Hour, "Asia/Kolkata", 9, "2026-11-21T14:29:59Z");
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(hour.period.ends_everywhere(), hour.end);
     }
 
-    /// Where the first midnight of a month is missing or doubled, the month begins where its first day does.
+    /// If the first midnight of a month is missing or doubled, the month begins where its first day begins.
     #[test]
     fn a_month_begins_with_its_first_day() {
         // Asuncion jumped over the midnight of 1 October 2023.
@@ -322,8 +322,7 @@ mod tests {
         assert_eq!((month.period.to_string().as_str(), month.start), ("2011-12-30M", at("2011-12-31T00:00:00+14:00")));
     }
 
-    /// Two texts of one period would be two counters of it; a text of another window would be counted where it does not
-    /// belong.
+    /// Two texts of one period would be two counters; a text of another window would be counted in the wrong place.
     #[test]
     fn what_is_not_exactly_a_period_is_refused() {
         let bad = "|2026|2026-11-21T24Z|2026-11-21T14|2026-11-21t14Z|2026-11-21T4ZZ|2026-11-21T+4Z|2026-02-30|2026-11-21 |\
@@ -341,7 +340,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every instant lies in exactly one period of a window, and the next period begins where this one ends.
+        /// Every instant is in exactly one period of a window, and the next period begins where this one ends.
         #[test]
         fn periods_tile_time(zone in any_zone(), window in 0..4_usize, billing_day in 1..=31_u8,
                              ms in 0_i64..4_102_444_800_000) {
@@ -355,7 +354,7 @@ mod tests {
             let next = containing(span.end);
             prop_assert_eq!(next.start, span.end);
             prop_assert!(next.period > span.period);
-            // Four zones were once further west than any is today.
+            // Four zones were once further west than any zone today.
             prop_assert!(span.end <= span.period.ends_everywhere().plus(HOUR_MS * 4));
             prop_assert_eq!(span.period.starts_in(zone), Some(span.start));
             // A zone's date is at most one day from that of UTC.
@@ -366,7 +365,7 @@ mod tests {
             prop_assert!(span.end.0 - span.start.0 < longest_ms, "{:?}", span);
         }
 
-        /// The text alone gives the period back, its window included; a day's is that of the day.
+        /// The text alone determines the period and its window; the text of a day is its date.
         #[test]
         fn texts_read_back(window in 0..4_usize, billing_day in 1..=31_u8, ms in -62_000_000_000_000_i64..253_000_000_000_000) {
             let (window, billing_day) = (Window::ALL[window], BillingDay::new(billing_day).expect("in range"));
@@ -381,8 +380,7 @@ mod tests {
             }
         }
 
-        /// A day, week or month begins together with a day; a bound that the day does not have would split that day's
-        /// count.
+        /// A day, week or month begins together with a day; another bound would split that day's count.
         #[test]
         fn longer_periods_are_made_of_days(zone in any_zone(), window in 1..4_usize, billing_day in 1..=31_u8,
                                            ms in 0_i64..4_102_444_800_000) {
@@ -392,7 +390,7 @@ mod tests {
             prop_assert_eq!(DaySpan::containing(zone, span.end).map(|day| day.start), Some(span.end));
         }
 
-        /// Whatever is read from Redis must not panic, and nothing but a period's own text is one.
+        /// No value read from Redis may cause a panic, and only a period's own text is accepted.
         #[test]
         fn only_periods_are_read(text in "(00|19|20|99)[0-9][0-9]-(W[0-9]{2}|[01][0-9](-[0-3][0-9](T[0-2][0-9]Z|M)?)?)") {
             if let Ok(period) = Period::parse(&text) {

@@ -1,4 +1,4 @@
-//! How many units in how long: `60/1m`.
+//! Rates: units per time, such as `60/1m`.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use super::duration::{self, HumanDuration};
 use super::text_form::serde_as_text;
 use super::units::UNITS_MAX;
 
-/// The shortest window. Below a millisecond two calls of one client can't be told from one.
+/// Minimum window. Below a millisecond two calls can't be told apart.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
-/// The longest window. What is to hold for longer than a month is a quota, not a rate.
+/// Maximum window. For more than a month, use a quota.
 const WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
-/// A limit and the window it holds for. A whole number of milliseconds, 1 ms to 31 days.
+/// A limit and its window: a whole number of milliseconds, 1 ms to 31 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     limit: Units,
@@ -26,7 +26,7 @@ serde_as_text!(Rate);
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    #[error("{0:?} is not a rate: write units and a window, as \"60/1m\" or \"1000/1h\"")]
+    #[error("{0:?} is not a rate: write units and a window, such as \"60/1m\" or \"1000/1h\"")]
     Form(String),
     #[error("{0:?} is not a rate: units are 1 to {UNITS_MAX}")]
     Limit(String),
@@ -49,12 +49,12 @@ impl Rate {
         }
     }
 
-    /// Units in a window.
+    /// Units per window.
     pub const fn limit(self) -> Units {
         self.limit
     }
 
-    /// How long the window is.
+    /// Length of the window.
     pub const fn window(self) -> Duration {
         self.window
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A rate is a setting: what is written wrong must say how to write it.
+    /// A rate is a setting: the error for a wrong rate must say how to write it.
     #[test]
     fn rates_that_are_none_are_refused() {
         for text in ["", "60", "60/", "/1m", "-/1m", "0/m", "60/1", "60 / 1m", "60/1m/2", "1e3/1m", "60/-1m"] {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is printed as a setting goes back in.
+        /// A printed setting can be read again.
         #[test]
         fn rates_read_back(limit in 1..=crate::types::units::UNITS_MAX, window_ms in 1_u64..=31 * 86_400_000) {
             let rate = Rate::new(Units::new(limit).expect("in range"), Duration::from_millis(window_ms)).expect("legal");

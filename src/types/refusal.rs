@@ -1,15 +1,15 @@
-//! Why an event can't be counted.
+//! Reasons for refusing an event.
 
 use super::text_form::text_enum;
 
 text_enum! {
-    /// The reason of a refusal, as it stands in the refused stream, in metrics and in `refused list`.
+    /// The reason of a refusal, as in the refused stream, in metrics and in `refused list`.
     ///
-    /// In the order in which the rules of the event table are judged: the first broken one is the reason.
+    /// In the order in which the rules of the event table are checked: the first broken rule is the reason.
     pub enum RefusalReason {
         /// The entry has more fields than an event may have.
         TooManyFields = "too_many_fields",
-        /// The entry arrived, by its id, longer ago than `age_max`.
+        /// The entry's id is older than `age_max`.
         TooOld = "too_old",
         /// No `subject` field.
         MissingSubject = "missing_subject",
@@ -17,9 +17,9 @@ text_enum! {
         BadSubject = "bad_subject",
         /// The subject belongs to another partition.
         WrongPartition = "wrong_partition",
-        /// `units` is not decimal digits from 1 to 2^53 - 1.
+        /// `units` is not decimal digits, 1 to 2^53 - 1.
         BadUnits = "bad_units",
-        /// `credit` is not decimal digits from 1 to 2^53 - 1, or the entry has `units` too.
+        /// `credit` is not decimal digits, 1 to 2^53 - 1, or the entry also has `units`.
         BadCredit = "bad_credit",
         /// `metric` does not match `[a-z0-9_.-]{1,64}`.
         BadMetric = "bad_metric",
@@ -31,11 +31,11 @@ text_enum! {
         TooLate = "too_late",
         /// `ts` is more than five minutes after the arrival.
         TooFarAhead = "too_far_ahead",
-        /// The metric is new on its day, which has as many as `metrics_max` allows.
+        /// The metric is new on its day, and the day already has `metrics_max` metrics.
         TooManyMetrics = "too_many_metrics",
-        /// The counter would pass 2^53 - 1.
+        /// The counter would exceed 2^53 - 1.
         CounterOverflow = "counter_overflow",
-        /// The entry has more than 16 MiB, so it was not read to its end.
+        /// The entry has more than 16 MiB, so the reader did not read it to its end.
         TooLarge = "too_large",
     }
 }

@@ -1,4 +1,4 @@
-//! Text that must not reach a log, a page or a terminal.
+//! Text that must never appear in a log, a page or a terminal.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use subtle::ConstantTimeEq;
 
 use super::text::masked_url;
 
-/// Whether two secrets, or digests of secrets, are equal, compared in constant time.
+/// Compares two secrets, or digests of secrets, in constant time.
 pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 
-/// A secret. Prints and serialises as `***`; [`Secret::reveal`] is the one way to read it.
+/// A secret. Prints and serializes as `***`; only [`Secret::reveal`] returns the text.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -23,7 +23,7 @@ impl Secret {
         Self(text)
     }
 
-    /// The text itself, for the place that uses it.
+    /// The text, for the code that uses it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -41,20 +41,20 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A URL that may hold a password. Prints and serialises with `***` in its place, so what was serialised can't be read
-/// back; [`SecretUrl::reveal`] is the one way to read it.
+/// A URL that may hold a password. Prints and serializes with `***` in its place, so serialized URLs can't be read
+/// back; only [`SecretUrl::reveal`] returns the URL.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct SecretUrl(String);
 
 impl SecretUrl {
-    /// The URL itself, for the place that uses it.
+    /// The URL, for the code that uses it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is no text at all.
+    /// Whether the text is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use super::text_form::{inline_schema, serde_as_text};
 
-/// The id of a stream entry: milliseconds and a sequence number. Ordered as Redis orders them, which text is not
-/// (`1-10` sorts before `1-9` as a string).
+/// The id of a stream entry: milliseconds and a sequence number. Ordered as in Redis; the text is not (`1-10` sorts
+/// before `1-9` as a string).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct StreamId {
     /// Unix milliseconds, normally of the server's clock when the entry was added.
@@ -19,22 +19,22 @@ serde_as_text!(StreamId);
 inline_schema!(StreamId, { "type": "string" });
 
 impl StreamId {
-    /// Below every entry: a reader that starts here reads all.
+    /// Before every entry: a reader that starts here reads all.
     pub const ZERO: Self = Self { ms: 0, seq: 0 };
 
-    /// Parses `ms-seq` from the wire.
+    /// Parses `ms-seq`.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let dash = bytes.iter().position(|byte| *byte == b'-')?;
         Some(Self { ms: number(&bytes[..dash])?, seq: number(&bytes[dash + 1..])? })
     }
 
-    /// The id of a checkpoint as it is stored; without one reading begins at the first entry.
+    /// Parses a stored checkpoint; without one, reading begins at the first entry.
     pub fn from_stored(checkpoint: Option<&str>) -> Self {
         checkpoint.and_then(|id| id.parse().ok()).unwrap_or(Self::ZERO)
     }
 }
 
-/// So many digits always fit.
+/// Any number with this many digits fits u64.
 const DIGITS_SAFE: usize = 19;
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -42,7 +42,7 @@ fn number(digits: &[u8]) -> Option<u64> {
         return None;
     }
     if digits.len() <= DIGITS_SAFE {
-        // Each entry has an id: no digit is worth a look at the bounds that it can't pass.
+        // Hot path: each entry has an id, and its first digits can't overflow, so they are not checked.
         let mut n = 0_u64;
         for byte in digits {
             let digit = byte.wrapping_sub(b'0');
@@ -89,14 +89,14 @@ mod tests {
     }
 
     proptest! {
-        /// Any id survives the text form, also the largest.
+        /// Every id survives the text form, including the largest.
         #[test]
         fn text_round_trips(ms: u64, seq: u64) {
             let id = StreamId { ms, seq };
             prop_assert_eq!(StreamId::parse(id.to_string().as_bytes()), Some(id));
         }
 
-        /// Arbitrary bytes never panic.
+        /// Arbitrary bytes never cause a panic.
         #[test]
         fn bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             let _ = StreamId::parse(&bytes);

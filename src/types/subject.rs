@@ -1,15 +1,15 @@
-//! Who is metered: a customer, an API key, a tenant. An opaque string.
+//! Subjects: a customer, an API key or a tenant whose usage is counted. An opaque string.
 
 use smol_str::SmolStr;
 
 use super::text_form::{inline_schema, parsed_text, shown_as_text};
 
-/// The longest subject, in bytes of UTF-8.
+/// Maximum length of a subject, bytes of UTF-8.
 pub const SUBJECT_BYTES_MAX: usize = 256;
 
 /// A subject: 1 to 256 bytes of UTF-8 without control characters. Cheap to clone.
 ///
-/// Up to 23 bytes lie in the value itself: whoever compares one with an event's then waits for memory once less.
+/// Up to 23 bytes are inline, which saves a memory access when the subject is compared with an event's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject(SmolStr);
 
@@ -19,7 +19,7 @@ inline_schema!(Subject, {
 });
 shown_as_text!(Subject);
 
-/// Why bytes are not a subject. The text is what an operator reads as the refusal's detail.
+/// Why bytes are not a subject. Operators read this text as the detail of a refusal.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
@@ -35,7 +35,7 @@ pub enum SubjectError {
 }
 
 impl Subject {
-    /// Checks the rule of the event table and takes a copy.
+    /// Checks the rule of the event table and copies the subject.
     pub fn parse(bytes: &[u8]) -> Result<Self, SubjectError> {
         check(bytes).map(|text| Self(SmolStr::new(text)))
     }
@@ -46,7 +46,7 @@ impl Subject {
     }
 }
 
-/// Judges bytes as a subject without copying them; for the reader, which sees the same subject many times.
+/// Checks that bytes are a subject, without copying them, for the reader, which sees the same subject many times.
 pub fn check(bytes: &[u8]) -> Result<&str, SubjectError> {
     if bytes.is_empty() {
         return Err(SubjectError::Empty);
@@ -65,7 +65,7 @@ pub fn check(bytes: &[u8]) -> Result<&str, SubjectError> {
 mod tests {
     use super::*;
 
-    /// A subject that a client may legally use must not be refused: keys are built so that none of these can collide.
+    /// Every allowed subject must be accepted: keys are built so that subjects can't collide.
     #[test]
     fn odd_but_legal_subjects_are_accepted() {
         for text in ["a:b", "{x}", "*", "with space", "🦀", "é", &"x".repeat(256)] {
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// Each broken rule has a reason of its own.
+    /// Each rule has its own reason.
     #[test]
     fn broken_subjects_are_told_apart() {
         assert_eq!(check(b""), Err(SubjectError::Empty));

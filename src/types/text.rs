@@ -1,14 +1,14 @@
-//! Text that is shown to people: bytes that are no text, and URLs without their passwords. Pure.
+//! Text for people: bytes that are not UTF-8, and URLs without their passwords. Pure.
 
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// What stands in place of a secret.
+/// Replaces a secret.
 pub const MASK: &str = "***";
 
-/// Bytes as text: what is not UTF-8 as `\xNN`.
+/// Bytes as text, with bytes that are not UTF-8 as `\xNN`.
 pub fn escaped_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -32,15 +32,15 @@ pub fn pluralize<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, s
     format!("{number} {noun}")
 }
 
-/// Whether a character does something to the text around it instead of standing in it: controls, separators of lines,
-/// and those that turn the direction of what follows.
+/// Whether a character affects the text around it: control characters, line separators, and marks that change the text
+/// direction.
 pub fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a character is seen and only stands in its text: no control, and none that Unicode calls
-/// `Default_Ignorable_Code_Point`.
+/// Whether a character is visible and does not affect other text: no control character, and not
+/// `Default_Ignorable_Code_Point` in Unicode.
 pub fn is_inert(character: char) -> bool {
     let is_invisible = matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
@@ -49,9 +49,9 @@ pub fn is_inert(character: char) -> bool {
     !is_control(character) && !is_invisible
 }
 
-/// Text that does nothing to what surrounds it, wherever people read it: in a mail, a chat, the log, a list. Strangers
-/// choose subjects, and what receivers answer. What is not [`is_inert`] is escaped, as `\u{202e}`; and so is the `?` of
-/// an encoded word (RFC 2047), which mail software would decode.
+/// Text that is harmless in an email, a chat, the log or a list. Strangers choose subjects and the replies of
+/// receivers. Escapes characters that are not [`is_inert`], as `\u{202e}`, and the `?` of an encoded word (RFC 2047),
+/// which mail software would decode.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut before = ' ';
@@ -69,22 +69,22 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Whether the rest behind `=?` is that of an encoded word, such as `utf-8?q?=41?=`.
+/// Whether the text behind `=?` completes an encoded word, such as `utf-8?q?=41?=`.
 fn begins_encoded_word(rest: &str) -> bool {
     let mut parts = rest.split('?').skip(1);
     let is_encoding = parts.next().is_some_and(|encoding| matches!(encoding, "q" | "Q" | "b" | "B"));
     is_encoding && parts.nth(1).is_some_and(|end| end.starts_with('='))
 }
 
-/// A URL whose password, also the one that `redis+unix` takes as a parameter, is `***`. Text that is no URL but could
-/// hold a password is hidden whole.
+/// A URL with `***` in place of its password, which `redis+unix` takes as a parameter. Text that is no URL but could
+/// hold a password is hidden as a whole.
 pub fn masked_url(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://")
         && (scheme.ends_with("+sentinel") || scheme.ends_with("+cluster"))
     {
         return format!("{scheme}://{}", masked_list(rest));
     }
-    // `user:password@host` parses as the scheme `user`: only what has a host or a path can be taken apart.
+    // `user:password@host` parses as the scheme `user`, so only URLs with a host or a path are used.
     let Some(mut url) = Url::parse(text).ok().filter(|url| !url.cannot_be_a_base()) else {
         return if text.contains(['@', ':']) { MASK.to_owned() } else { text.to_owned() };
     };
@@ -105,9 +105,9 @@ pub fn masked_url(text: &str) -> String {
     url.into()
 }
 
-/// What follows the scheme of a URL with a list of hosts, which the crate `url` does not take apart. A password that is
-/// not percent-encoded as it should be may hold anything: all text from the first colon to the last @ counts as one,
-/// and where a parameter's value may hold that @, nothing is shown.
+/// Masks the part behind the scheme in a URL with a list of hosts, which the crate `url` can't parse. A password that
+/// is not percent-encoded correctly may hold any character: all text from the first colon to the last @ counts as a
+/// password, and if a parameter's value may hold that @, nothing is shown.
 fn masked_list(rest: &str) -> String {
     let (user_info, hosts) = match rest.rsplit_once('@') {
         Some((user_info, _)) if user_info.contains('?') => return MASK.to_owned(),
@@ -132,14 +132,14 @@ fn is_password(parameter: &str) -> bool {
     matches!(parameter, "pass" | "password")
 }
 
-/// The bytes that percent-encoded text means; `None` where two hex digits do not follow a `%`.
+/// Decodes percent-encoded text; `None` if two hex digits do not follow a `%`.
 pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let begins_with_hex =
         |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
     text.split('%').skip(1).all(begins_with_hex).then(|| percent_decode_str(text).collect())
 }
 
-/// A pattern of Redis (MATCH, KEYS) that only this text fits.
+/// A pattern for Redis (MATCH, KEYS) that matches only this text.
 pub fn glob_literal(text: &str) -> String {
     backslashed(text, r"*?[]\")
 }
@@ -156,7 +156,7 @@ pub fn backslashed(text: &str, letters: &str) -> String {
     escaped
 }
 
-/// What is allowed, for error texts: `a, b or c`.
+/// A list of allowed values for errors: `a, b or c`.
 pub fn one_of(words: &[&str]) -> String {
     match words {
         [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
@@ -168,7 +168,7 @@ pub fn one_of(words: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// "1 deliveries" makes a reader doubt the number.
+    /// "1 deliveries" would make a reader doubt the number.
     #[test]
     fn one_thing_is_singular() {
         assert_eq!(pluralize(1_usize, "delivery", "deliveries"), "1 delivery");
@@ -176,14 +176,14 @@ mod tests {
         assert_eq!(pluralize(21_u64, "unit", "units"), "21 units");
     }
 
-    /// Refused events hold whatever a producer sent.
+    /// Refused events contain arbitrary bytes of a producer.
     #[test]
     fn bytes_that_are_not_text_are_written_in_hex() {
         assert_eq!(escaped_bytes(b"a\xff\xfeb\xc3\xa9"), "a\\xff\\xfeb\u{e9}");
         assert_eq!(escaped_bytes(b"\xc3"), "\\xc3");
     }
 
-    /// A password on a terminal ends up in a ticket.
+    /// A password on a terminal ends up in a support ticket.
     #[test]
     fn passwords_in_urls_are_hidden_and_the_rest_is_shown() {
         for (url, shown) in [
@@ -210,14 +210,14 @@ mod tests {
         }
     }
 
-    /// A subject named by a stranger must not clear the operator's screen.
+    /// A subject chosen by a stranger must not clear the operator's screen.
     #[test]
     fn control_characters_are_shown_and_not_obeyed() {
         assert_eq!(printable("a\x1b[2Jb\n\u{85}"), "a\\u{1b}[2Jb\\n\\u{85}");
         assert_eq!(printable("a\u{2028}b\u{202e}c\u{2069}é"), "a\\u{2028}b\\u{202e}c\\u{2069}é");
     }
 
-    /// Two subjects that look the same are told apart, and mail software decodes no name.
+    /// Subjects that look alike must be distinguishable, and mail software must not decode names.
     #[test]
     fn what_nobody_sees_is_shown() {
         for hidden in ['\u{ad}', '\u{200b}', '\u{200d}', '\u{2060}', '\u{3164}', '\u{feff}', '\u{e0041}'] {

@@ -1,8 +1,8 @@
-//! Types with one text, which is their form in Redis, in JSON, in settings, in metrics and on the command line.
+//! Types with one text form, used in Redis, JSON, settings, metrics and on the command line.
 
 use super::text::one_of;
 
-/// Defines an id that is read back, shown and stored as its text. How one is made is for each kind of id to say.
+/// Defines an id with a text form. Each kind of id defines how to create it.
 macro_rules! text_id {
     ($(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
@@ -13,7 +13,7 @@ macro_rules! text_id {
         $crate::types::text_form::inline_schema!($name, { "type": "string" });
 
         impl $name {
-            /// Takes an id that was stored, configured or named on the command line.
+            /// Wraps an id that was stored, configured or given on the command line.
             pub fn from_stored(text: &str) -> Self {
                 Self(text.to_owned())
             }
@@ -40,7 +40,7 @@ macro_rules! text_enum {
 
         #[allow(dead_code, reason = "not every enum is read back")]
         impl $name {
-            /// Each of them, in order.
+            /// All variants, in order.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
             /// Its text.
@@ -50,7 +50,7 @@ macro_rules! text_enum {
                 }
             }
 
-            /// Reads its text.
+            /// Parses its text.
             pub fn from_stored(text: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|one| one.as_str() == text)
             }
@@ -64,7 +64,7 @@ macro_rules! text_enum {
     };
 }
 
-/// Lets serde read a type by `FromStr` and write it by `Display`.
+/// Implements serde by `FromStr` and `Display`.
 macro_rules! serde_as_text {
     ($name:ty) => {
         impl serde::Serialize for $name {
@@ -82,7 +82,7 @@ macro_rules! serde_as_text {
     };
 }
 
-/// Has a type that is read by its `parse`, from text or bytes, read by `FromStr` too, and by serde.
+/// Implements `FromStr` and serde for a type with a `parse` from text or bytes.
 macro_rules! parsed_text {
     ($name:ty, $error:ty) => {
         impl std::str::FromStr for $name {
@@ -97,7 +97,7 @@ macro_rules! parsed_text {
     };
 }
 
-/// Has a type shown as the text that it holds.
+/// Implements `Display` and serialization for a type that holds its text.
 macro_rules! shown_as_text {
     ($name:ty) => {
         impl std::fmt::Display for $name {
@@ -108,7 +108,7 @@ macro_rules! shown_as_text {
     };
 }
 
-/// Defines the schema of a type whose JSON form is simple. It stands wherever the type is used, without a name.
+/// Defines the schema of a type with a simple JSON form. It is inlined, without a name.
 macro_rules! inline_schema {
     ($name:ty, $schema:tt) => {
         impl schemars::JsonSchema for $name {
@@ -127,7 +127,7 @@ macro_rules! inline_schema {
     };
 }
 
-/// A text that is not one of the type's values.
+/// The text is not one of the type's values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not {what}: use {allowed}")]
 pub struct UnknownVariant {
@@ -142,7 +142,8 @@ impl UnknownVariant {
     }
 }
 
-/// Has a [`text_enum!`] parsed where people write it. An error says what it is, with its article.
+/// Implements parsing of a [`text_enum!`] for texts that people write. The error needs the name of the type with its
+/// article.
 macro_rules! parsed_text_enum {
     ($name:ty, $what:literal) => {
         impl std::str::FromStr for $name {

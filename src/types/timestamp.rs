@@ -1,4 +1,4 @@
-//! Points in time as Redis counts them: Unix milliseconds, always the server's clock.
+//! Points in time in Unix milliseconds, always by the server's clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,29 +17,29 @@ pub struct UnixMs(pub i64);
 inline_schema!(UnixMs, { "type": "integer", "description": "Unix milliseconds." });
 
 impl UnixMs {
-    /// This instant moved by a number of milliseconds, kept in range.
+    /// This instant moved by a number of milliseconds, saturating.
     #[must_use]
     pub const fn plus(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// The time that long after this one.
+    /// The instant this long after it.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         self.plus(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// How long it is since an earlier instant; none for a later one.
+    /// Time since an earlier instant; zero for a later one.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Reads RFC 3339 with an offset; `None` for any other text.
+    /// Parses RFC 3339 with an offset; `None` for any other text.
     pub fn of_rfc3339(text: &str) -> Option<Self> {
         DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_millis()))
     }
 
-    /// The instant as a date and time, or `None` outside the years that chrono knows (about 262,000 either way).
+    /// The instant as a date and time; `None` outside the range of chrono (about 262,000 years either way).
     pub fn to_utc(self) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp_millis(self.0)
     }
@@ -47,7 +47,7 @@ impl UnixMs {
 
 /// The text is no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be a time in RFC 3339 with offset, as 2026-11-21T08:37:00Z")]
+#[error("must be a time in RFC 3339 with offset, such as 2026-11-21T08:37:00Z")]
 pub struct TimestampError;
 
 impl FromStr for UnixMs {
@@ -58,7 +58,7 @@ impl FromStr for UnixMs {
     }
 }
 
-/// RFC 3339 in UTC with milliseconds, as `2026-11-21T08:37:00.123Z`; the bare number when no calendar holds it.
+/// RFC 3339 in UTC with milliseconds, such as `2026-11-21T08:37:00.123Z`; the bare number outside the calendar.
 impl fmt::Display for UnixMs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_utc() {
@@ -68,7 +68,7 @@ impl fmt::Display for UnixMs {
     }
 }
 
-/// An instant whose JSON form is the text that [`UnixMs`] shows; for `#[serde(with)]`.
+/// An instant in JSON as the text of [`UnixMs`]; for `#[serde(with)]`.
 pub mod rfc3339 {
     use chrono::DateTime;
     use serde::de::Error as _;
@@ -81,12 +81,12 @@ pub mod rfc3339 {
         serializer.collect_str(at)
     }
 
-    /// Reads RFC 3339 in any offset, to the millisecond.
+    /// Parses RFC 3339 with any offset, to the millisecond.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixMs, D::Error> {
         let text = String::deserialize(deserializer)?;
         let parsed = DateTime::parse_from_rfc3339(&text);
         parsed
             .map(|at| UnixMs(at.timestamp_millis()))
-            .map_err(|_| D::Error::custom("a time is written as 2026-11-21T08:37:00.123Z"))
+            .map_err(|_| D::Error::custom("a time has the form 2026-11-21T08:37:00.123Z"))
     }
 }

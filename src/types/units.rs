@@ -1,4 +1,4 @@
-//! How much an event uses, a whole number.
+//! Units: how much an event uses, a whole number.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de};
 
 use super::text_form::inline_schema;
 
-/// The largest count that Redis' Lua holds exactly: 2^53 - 1. No counter, limit or event passes it.
+/// The largest number that Redis' Lua stores exactly: 2^53 - 1. No counter, limit or event exceeds it.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
 /// Units of one event or one limit: 1 to 2^53 - 1.
@@ -22,15 +22,15 @@ inline_schema!(Units, { "type": "integer", "minimum": 1, "maximum": UNITS_MAX })
 pub struct UnitsError;
 
 impl Units {
-    /// One unit: an event that names none.
+    /// One unit: the default of an event.
     pub const ONE: Self = Self(1);
 
-    /// Takes a number in range.
+    /// Returns `None` for a number out of range.
     pub const fn new(units: u64) -> Option<Self> {
         if units == 0 || units > UNITS_MAX { None } else { Some(Self(units)) }
     }
 
-    /// Parses decimal digits alone: no sign, point, space, hex or exponent. Leading zeros are digits too.
+    /// Parses decimal digits only: no sign, point, space, hex or exponent. Leading zeros are allowed.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Units {
                 return Err(UnitsError);
             }
             units = units * 10 + u64::from(digit);
-            // Checked at each digit, so the product above stays below 2^57 however long the text is.
+            // Checked at each digit, so that the product above stays below 2^57 for any length.
             if units > UNITS_MAX {
                 return Err(UnitsError);
             }
@@ -60,13 +60,13 @@ impl Units {
     }
 }
 
-/// The whole number that a float of JSON stands for. To JSON Schema `1.0` is as good an integer as `1`, and some
-/// languages know no other. From 2^53 on it could be another than the one that was meant.
+/// The whole number that a JSON float represents. In JSON Schema `1.0` is an integer like `1`, and some languages have
+/// no other form. From 2^53 on the float could differ from the number that was meant.
 pub fn whole_number(float: f64) -> Option<u64> {
     (float.fract() == 0.0 && (0.0..=UNITS_MAX as f64).contains(&float)).then_some(float as u64)
 }
 
-/// The whole number that a visitor of serde was given as a float.
+/// The whole number in a float that serde passes to a visitor.
 pub(super) fn visited_number<E: de::Error>(float: f64, visitor: &dyn de::Expected) -> Result<u64, E> {
     whole_number(float).ok_or_else(|| E::invalid_type(de::Unexpected::Float(float), visitor))
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What Lua's tonumber or Rust's parse would let through must not be counted as something else.
+    /// Texts that Lua's tonumber or Rust's parse would accept must not be counted as something else.
     #[test]
     fn number_like_text_is_refused() {
         for bad in ["", "0", "-1", "+1", "1.5", "1e3", "0x10", " 5", "5 ", "NaN", "inf", "1_000", "٣"] {
@@ -119,7 +119,7 @@ mod tests {
             prop_assert_eq!(Units::parse(units.to_string().as_bytes()).map(Units::get), Ok(units));
         }
 
-        /// Arbitrary bytes never panic, and only digits pass.
+        /// Arbitrary bytes never cause a panic, and only digits are accepted.
         #[test]
         fn only_digits_pass(bytes in proptest::collection::vec(any::<u8>(), 0..30)) {
             if Units::parse(&bytes).is_ok() {

@@ -1,23 +1,23 @@
-//! Over what a limit counts: an hour, a day, a week or a month.
+//! The window of a limit: an hour, a day, a week or a month.
 
 use super::text_form::{parsed_text_enum, text_enum};
 
 const HOUR_S: u64 = 3600;
 const DAY_S: u64 = 24 * HOUR_S;
-/// How much longer a flag lives than its window. A day lasts up to 26 h where the clock changes, and an alert is raised
-/// up to some hours late after an outage.
+/// How much longer a flag lives than its window. A day lasts up to 26 h at a clock change, and after an outage an alert
+/// is raised some hours late.
 const FLAG_MARGIN_S: u64 = 6 * HOUR_S;
 
 text_enum! {
-    /// Over what a limit counts. Hours are of UTC; days, weeks and months of the subject's time zone.
+    /// The window of a limit. Hours are in UTC; days, weeks and months are in the subject's time zone.
     pub enum Window {
-        /// 60 minutes, of UTC.
+        /// 60 minutes, in UTC.
         Hour = "hour",
-        /// A calendar day of the subject's zone.
+        /// A calendar day in the subject's zone.
         Day = "day",
-        /// An ISO week of the subject's zone, which begins on Monday.
+        /// An ISO week in the subject's zone, from Monday.
         Week = "week",
-        /// A month of the subject's zone, which begins on its billing day.
+        /// A month in the subject's zone, from its billing day.
         Month = "month",
     }
 }
@@ -25,7 +25,7 @@ text_enum! {
 parsed_text_enum!(Window, "a window");
 
 impl Window {
-    /// How long the longest period lasts that no change of a clock makes longer, in seconds.
+    /// Length of the longest period without clock changes, seconds.
     pub const fn longest_s(self) -> u64 {
         match self {
             Self::Hour => HOUR_S,
@@ -35,8 +35,7 @@ impl Window {
         }
     }
 
-    /// How long the flag of an alert of this window lives, in seconds: the window's longest length and 6 h. 30 h for a
-    /// day.
+    /// Lifetime of an alert's flag, seconds: the longest length of the window and 6 h; 30 h for a day.
     pub const fn flag_ttl_s(self) -> u64 {
         self.longest_s() + FLAG_MARGIN_S
     }
@@ -46,7 +45,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// A window that is written in another way would make a limit of another length than was meant.
+    /// A misread window would make a limit of another length.
     #[test]
     fn only_the_four_names_are_windows() {
         for window in Window::ALL {
@@ -58,7 +57,7 @@ mod tests {
         }
     }
 
-    /// A flag that ends before its period would let an alert be raised twice in it.
+    /// A flag that expires before its period ends would let an alert be raised twice.
     #[test]
     fn flags_outlive_their_window_by_six_hours() {
         let hours = Window::ALL.map(|window| window.flag_ttl_s() / 3600);

@@ -27,7 +27,7 @@ pub struct AlertIdPrefix {
 
 /// The text is not the beginning of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an id is {word} and {DIGITS} hex digits; the first digits will do, as 6f1ed002")]
+#[error("an id is {word} and {DIGITS} hex digits; the first digits are enough, such as 6f1ed002")]
 pub struct IdPrefixError {
     word: &'static str,
 }

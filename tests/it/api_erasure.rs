@@ -297,7 +297,7 @@ async fn settings_are_replaced_and_contacts_stay() {
             "billing_day: invalid value: integer `300`, expected a day of the month, 1 to 31",
         ),
         (json!({"limits": "5000"}), "expected an object of limits by metric, as {\"requests\": 5000}"),
-        (json!({"thresholds": "80"}), "expected a list of whole percentages, 1 to 1000, as [80, 100]"),
+        (json!({"thresholds": "80"}), "expected a list of whole percentages, 1 to 1000, such as [80, 100]"),
         (json!({"limits": {"requests": "5/year"}}), "limits.requests: "),
         (json!({"limits": {"requests": ["5/day", 6]}}), "two limits for the same window"),
         (json!({"limits": {"a b": 5}}), "limits"),

@@ -115,7 +115,7 @@ fn set_takes_a_locale() {
     );
     assert_eq!(hash(&server, "alice")["locale"], "ja");
     let refused = set(&server, "alice", "--locale vi_VN");
-    let why = "\"vi_VN\" is not a language tag (BCP 47), as \"en\", \"vi\" or \"pt-BR\"";
+    let why = "\"vi_VN\" is not a language tag (BCP 47), such as \"en\", \"vi\" or \"pt-BR\"";
     assert!(refused.code == 2 && refused.stderr.contains(why), "{}", refused.stderr);
     assert_eq!(hash(&server, "alice")["locale"], "ja");
     set(&server, "alice", "--clear locale").expect_done();

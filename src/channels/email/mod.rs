@@ -87,9 +87,9 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 1h, as "60s""# },
         SettingText {
             key: "unknown_mailbox_after",
-            allowed: r#"a duration up to 7d, as "24h"; "0s" for at the first"#,
+            allowed: r#"a duration up to 7d, such as "24h"; "0s" for at the first"#,
         },
-        SettingText { key: "locale", allowed: r#"a language tag (BCP 47), as "en", "vi" or "pt-BR""# },
+        SettingText { key: "locale", allowed: r#"a language tag (BCP 47), such as "en", "vi" or "pt-BR""# },
         SettingText {
             key: "templates",
             allowed: "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
