@@ -104,7 +104,7 @@ fn not_replaced(error: EditContactsError) -> Problem {
     match error {
         EditContactsError::Redis(error) => error.into(),
         EditContactsError::NotAnArray(_) | EditContactsError::Contended => {
-            let detail = "others change the subject's contacts all the time: try again";
+            let detail = "other callers keep changing the subject's contacts: try again";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         }
     }

@@ -38,7 +38,7 @@ pub enum EditContactsError {
     #[error(transparent)]
     NotAnArray(#[from] ContactArrayError),
     /// Others changed the contacts at each try: nothing was written.
-    #[error("others change the subject's contacts all the time")]
+    #[error("other callers keep changing the subject's contacts")]
     Contended,
 }
 

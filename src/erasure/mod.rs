@@ -1,8 +1,8 @@
-//! Erasure: everything that is stored of a subject is removed, and said in numbers.
+//! Erasure: removes all stored data of a subject and returns the numbers.
 //!
-//! Each step can be repeated, so an erasure that dies half way is begun again. The settings go before the rest: until
-//! they have gone, new deliveries could be made by them. The subject is metered on: usage that is counted later begins
-//! at zero, under the default plan. Its events in the stream, and digests of their ids, are left to expire.
+//! Every step is repeatable, so an erasure that fails half-way can be started again. Settings are removed first,
+//! because they could create new deliveries. The subject is still metered: later usage begins at zero, under the
+//! default plan. The subject's events in the stream, and digests of their ids, expire by themselves.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::types::Subject;
 use crate::verification::{ForgottenRequests, forget_requests};
 use crate::views::{alerts, subject as subjects};
 
-/// How often the deliveries of a subject are looked for: its settings have gone, so that few more can be made.
+/// Maximum number of passes over the deliveries of a subject: its settings are gone, so few new ones can appear.
 const PASSES_MAX: usize = 10;
 
-/// What was removed of a subject.
+/// Number of removed items.
 #[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ErasedSubject {
@@ -32,12 +32,12 @@ pub struct ErasedSubject {
     pub removed: ErasedCounts,
 }
 
-/// How much was removed.
+/// Number of removed items by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ErasedCounts {
-    /// Fields of the settings, the contacts among them.
+    /// Fields of the settings, including contacts.
     pub settings: u64,
-    /// Counters, one for each metric and period.
+    /// Counters, one per metric and period.
     pub counters: u64,
     /// Records of raised alerts.
     pub alerts: u64,
@@ -47,26 +47,26 @@ pub struct ErasedCounts {
     pub history: u64,
     /// Refused events.
     pub refused: u64,
-    /// Alerts that had no delivery yet.
+    /// Alerts without a delivery.
     pub undelivered_alerts: u64,
-    /// Deliveries, whatever their state.
+    /// Deliveries in any state.
     pub deliveries: u64,
-    /// Those of them that were pending.
+    /// Pending ones among the deliveries.
     pub pending_deliveries: u64,
-    /// Codes that were sent to contacts.
+    /// Codes sent to contacts.
     pub verification_codes: u64,
-    /// Confirm links that were sent to contacts.
+    /// Confirm links sent to contacts.
     pub verification_links: u64,
     /// Windows of the limiters of `/v1/check`.
     pub limiters: u64,
 }
 
-/// Removes everything that is stored of a subject, if events of this age are counted. Repeatable; says what this call
+/// Removes all stored data of a subject, for this maximum age of counted events. Repeatable; returns what this call
 /// removed.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a part may be removed.
+/// The error of Redis or of the connection; some data may already be removed.
 pub async fn erase(
     partitions: &Partitions,
     plans: &Plans,
@@ -87,7 +87,7 @@ pub async fn erase(
     (removed.counters, removed.alerts, removed.flags) = (counts.counters, counts.records, counts.flags);
     removed.limiters = forget::limiters(partition, subject, &metrics).await?;
     removed.undelivered_alerts = forget_alerts(partition, subject).await?;
-    // Those that are made while others are removed come in the next pass.
+    // The next pass finds deliveries that were created meanwhile.
     for _ in 0..PASSES_MAX {
         let found = deliveries_of(partition, Some(subject)).await?;
         if found.is_empty() {
@@ -97,15 +97,15 @@ pub async fn erase(
         removed.deliveries += gone;
         removed.pending_deliveries += pending;
     }
-    // Digests name subjects of all partitions, and lie in the first.
+    // Digests name subjects of all partitions and are in the first one.
     let digests = deliveries_of(partitions.first(), None).await?;
     forget_in_digests(partitions.first(), subject, &digests).await?;
-    // Nothing is left by which a message could be sent.
+    // Nothing is left that could send a message.
     let ForgottenRequests { codes, links } = forget_requests(partitions, subject).await?;
     (removed.verification_codes, removed.verification_links) = (codes, links);
     forget_failures(partition, subject).await?;
     removed.history = forget::history(partition, subject).await?;
-    // An event in the wrong partition was refused there.
+    // A partition refuses events of other partitions, with their subject.
     for partition in partitions.iter() {
         removed.refused += forget::refused(partition, subject).await?;
     }

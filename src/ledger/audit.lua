@@ -1,25 +1,24 @@
 #!lua flags=allow-oom
 -- audit: compare a stream that seems to be read to its end with the checkpoint.
 --
--- KEYS[1] usage stream   KEYS[2] checkpoint hash   ARGV[1] checkpoint that the reader stands at
+-- KEYS[1] usage stream   KEYS[2] checkpoint hash   ARGV[1] the reader's checkpoint
 -- ARGV[2] our consumer group
--- ARGV[3] how many read entries are counted at most where unread ones lie behind them
+-- ARGV[3] maximum number of read entries to count if there are unread entries behind them
 --
--- Returns {'even'}              nothing is unread, or nothing was ever read: remembers how far that is true
---         {'unread'}            entries lie after the checkpoint: remembers how many were ever added
---         {'stale', stored}     the checkpoint is another one: nothing written
---         {'gap', entries}      so many entries were removed by others before they were read, one by one or with the
+-- Returns {'even'}              nothing is unread, or nothing was ever read: stores the position of this audit
+--         {'unread'}            there are unread entries: stores how many entries were ever added
+--         {'stale', stored}     the stored checkpoint differs: nothing written
+--         {'gap', entries}      others removed this number of entries before they were read, one by one or with the
 --                               whole stream: counted as read
---         {'returned', entries} so many entries lie at or before the checkpoint that were not there before, so they
---                               were never read
---         {'rewound', entries}  the stream counts fewer entries than were read (deleted and made again, or a failover):
---                               set to its count
---         {'recreated', last}   the stream's newest id lies below the checkpoint, or entries do whose follower at the
---                               checkpoint has gone without a trace: starts over from its beginning, and remembers up
---                               to where ids of events are stored
+--         {'returned', entries} this number of entries appeared at or before the checkpoint; they were never read
+--         {'rewound', entries}  the stream's count is lower than the number of entries read (the stream was recreated,
+--                               or a failover happened): set to the stream's count
+--         {'recreated', last}   the stream's newest id is below the checkpoint, or the checkpoint's entry is missing
+--                               without a trace although earlier entries exist: restarts at the stream's beginning,
+--                               and stores up to which entry ids of events are known
 --
 --         an error              a key of another type, a command that the user may not run, or a partition that was
---                               moved away: nothing written
+--                               moved to another deployment: nothing written
 --
 -- Safe to run twice: the second call finds entries_read even.
 
@@ -34,26 +33,25 @@ local moved = moved_away(stored[6], stored[7])
 if moved then return moved end
 if (stored[1] or '0-0') ~= ARGV[1] then return {'stale', stored[1] or '0-0'} end
 local of = redis.call('EXISTS', KEYS[1]) == 1 and stream_info(KEYS[1]) or {['entries-added'] = 0}
--- What was removed before anything was ever read is no loss, and what is removed from now on is one.
+-- Entries removed before the first read are no loss; entries removed from now on are.
 if not stored[1] then
   local gone = whole(of['entries-added'] - (of['length'] or 0))
   if not stored[2] then redis.call('HSET', KEYS[2], 'entries_read', gone, 'entries_gone', gone, 'audited', '0-0') end
   return {'even'}
 end
 local read, known = tonumber(stored[2] or '0'), tonumber(stored[3] or '0')
--- A stream that counts fewer than were added to it once is another one, or it is gone: what was unread is lost. Said
--- once.
+-- If the stream's count is lower than the remembered one, the stream was replaced or deleted: its unread entries are
+-- lost. Reported once.
 if of['entries-added'] < known then
   redis.call('HSET', KEYS[2], 'entries_added', whole(of['entries-added']))
   if known > read then return {'gap', known - read} end
 end
 if not of['length'] then return {'even'} end
 
--- At most so many of the read entries are there still: the others were trimmed, or had gone when that was looked at
--- last.
+-- Upper bound of the read entries that still exist: the others were trimmed, or were missing at the last audit.
 local known_left = stored[4] and read - tonumber(stored[4])
 
--- How many are there. A few at a time, because entries may be large.
+-- The number of read entries that exist. Reads a few at a time, because entries may be large.
 local function read_entries(most)
   local counted, from = 0, '-'
   while counted <= most do
@@ -79,7 +77,7 @@ if made_again(KEYS[1], stored[1]) then
   return {'recreated', of['last-generated-id']}
 end
 if of['entries-added'] > known then redis.call('HSET', KEYS[2], 'entries_added', whole(of['entries-added'])) end
--- Nothing lies behind the newest id; behind the largest one that there is, Redis refuses to look.
+-- Nothing is behind the newest id; for the largest possible id Redis refuses the range.
 if of['last-generated-id'] ~= stored[1] and #redis.call('XRANGE', KEYS[1], '(' .. stored[1], '+', 'COUNT', 1) > 0 then
   local most = tonumber(ARGV[3])
   if not known_left or known_left >= most or of['length'] <= known_left then return {'unread'} end
@@ -95,12 +93,12 @@ if missing ~= 0 or not known_left or known_left ~= of['length'] or stored[5] ~= 
 end
 if known_left and of['length'] > known_left then return {'returned', of['length'] - known_left} end
 if missing == 0 then return {'even'} end
--- XSETID sets the count as it likes, and leaves no other trace. Whoever removes entries behind the last one of the
--- audit before leaves one: XDEL the newest id that it removed, and trimming goes from the oldest on, so it has taken
--- read entries along.
+-- XSETID sets the count freely and leaves no other trace. Removing entries behind the last audit's newest entry leaves
+-- one: XDEL changes the newest deleted id, and trimming starts at the oldest entry, so it has also removed read
+-- entries.
 local removed = stored[5] and (is_before(stored[5], of['max-deleted-entry-id']) or of['length'] < known_left)
--- Where the newest id is not one that was read, that is known only while read entries are left: from an empty stream
--- trimming takes unread ones alone.
+-- If the newest id was never read, this holds only while read entries are left: trimming a stream without read entries
+-- removes only unread ones.
 local leaves_a_trace = of['last-generated-id'] == stored[1] or stored[5] and known_left and known_left > 0
 if missing > 0 and leaves_a_trace and not removed then return {'even'} end
 if missing > 0 then return {'gap', missing} end

@@ -1,4 +1,4 @@
-//! The wrapper of `audit.lua`: whether somebody removed entries, or the whole stream, behind our back.
+//! The wrapper of `audit.lua`: detects entries, or a whole stream, that somebody removed before the daemon read them.
 
 use redis::{RedisResult, Value};
 
@@ -12,22 +12,22 @@ pub struct Audit {
     script: Script,
 }
 
-/// What the audit found.
+/// The result of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditFinding {
     /// All entries that were ever added have been read.
     Even,
-    /// Not at the end: nothing can be said yet.
+    /// Unread entries exist, so nothing can be compared yet.
     Unread,
-    /// The checkpoint is another one than the reader's.
+    /// The stored checkpoint differs from the reader's.
     Stale(StreamId),
-    /// So many entries were removed before they were read.
+    /// This number of entries was removed before the daemon read them.
     Gap(u64),
-    /// So many entries lie at or before the checkpoint that were not there before: they were never read.
+    /// This number of entries appeared at or before the checkpoint. The daemon has not read them.
     Returned(u64),
-    /// The stream counts so many entries fewer than were read.
+    /// The stream's count is lower than the number of entries read, by this number.
     Rewound(u64),
-    /// The stream was made again with lower ids, at least some: the checkpoint has been set to its beginning.
+    /// The stream was recreated with ids that are at least partly lower; the checkpoint now points to its beginning.
     Recreated,
 }
 
@@ -37,9 +37,8 @@ impl Audit {
         Self { keys, script: Script::with_prelude(include_str!("audit.lua")) }
     }
 
-    /// Compares stream and checkpoint, when the reader has found nothing after `at`. Where there are unread entries all
-    /// the same, it looks only whether entries returned, and counts up to `read_max` of those that were read.
-    /// Repeatable.
+    /// Compares stream and checkpoint after the reader found nothing behind `at`. If there are unread entries, it only
+    /// checks whether entries returned, and counts at most `read_max` of the entries that were read. Repeatable.
     pub async fn run(&self, client: &RedisClient, at: StreamId, read_max: u32) -> RedisResult<AuditFinding> {
         let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).arg(read_max).run(client).await?;

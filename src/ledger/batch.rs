@@ -1,4 +1,4 @@
-//! A batch: what one commit applies. Filled by `events/`, written by [`super::commit`].
+//! A batch: the content of one commit. `events/` fills it, [`super::commit`] writes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use crate::types::{
 
 use super::event_ids::NewEventIds;
 
-/// Everything that one commit amounts to.
+/// The content of one commit.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Which deployment commits.
+    /// The deployment that commits.
     pub instance: DeploymentId,
-    /// How often counters had been removed when the session began: those that are held are gone where it has grown
-    /// since.
+    /// Number of removals of counters (erasure epoch) when the session began. If the stored epoch is higher, cached
+    /// counters may be gone.
     pub erasure_epoch: u64,
-    /// The run id of the server process that its entries were read from: another one may have others under the same
-    /// ids. `None` where that is not known, and not compared.
+    /// The run id of the server process that sent the entries, because another process may have other entries under the
+    /// same ids. `None` if it is unknown; then it is not compared.
     pub server: Option<Arc<str>>,
-    /// The checkpoint that it was read from.
+    /// The checkpoint before the batch.
     pub from: StreamId,
     /// Its last entry: the next checkpoint.
     pub to: StreamId,
-    /// How many entries were read.
+    /// Number of entries read.
     pub entries: u64,
-    /// Server time of its oldest reading.
+    /// Server time of its oldest read.
     pub read_at: UnixMs,
-    /// For how long each reading had been full when it was closed: more entries were there than one reading takes.
+    /// How long every read has been full when the batch was closed: more entries waited than one read returns.
     pub behind_for: Duration,
-    /// The counters it writes, by the hash in which they lie.
+    /// The counters to write, grouped by hash.
     pub groups: Vec<CounterGroup>,
-    /// The alerts it raises.
+    /// The alerts to raise.
     pub alerts: Vec<NewAlert>,
-    /// Metrics that may be new to a period.
+    /// Metrics that may be new in a period.
     pub metrics: Vec<MetricPeriod>,
-    /// Events that can't be counted.
+    /// Refused events.
     pub refused: Vec<RefusedEvent>,
     /// Ids of counted events.
     pub event_ids: Vec<NewEventIds>,
-    /// Events whose units are in the counters.
+    /// Number of events whose units are in the counters.
     pub counted: u64,
-    /// Events that were counted before.
+    /// Number of events that were counted earlier.
     pub duplicates: u64,
 }
 
@@ -55,20 +55,20 @@ pub struct MetricPeriod {
     pub period: Period,
 }
 
-/// Counters that lie in one hash.
+/// Counters in one hash.
 #[derive(Debug, Clone)]
 pub struct CounterGroup {
     /// Metric and period.
     pub of: MetricPeriod,
     /// CRC-16 of the subjects modulo 256.
     pub bucket: u8,
-    /// Seconds that the hash lives from now on; `None` where that was set within the last minute.
+    /// New TTL of the hash, seconds; `None` if it was set within the last minute.
     pub ttl_s: Option<u64>,
     /// The counters, at most [`GROUP_ROWS_MAX`].
     pub rows: Vec<Row>,
 }
 
-/// The most counters of one group, because Lua's unpack fails above 7,999 values.
+/// Maximum number of counters in one group, because Lua's unpack fails above 7,999 values.
 pub const GROUP_ROWS_MAX: usize = 3_900;
 
 /// One counter, in absolute values.
@@ -76,20 +76,20 @@ pub const GROUP_ROWS_MAX: usize = 3_900;
 pub struct Row {
     /// The subject.
     pub subject: Subject,
-    /// Units before the batch: what is stored.
+    /// Units before the batch: the stored value.
     pub before: u64,
-    /// Units after it.
+    /// Units after the batch.
     pub total: u64,
 }
 
 /// An alert that a batch raises.
 #[derive(Debug, Clone)]
 pub struct NewAlert {
-    /// Position of the group in which its counter lies.
+    /// Index of the group of its counter.
     pub group: usize,
-    /// Position of the counter in the group.
+    /// Index of the counter in the group.
     pub row: usize,
-    /// What the outbox gets, in the record of its percentage.
+    /// The content of the outbox entry: the alert, and earlier alerts of the same percentage.
     pub record: RaisedRecord,
 }
 
@@ -105,26 +105,26 @@ impl NewAlert {
     }
 }
 
-/// An event that can't be counted, as it is kept.
+/// A refused event in its stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedEvent {
     /// The entry's id.
     pub entry: StreamId,
-    /// Why.
+    /// The reason.
     pub reason: RefusalReason,
-    /// The same in words.
+    /// The reason in words.
     pub detail: String,
     /// The original fields and values in turn, cut to [`REFUSED_FIELDS_MAX`] fields of [`REFUSED_BYTES_MAX`].
     pub fields: Vec<Vec<u8>>,
 }
 
-/// How many of a refused event's fields are kept.
+/// Maximum number of fields stored of a refused event.
 pub const REFUSED_FIELDS_MAX: usize = 16;
-/// How many bytes of a refused event's field name or value are kept.
+/// Maximum number of bytes stored of a field's name or value.
 pub const REFUSED_BYTES_MAX: usize = 1024;
 
 impl RefusedEvent {
-    /// What is kept of the fields of an event.
+    /// The part of the fields that is stored.
     pub fn kept<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Vec<u8>> {
         let cut = |bytes: &[u8]| bytes[..bytes.len().min(REFUSED_BYTES_MAX)].to_vec();
         fields.take(REFUSED_FIELDS_MAX).flat_map(|(name, value)| [cut(name), cut(value)]).collect()
@@ -132,7 +132,7 @@ impl RefusedEvent {
 }
 
 impl Batch {
-    /// Nothing read yet after `from`.
+    /// An empty batch after the checkpoint `from`.
     pub const fn new(instance: DeploymentId, from: StreamId) -> Self {
         Self {
             instance,
@@ -153,7 +153,7 @@ impl Batch {
         }
     }
 
-    /// Whether there is nothing to commit, not even a checkpoint.
+    /// Whether there is nothing to commit, not even a new checkpoint.
     pub const fn is_empty(&self) -> bool {
         self.entries == 0
     }

@@ -1,28 +1,27 @@
 #!lua
--- check: whether a subject may use some units now: its limits, by what is committed, then its rate; where all say yes,
--- the usage event.
+-- check: decide whether a subject may use some units now: first by its limits and the committed counts, then by its
+-- rate. If all admit it, append the usage event.
 --
 -- KEYS[1] the rate limiter's key       ARGV[1]    subject
--- KEYS[2] usage stream                 ARGV[2]    units asked for, 1..2^53-1
+-- KEYS[2] usage stream                 ARGV[2]    requested units, 1..2^53-1
 -- KEYS[3 ..] two hashes of each limit: ARGV[3]    number of limits
---   counters of a period and of        ARGV[4 ..] of each limit: its units, 1..2^53-1; when the first of its two
---   the one after it                              periods begins, when that ends and the second begins, when the second
---                                                 ends, ms
---                                      then limiter, a name of the functions, empty for none; number of its arguments;
---                                      these: those from the third on are what to take, and 0 asks
---                                      then the fields of the event, names and values; none: nothing is recorded
+--   counters of a period and of        ARGV[4 ..] of each limit: its units, 1..2^53-1; start of the first
+--   the one after it                              period, start of the second, end of the second, ms
+--                                      then the limiter's function name, or empty; the number of its arguments; the
+--                                      arguments: from the third on the units to take, 0 to ask only
+--                                      then the fields of the event, names and values; none: nothing to record
 --
 -- Returns {'judged', now, used, rate, entry}  now: server time, ms; used: units committed in the period of each limit;
 --                                             rate: the limiter's reply, {} without one; entry: id of the event, empty
---                                             where none was appended
---         {'wrong_period', now}               now lies in neither period of a limit: nothing written, ask again with
---                                             those around it
+--                                             if none was appended
+--         {'wrong_period', now}               now is in neither period of a limit: nothing written; call again with the
+--                                             periods around it
 --         an error                            a key of another type, a value that is not ours, or an event that is too
---                                             long or that the user may not append: nothing written; but where the
---                                             stream is at its last id, the rate is taken from
+--                                             long or that the user may not append: nothing written. Exception: if the
+--                                             stream has reached its last id, the rate was taken
 --
--- The limits are judged first: where one says no, the rate is asked and nothing is taken from it. Run twice it takes
--- twice from the rate, against its caller; the event counts once, by its id.
+-- The limits are judged first: if one refuses, the script asks the rate without taking from it. If run twice, it takes
+-- twice from the rate, to the disadvantage of the caller; the event counts once, by its id.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -34,7 +33,7 @@ for limit = 1, tonumber(ARGV[3]) do
   local counters = KEYS[now < tonumber(ARGV[at + 2]) and 1 + 2 * limit or 2 + 2 * limit]
   used[limit] = tonumber(redis.call('HGET', counters, ARGV[1]) or '0')
   if not used[limit] then return redis.error_reply('ERR ' .. counters .. ' holds a counter that is no number') end
-  -- A difference, because a sum of two counts may pass 2^53.
+  -- A difference, because the sum of two counts may exceed 2^53.
   admitted = admitted and units <= tonumber(ARGV[at]) - used[limit]
   at = at + 4
 end
@@ -43,7 +42,7 @@ local limiter, count = ARGV[at], tonumber(ARGV[at + 1])
 local arguments, event = {}, {}
 for i = at + 2, at + 1 + count do arguments[#arguments + 1] = ARGV[i] end
 for i = at + 2 + count, #ARGV do event[#event + 1] = ARGV[i] end
--- Lua hands at most 7,999 values to a function.
+-- Lua passes at most 7,999 values to a function.
 local VALUES_MAX = 4000
 if #event > VALUES_MAX then return redis.error_reply('ERR an event has at most ' .. VALUES_MAX .. ' values') end
 if #event > 0 then

@@ -1,8 +1,8 @@
-//! The wrapper of `check.lua`: may a subject use some units now?
+//! The wrapper of `check.lua`: decides whether a subject may use some units now.
 //!
-//! One round trip: the committed counts of the subject's limits, the limiter of its rate, and the usage event that
-//! records it. Redis' clock says which period of each window it is; ours only guesses which two are worth sending. Read
-//! next: [`super::decision`], what the answer says.
+//! One round trip reads the committed counts of the subject's limits, asks the limiter of its rate, and appends the
+//! usage event that records the request. The clock of Redis decides the period of each window; the daemon sends the two
+//! most likely periods. Read next: [`super::decision`], the decision.
 
 use std::sync::LazyLock;
 
@@ -18,71 +18,70 @@ use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Re
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_functions(include_str!("check.lua"), &FUNCTIONS));
 
-/// The periods may be wrong once: when nothing of the server's clock is known yet, or it jumped.
+/// Number of attempts: the first may send wrong periods, if the server's clock is unknown or jumped.
 const TRIES: u32 = 2;
 
-/// Why there is no answer.
+/// Why there is no decision.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// What Redis or the connection said. The script may have run.
+    /// The error of Redis or of the connection. The script may have run.
     #[error(transparent)]
     Redis(#[from] RedisError),
-    #[error("the server's clock shows {0}, which is in none of the periods that were asked about")]
+    #[error("the server's time {0} is in none of the periods that the check sent")]
     Clock(UnixMs),
     #[error("check.lua gave an unexpected reply")]
     Reply,
 }
 
-/// Asks.
+/// Runs checks.
 #[derive(Debug)]
 pub struct CheckScript {
     keys: Keys,
     clock: ServerClock,
 }
 
-/// A limit, with the period that is probably going on and its nearer neighbour.
+/// A limit with its probable current period and the nearer neighbor of that period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AppliedLimit {
     limit: WindowLimit,
     first: PeriodSpan,
-    /// The one after it.
+    /// The period after it.
     second: PeriodSpan,
 }
 
-/// What a request is judged by.
+/// The limits that apply to a request.
 struct AppliedLimits<'a> {
     limits: Vec<AppliedLimit>,
     limiter: Option<&'a Limiter>,
 }
 
-/// What the script answered.
+/// The script's reply.
 enum CheckReply {
     Judged { now: UnixMs, used: Vec<u64>, rate: Vec<i64>, entry: String },
     WrongPeriod(UnixMs),
 }
 
 impl CheckScript {
-    /// Checks in the partition with these keys.
+    /// Checks for the partition with these keys.
     pub fn new(keys: Keys) -> Self {
         Self { keys, clock: ServerClock::default() }
     }
 
-    /// The server's clock, to be told what it shows.
+    /// The estimate of the server's clock, which callers update.
     pub const fn clock(&self) -> &ServerClock {
         &self.clock
     }
 
-    /// Judges a request by the subject's settings; takes from the rate and records only where every limit and the rate
-    /// admit it. Without any of them, or while the settings can't be read, there is nothing to judge and the answer is
-    /// yes.
+    /// Decides a request by the subject's settings. Takes from the rate and records the event only if every limit and
+    /// the rate admit the request. If there is no limit and no rate, or the settings are unreadable, it allows the
+    /// request.
     ///
-    /// Not repeatable as far as the rate goes: a request that is asked again takes again. The event counts once, by its
-    /// id.
+    /// Not repeatable with respect to the rate: a repeated request takes again. The event counts once, by its id.
     ///
     /// # Errors
     ///
-    /// [`CheckError`]; after a broken connection the script may have run.
+    /// [`CheckError`]; if the connection broke, the script may have run.
     pub async fn run(
         &self,
         client: &RedisClient,
@@ -117,7 +116,7 @@ impl CheckScript {
                         .collect();
                     let rate = match limiter {
                         Some(limiter) => {
-                            // As the script: a limit that says no leaves the rate alone.
+                            // As in the script: if a limit refuses, the rate is not used.
                             let admitted = limits.iter().all(|limit| limit.status.is_admitted());
                             let taken = if admitted { request.units.get() } else { 0 };
                             let status = rate_status(limiter, &rate, taken).ok_or(CheckError::Reply)?;
@@ -167,8 +166,8 @@ impl CheckScript {
 }
 
 impl AppliedLimit {
-    /// The limit with its period that holds this instant, and the nearer neighbour of that: a guess may be wrong by
-    /// half a period.
+    /// The limit with the period that contains this instant and the nearer neighbor of that period: the estimated time
+    /// may be wrong by half a period.
     fn around(profile: &Profile, limit: WindowLimit, at: UnixMs) -> Option<Self> {
         let containing = |at| PeriodSpan::containing(limit.window, profile.zone(), profile.billing_day(), at);
         let current = containing(at)?;
@@ -179,12 +178,12 @@ impl AppliedLimit {
         }
     }
 
-    /// The period that the script has looked at.
+    /// The period that the script judged.
     const fn containing(&self, now: UnixMs) -> PeriodSpan {
         if now.0 < self.second.start.0 { self.first } else { self.second }
     }
 
-    /// How a subject stands that has used so much and asks for so many units.
+    /// The status for a subject that has used `used` units and asks for more.
     fn status(&self, used: u64, asked: Units, now: UnixMs) -> PeriodStatus {
         let (limit, period) = (self.limit.units, self.containing(now));
         let remaining = limit.get().saturating_sub(used);
@@ -244,8 +243,8 @@ mod tests {
     }
 
     proptest! {
-        /// Our guess of the server's clock may be wrong by nearly half a period: the one that it is in must be one of
-        /// the two all the same, of every window.
+        /// The estimated server time may be wrong by nearly half a period; the two periods must contain the real time
+        /// for every window.
         #[test]
         fn two_periods_forgive_a_guess_that_is_wrong_by_less_than_half_of_one(
             zone in crate::zones::any_zone(),
@@ -265,7 +264,7 @@ mod tests {
         }
     }
 
-    /// More than a whole limit never fits, however long one waits.
+    /// A request above the whole limit never fits, however long the client waits.
     #[test]
     fn a_limit_says_when_a_retry_helps() {
         let day = AppliedLimit::around(&profile("UTC", 1), limit(Window::Day, 10), UnixMs(1)).expect("in range");

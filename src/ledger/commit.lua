@@ -6,41 +6,41 @@
 --             event ids; the set of metrics of each period
 --
 -- ARGV[1]  a MessagePack map. from, to: checkpoint the batch was read from ('0-0': none), id of its last entry;
---          erasure_epoch: how often counters had been removed by then; server: run id of the process it was read from
---          ('': not known); readers: channel of those who read from it; entries; read_at: server time of its oldest
---          reading, ms; age_max, ms; behind_ms: for how long each reading has been full; format, partitions,
---          fingerprint, instance: as the checkpoint keeps them; counted, duplicates: events; refused_max: length of
+--          erasure_epoch: removals of counters before the session; server: run id of the process it was read from
+--          ('': unknown); readers: channel of its readers; entries; read_at: server time of its oldest read, ms;
+--          age_max, ms; behind_ms: how long every read has been full; format, partitions,
+--          fingerprint, instance: as in the checkpoint; counted, duplicates: events; refused_max: length of
 --          refused; ttl of event ids, s; and numbers of: groups, alerts, refused, id_lists, metric_sets
--- ARGV[2 ..] each as often as its number says:
---   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and what it held; number of rows; subject
+-- ARGV[2 ..] repeated according to the numbers above:
+--   group       TTL of its hash, s (0: leave it); a row to compare, from 1, and its value; number of rows; subject
 --               and total of each
---   alert       its group; subject; what its counter held; alert id; TTL of the flag; TTL of the record; field, record,
+--   alert       its group; subject; its counter's value; alert id; TTL of the flag; TTL of the record; field, record,
 --               outbox entry
 --   refused     number of values, then fields and values as XADD takes them
 --   id list     the ids, 16 bytes each
 --   metric set  TTL, number of metrics, the metrics
 --
--- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag was there already: not raised; how long
---                                          this script ran, 0 where that can't be known
+-- Returns {'committed', {alert, ...}, us}  numbers of the alerts whose flag existed already: not raised; running
+--                                          time of this script, 0 if unknown
 --         {'stale', stored checkpoint}     another commit came first, or this one ran already, or counters that the
---                                          worker may hold were removed, or another deployment is stored here:
+--                                          worker may have cached were removed, or the server holds another deployment:
 --                                          nothing written
---         {'replaced'}                     another server process answers than the one that the batch was read from:
+--         {'replaced'}                     the batch was read from another server process:
 --                                          nothing written
 --         {'lost'}                         the batch's last entry is not in the stream: nothing written
---         {'recreated'}                    another stream lies under the old name, with entries before the checkpoint:
+--         {'recreated'}                    another stream has the same name, with entries before the checkpoint:
 --                                          nothing written
---         {'old', now ms}                  read too long ago, its limits may be outdated: nothing written
---         {'drift', key, subject, held}    a counter is not what the worker knows: nothing written
+--         {'old', now ms}                  the batch was read too long ago, its limits may be outdated: nothing written
+--         {'drift', key, subject, held}    a counter differs from the worker's value: nothing written
 --         an error                         a key of another type, a total that is no number, a refused event of more
 --                                          values than a script can append, a command that the user may not run, or a
---                                          partition that was moved away: nothing written
+--                                          partition that was moved to another deployment: nothing written
 --
--- Redis does not roll back, so all that can fail is asked before anything is written. Safe to run twice: the second
--- call finds another checkpoint and answers 'stale'.
+-- Redis does not roll back, so the script checks everything that can fail before its first write. Safe to run twice:
+-- the second call finds another checkpoint and returns 'stale'.
 
--- Only in Redis 7.0 does TIME advance during a script. From 7.4 and Valkey 8.0 on, the time that the processor spent on
--- the server's process can be known, other threads' included. In between neither is there.
+-- TIME advances during a script only in Redis 7.0. From 7.4 and Valkey 8.0 on, the CPU time of the server process is
+-- known, including other threads. Versions in between offer neither.
 local function clock_us()
   local processor = rawget(_G, 'os')
   if processor then return processor.clock() * 1e6 end
@@ -62,9 +62,8 @@ if moved then return moved end
 local checkpoint = stored[1] or '0-0'
 if checkpoint ~= batch.from or (stored[3] or '0') ~= whole(batch.erasure_epoch)
   or (stored[4] or batch.instance) ~= batch.instance then return {'stale', checkpoint} end
--- A failover may take entries that were read, and others may come to lie under their ids. Readers of this process
--- subscribe to a channel that bears its run id; INFO, which tells where none is left, costs the server five times as
--- much.
+-- After a failover, ids of read entries may belong to other entries. Readers of this server process subscribe to a
+-- channel named after its run id. If no reader is left, INFO tells the run id, but costs the server five times as much.
 local readers = batch.server ~= '' and redis.pcall('PUBSUB', 'NUMSUB', batch.readers)
 if readers and (readers.err or readers[2] == 0)
   and not string.find(redis.call('INFO', 'server'), 'run_id:' .. batch.server, 1, true) then return {'replaced'} end
@@ -134,7 +133,7 @@ at = 2
 for group = 1, batch.groups do
   local key, ttl, rows = KEYS[first_group + group], ARGV[at], tonumber(ARGV[at + 3])
   local added = call_in_slices('HSET', key, ARGV, at + 4, at + 3 + 2 * rows)
-  -- A hash that is made here always gets its TTL here.
+  -- A hash that is created here always gets its TTL here.
   if ttl ~= '0' then redis.call('EXPIRE', key, ttl)
   elseif added == rows then redis.call('EXPIRE', key, batch.ttl, 'NX') end
   at = at + 4 + 2 * rows

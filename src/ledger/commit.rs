@@ -1,4 +1,4 @@
-//! The wrapper of `commit.lua`: one batch, all or nothing.
+//! The wrapper of `commit.lua`: commits a batch atomically.
 
 use std::time::Duration;
 
@@ -19,63 +19,63 @@ pub struct Committer {
     settings: CommitSettings,
 }
 
-/// What the script answered.
+/// The script's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitReply {
-    /// The batch is stored, but for alerts whose flag was there already: their positions in [`Batch::alerts`].
+    /// The batch is stored, except for alerts whose flag existed already: their indexes in [`Batch::alerts`].
     Committed {
         /// The alerts that were not raised.
         not_raised: Vec<usize>,
-        /// How long the script ran, or for how long the processor worked for the server meanwhile; `None` where it
-        /// can't tell.
+        /// Running time of the script, or CPU time of the server process during it; `None` if neither is known.
         ran: Option<Duration>,
     },
-    /// Another commit came first, counters were removed, or another deployment is stored; the stored checkpoint.
+    /// Another commit came first, counters were removed, or the server holds another deployment; with the stored
+    /// checkpoint.
     Stale(StreamId),
     /// The batch was read from another server process.
     Replaced,
     /// The batch's last entry is not in the stream.
     Lost,
-    /// The stream was made again, and holds entries before the checkpoint that were never read.
+    /// The stream was recreated and has entries before the checkpoint that were never read.
     Recreated,
     /// The batch was read too long ago.
     Old,
-    /// A counter is not what the worker knows.
+    /// A counter differs from the worker's value.
     Drift(Drift),
 }
 
-/// A counter that somebody else changed.
+/// A counter that another program changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// The hash in which it lies.
+    /// The hash of the counter.
     pub key: String,
-    /// Whose it is.
+    /// The subject of the counter.
     pub subject: String,
-    /// What it holds.
+    /// The stored value.
     pub held: String,
 }
 
 impl Committer {
-    /// A committer of the partition with these keys.
+    /// A committer for the partition with these keys.
     pub fn new(keys: Keys, settings: CommitSettings) -> Self {
         Self { keys, script: Script::with_prelude(include_str!("commit.lua")), settings }
     }
 
-    /// How this committer was set up.
+    /// The settings of this committer.
     pub const fn settings(&self) -> &CommitSettings {
         &self.settings
     }
 
     /// Applies a batch.
     ///
-    /// Repeatable: once applied, the same batch is [`CommitReply::Stale`] and changes nothing. The argument is in
-    /// `commit.lua`.
+    /// Repeatable: after a success the same batch returns [`CommitReply::Stale`] and changes nothing. `commit.lua`
+    /// explains why.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said. A broken connection leaves open whether the batch was applied; the stored
-    /// checkpoint tells. A key of another type ([`crate::redis_client::ErrorKind::WrongType`]) and a right that the
-    /// user lacks have written nothing.
+    /// The error of Redis or of the connection. If the connection broke, the batch may have been applied; the stored
+    /// checkpoint tells. If a key has another type ([`crate::redis_client::ErrorKind::WrongType`]) or the user lacks a
+    /// right, nothing was written.
     pub async fn commit(&self, client: &RedisClient, batch: &Batch) -> RedisResult<CommitReply> {
         let reply: Value = script::run(client, &self.script, &self.command(batch)).await?;
         decode(reply)
@@ -86,7 +86,7 @@ impl Committer {
         let rows: usize = batch.groups.iter().map(|group| group.rows.len()).sum();
         let sets = metric_sets(batch);
         let key_count = 5 + batch.groups.len() + 2 * batch.alerts.len() + batch.event_ids.len() + sets.len();
-        // Only a guess of how much there will be to write.
+        // An estimate of the number of words to write.
         let words = 4 + key_count + 4 * batch.groups.len() + 2 * rows + 9 * batch.alerts.len();
         let mut command = Cmd::with_capacity(words, 24 * words);
         command.arg("EVALSHA").arg(self.script.sha1()).arg(key_count);
@@ -173,7 +173,7 @@ fn packed(texts: &[(&str, &str)], numbers: &[(&str, u64)]) -> Result<Vec<u8>, rm
 }
 
 fn add_group(command: &mut Cmd, group: &CounterGroup) {
-    // Another row each time, so that no counter that was changed by hand stays unnoticed for long.
+    // A random row, so that a counter changed by hand does not stay unnoticed for long.
     let compared = rand::random_range(0..group.rows.len());
     command.arg(group.ttl_s.unwrap_or(0)).arg(compared + 1).arg(group.rows[compared].before).arg(group.rows.len());
     for row in &group.rows {
@@ -185,7 +185,7 @@ fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     let group = &batch.groups[new.group];
     let row = &group.rows[new.row];
     let Alert { id, window, period, .. } = new.alert();
-    // As long as the counter that is written with it.
+    // The same lifetime as the counter that is written with it.
     let record_ttl_s = ttl_s(*period, batch.read_at) + SPREAD_S * u64::from(group.bucket);
     command.arg(new.group + 1).arg(row.subject.as_str()).arg(row.before);
     command.arg(id.as_str()).arg(window.flag_ttl_s()).arg(record_ttl_s);
@@ -210,7 +210,7 @@ struct MetricSet<'a> {
     metrics: Vec<&'a str>,
 }
 
-/// The metrics that may be new, by period.
+/// The possibly new metrics, by period.
 fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
     let mut sets: Vec<MetricSet<'_>> = Vec::new();
     for of in &batch.metrics {
@@ -243,7 +243,7 @@ fn decode(reply: Value) -> RedisResult<CommitReply> {
         "recreated" => CommitReply::Recreated,
         "old" => CommitReply::Old,
         "drift" => CommitReply::Drift(Drift { key: text()?, subject: text()?, held: text()? }),
-        _ => return Err(unexpected("an answer that is none of its own")),
+        _ => return Err(unexpected("an unknown reply")),
     })
 }
 

@@ -1,32 +1,32 @@
-//! What every commit of a daemon has in common: the layout's version, times to live, bounds and settings.
+//! Settings that all commits of a daemon share: version of the layout, TTLs, bounds.
 
 use crate::subjects::Plans;
 use crate::types::text_form::text_enum;
 
-/// The layout of counters and records in Redis. A daemon that knows another one does not start.
+/// Version of the layout of counters and records in Redis. A daemon does not start if another version is stored.
 pub const FORMAT: &str = "2";
-/// About how many refused events are kept.
+/// Approximate number of stored refused events.
 pub const REFUSED_KEPT: u64 = 100_000;
-/// A batch that was read longer ago is read again, since its limits may be outdated.
+/// Maximum age of a batch since its read; an older one is read again, because its limits may be outdated.
 pub const READ_AGE_MAX_MS: u64 = 5_000;
 
-/// Settings that every commit of a daemon has in common.
+/// Settings that all commits of a daemon share.
 #[derive(Debug, Clone)]
 pub struct CommitSettings {
-    /// Which consumed entries are trimmed.
+    /// Which consumed entries to trim.
     pub trim: TrimPolicy,
     /// Number of partitions.
     pub partitions: u32,
-    /// The plans; their fingerprint, which is stored with each commit, tells two daemons apart that judge differently.
+    /// The plans. Their fingerprint is stored with each commit and reveals daemons with different plans.
     pub plans: Plans,
 }
 
 text_enum! {
-    /// What happens to entries that have been counted.
+    /// What to do with counted entries.
     pub enum TrimPolicy {
-        /// They are trimmed, but never past what another consumer group still needs.
+        /// Trim them, but never entries that another consumer group still needs.
         Consumed = "consumed",
-        /// They stay; somebody else bounds the stream.
+        /// Leave them: another program bounds the stream.
         Never = "never",
     }
 }

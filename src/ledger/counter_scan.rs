@@ -1,4 +1,5 @@
-//! Every counter of a metric in a period, a slice at a time: no call holds the server for long. Writes nothing.
+//! Iterates over all counters of a metric in a period in slices, so that no call blocks the server for long. Writes
+//! nothing.
 
 use redis::RedisResult;
 
@@ -7,22 +8,22 @@ use super::query::run;
 use crate::redis_client::Partition;
 use crate::types::Subject;
 
-/// So many hashes are looked at with one call.
+/// Number of hashes per call.
 const HASHES_AT_ONCE: usize = 16;
-/// The server looks at about so many counters of each hash before it serves others.
+/// Approximate number of counters per hash and call (COUNT).
 const SCAN_COUNT: usize = 500;
 
-/// What HSCAN answers: where it goes on, and fields with their values.
+/// The reply of HSCAN: the next cursor, and fields with their values.
 type ScannedSlice = (u64, Vec<(Vec<u8>, String)>);
 
-/// A scan that is under way.
+/// A scan in progress.
 #[derive(Debug)]
 pub struct CounterScan {
     of: MetricPeriod,
     unfinished: Vec<HashCursor>,
 }
 
-/// Where the scan of one hash goes on.
+/// The position of the scan in one hash.
 #[derive(Debug, Clone, Copy)]
 struct HashCursor {
     bucket: u8,
@@ -32,7 +33,7 @@ struct HashCursor {
 /// A counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectCount {
-    /// Whose.
+    /// The subject.
     pub subject: Subject,
     /// Units.
     pub used: u64,
@@ -45,7 +46,7 @@ impl CounterScan {
         Self { of, unfinished }
     }
 
-    /// The next counters; `None` at the end. A subject may come twice while its hash changes.
+    /// The next counters; `None` at the end. A subject may occur twice if its hash changes meanwhile.
     pub async fn next(&mut self, Partition { client, keys }: &Partition) -> RedisResult<Option<Vec<SubjectCount>>> {
         if self.unfinished.is_empty() {
             return Ok(None);

@@ -1,5 +1,4 @@
-//! What a subject used on each day: the days whose counters are still there, and those that [`super::history`]
-//! archived.
+//! A subject's usage per day: from counters that still exist, and from days that [`super::history`] archived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +8,11 @@ use super::query::{metrics_of, run};
 use crate::redis_client::RedisClient;
 use crate::types::{Day, Keys, Metric, Subject, keys};
 
-/// Units by metric and day. Days on which nothing was used are not in it.
+/// Units by metric and day, without days on which nothing was used.
 pub type DailyUsage = BTreeMap<Metric, BTreeMap<Day, u64>>;
 
-/// Reads what a subject used on each day: of all metrics, or of one. `counted` are the days that may still have
-/// counters; what is archived of them counts where they have none.
+/// Reads a subject's usage per day, of all metrics or of one. `counted` are the days that may still have counters; for
+/// a day without a counter the archive counts.
 pub async fn read(
     client: &RedisClient,
     keys: &Keys,
@@ -56,14 +55,14 @@ pub async fn read(
     Ok(usage)
 }
 
-/// The metrics that have a history, in order.
+/// The metrics with a history, sorted.
 pub async fn archived_metrics(client: &RedisClient, keys: &Keys) -> RedisResult<Vec<Metric>> {
     let names: Vec<String> = client.query(redis::cmd("ZRANGE").arg(keys.history_metrics()).arg(0).arg(-1)).await?;
     Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
 }
 
 /// The days of a stored value: a MessagePack array of its newest day as days since 1970-01-01, and the units of that
-/// day and of each one before it. What can't be read is left out. Pure.
+/// day and of each earlier one. Omits unreadable parts. Pure.
 fn days_of(mut value: &[u8]) -> Vec<(Day, u64)> {
     let Ok(length) = rmp::decode::read_array_len(&mut value) else { return Vec::new() };
     let mut number = || rmp::decode::read_int::<i64, _>(&mut value).ok();
@@ -85,14 +84,14 @@ mod tests {
     /// The format is part of the layout: other programs read it.
     #[test]
     fn a_value_is_its_newest_day_and_the_units_backwards() {
-        // [20778, 5, 0, 300], as any MessagePack writes it.
+        // [20778, 5, 0, 300] in MessagePack.
         let value = [0x94, 0xcd, 0x51, 0x2a, 0x05, 0x00, 0xcd, 0x01, 0x2c];
         let days: Vec<(String, u64)> = days_of(&value).iter().map(|(day, units)| (day.to_string(), *units)).collect();
         assert_eq!(days, [("2026-11-21".into(), 5), ("2026-11-20".into(), 0), ("2026-11-19".into(), 300)]);
     }
 
     proptest! {
-        /// Somebody may have written anything there.
+        /// Another program may have written arbitrary bytes.
         #[test]
         fn bytes_never_panic(value in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = days_of(&value);

@@ -1,4 +1,4 @@
-//! What a check answers, and how it is written for API nodes and on the command line. Pure.
+//! The decision of a check and its JSON form for API nodes and the command line. Pure.
 
 use std::time::Duration;
 
@@ -12,81 +12,81 @@ use crate::types::{EventId, Metric, Period, Subject, Units, Window};
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRequest {
-    /// Who.
+    /// The subject.
     pub subject: Subject,
-    /// Of what.
+    /// The metric.
     pub metric: Metric,
-    /// How much.
+    /// The units.
     pub units: Units,
-    /// The id of the usage event that records it where it is admitted; `None` records nothing.
+    /// The id of the usage event that records an admitted request; `None` records nothing.
     pub record: Option<EventId>,
 }
 
-/// The answer to a request.
+/// The decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckDecision {
-    /// What the settings allowed to judge.
+    /// What the decision is based on.
     pub basis: DecisionBasis,
-    /// The rate; `None` where the plan has none for the metric.
+    /// The rate; `None` if the plan has none for the metric.
     pub rate: Option<LimitStatus>,
-    /// Each limit that the subject has for the metric, ascending by window.
+    /// The subject's limits for the metric, ascending by window.
     pub limits: Vec<PeriodStatus>,
     /// Whether the usage event was appended.
     pub recorded: Recorded,
 }
 
-/// What a decision rests on.
+/// What a decision is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionBasis {
     /// The subject's settings.
     Settings,
-    /// Nothing: they can't be read and never could, or Redis did not answer.
+    /// Nothing: the settings can't be read and never could, or Redis did not answer.
     Nothing,
 }
 
-/// What became of the usage event.
+/// Whether the usage event was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
     /// It was appended.
     Yes,
-    /// It was not, or nobody knows.
+    /// It was not appended, or the result is unknown.
     No,
 }
 
-/// How a subject stands with its rate or with one of its limits.
+/// The status of a rate or a limit for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// Whether it admits what was asked for; where only limits refuse, what the rate says of one unit, unless it never
-    /// admits as many as were asked for.
+    /// Whether it admits the request. If only limits refuse, the rate's status for one unit, unless the rate can never
+    /// admit the requested units.
     pub admission: Admission,
-    /// Units of a whole interval or period.
+    /// Units per interval or period.
     pub limit: Units,
-    /// What is left. Of a period, without what was just admitted: that is not committed yet.
+    /// Remaining units. For a period, without what this request was just granted, because that is not committed yet.
     pub remaining: u64,
-    /// How long until all of it is free again.
+    /// Time until all units are free again.
     pub reset: Duration,
-    /// How long the interval or period is.
+    /// Length of the interval or period.
     pub length: Duration,
 }
 
-/// How a subject stands with a limit in its current period.
+/// The status of a limit in its current period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodStatus {
     /// The period.
     pub period: Period,
-    /// Units that were committed in it.
+    /// Committed units of the period.
     pub used: u64,
-    /// What is left of the limit.
+    /// The status of the limit.
     pub status: LimitStatus,
 }
 
 impl LimitStatus {
-    /// Whether this limit lets the request proceed.
+    /// Whether this limit admits the request.
     pub const fn is_admitted(&self) -> bool {
         matches!(self.admission, Admission::Admitted)
     }
 
-    /// When asking again may help; for what never fits, `never`.
+    /// When a retry may succeed; `never` if it can't succeed.
     fn retry_after(&self, never: Duration) -> Option<Duration> {
         match self.admission {
             Admission::Admitted => None,
@@ -94,7 +94,7 @@ impl LimitStatus {
         }
     }
 
-    /// The same status for a request of so many units; the limiter may have judged fewer. More than the limit never
+    /// The same status for a request of `units`; the limiter may have judged fewer. A request above the limit never
     /// fits.
     pub(super) const fn asked_for(self, units: Units) -> Self {
         if units.get() > self.limit.get() {
@@ -118,40 +118,39 @@ impl PeriodStatus {
 }
 
 impl CheckDecision {
-    /// Nothing was there to judge by.
+    /// The decision if there are no limits and no rate.
     pub const fn nothing_to_judge(profile: &Profile) -> Self {
         let basis = if profile.has_known_limits() { DecisionBasis::Settings } else { DecisionBasis::Nothing };
         Self { basis, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
-    /// Nobody could judge.
+    /// The decision if nothing could be judged.
     pub const fn not_judged() -> Self {
         Self { basis: DecisionBasis::Nothing, rate: None, limits: Vec::new(), recorded: Recorded::No }
     }
 
-    /// Whether the request may proceed.
+    /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
         self.statuses().all(LimitStatus::is_admitted)
     }
 
-    /// How long to wait before asking again: the longest wait, where several refuse. `None` where the request may
-    /// proceed.
+    /// How long to wait before a retry: the longest wait if several limits refuse. `None` if the request is allowed.
     ///
-    /// No wait helps what never fits. A whole interval of the rate, or what is left of the period, then keeps a client
-    /// that asks all the same from asking all the time: what is used of the rate says nothing, it may be nothing.
+    /// No wait helps a request that never fits. The wait is then a whole interval of the rate, or the rest of the
+    /// period, so that a client that retries anyway does not retry constantly.
     pub fn retry_after(&self) -> Option<Duration> {
         let rate = self.rate.and_then(|rate| rate.retry_after(rate.length));
         let limits = self.limits.iter().filter_map(|limit| limit.status.retry_after(limit.status.reset));
         rate.max(limits.max())
     }
 
-    /// The limit that refuses for the longest time; `None` where only the rate does, or nothing.
+    /// The limit that refuses for the longest time; `None` if only the rate refuses, or nothing.
     pub fn longest_refusal(&self) -> Option<Window> {
         let refusing = self.limits.iter().filter(|limit| !limit.status.is_admitted());
         refusing.map(|limit| limit.period.window()).max()
     }
 
-    /// Whether a limit refuses that would refuse as much however long one waits.
+    /// Whether a limit refuses the request regardless of the wait.
     pub fn never_fits(&self) -> bool {
         self.statuses().any(|status| status.admission == Admission::Rejected { retry_after: None })
     }
@@ -161,76 +160,75 @@ impl CheckDecision {
     }
 }
 
-/// Whole seconds, rounded up: who waits that long waits long enough.
+/// Whole seconds, rounded up, so that a client waits long enough.
 pub fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// An answer as it is written in JSON.
+/// The decision in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CheckResponse {
-    /// Whether the request may proceed.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Who.
+    /// The subject.
     pub subject: String,
-    /// Of what.
+    /// The metric.
     pub metric: String,
-    /// The rate of the plan; null where it has none for the metric.
+    /// The rate of the plan; null if it has none for the metric.
     pub rate: Option<RateResponse>,
-    /// Each limit that the subject has for the metric, the shortest window first.
+    /// The subject's limits for the metric, the shortest window first.
     #[schemars(length(max = 4))]
     pub limits: Vec<LimitResponse>,
-    /// Only where more units are asked for than a whole limit: no wait helps, so don't ask again for as many.
+    /// Present if the request exceeds a whole limit: no wait helps, so do not retry with as many units.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [false]))]
     pub fits: Option<bool>,
-    /// Only where nothing could be judged: Redis is away or can't do it (its memory is full), or the subject's settings
-    /// can't be read and never could. `check.on_error` decides then.
+    /// Present if nothing could be judged: Redis is unavailable or out of memory, or the subject's settings can't be
+    /// read and never could. `check.on_error` then decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [false]))]
     pub judged: Option<bool>,
-    /// Only with `record`: whether the usage event was appended. With `judged` false it may have been all the same:
-    /// append it under `event_id`, and it counts once.
+    /// Present with `record`: whether the usage event was appended. If `judged` is false it may have been appended
+    /// anyway: append it under `event_id`, and it counts once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<bool>,
-    /// Only with `record`: the id of the usage event.
+    /// Present with `record`: the id of the usage event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<EventId>,
 }
 
-/// How a subject stands with its rate.
+/// The status of the subject's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "RateStatus")]
 pub struct RateResponse {
-    /// Units an interval.
+    /// Units per interval.
     pub limit: Units,
-    /// What is left.
+    /// Remaining units.
     pub remaining: u64,
-    /// Seconds until the whole rate is free again, rounded up.
+    /// Seconds until all units are free again, rounded up.
     pub reset_s: u64,
 }
 
-/// How a subject stands with one of its limits.
+/// The status of one of the subject's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "LimitStatus")]
 pub struct LimitResponse {
-    /// Over what it counts.
+    /// The window of the limit.
     pub window: Window,
     /// The current period.
     pub period: Period,
-    /// Units a period.
+    /// Units per period.
     pub limit: Units,
-    /// Units that have been committed in the period.
+    /// Committed units of the period.
     pub used: u64,
-    /// The limit less what has been committed.
+    /// The limit minus the committed units.
     pub remaining: u64,
     /// Seconds until the period ends, rounded up.
     pub reset_s: u64,
 }
 
 impl CheckResponse {
-    /// The response to a request. `allowed` is what the decision says; where nothing could be judged, the caller sets
-    /// it.
+    /// The response to a request. `allowed` comes from the decision; if nothing could be judged, the caller sets it.
     pub fn new(request: &CheckRequest, decision: &CheckDecision) -> Self {
         Self {
             allowed: decision.is_allowed(),

@@ -1,19 +1,18 @@
 #!lua flags=allow-oom
--- dry_run: prepare the dry run of a commit: the one entry that it claims to have read, and a time to live on the keys
--- to which a commit gives none, so that nothing lasts where the daemon dies before it has deleted them.
+-- dry_run: prepare the dry run of a commit: the one entry that it claims to have read, and a TTL on the keys that get
+-- none from a commit, so that nothing stays if the daemon dies before it deletes them.
 --
 -- KEYS[1] stream of the dry run   KEYS[2] its outbox stream   KEYS[3] its refused stream   KEYS[4] its checkpoint hash
 -- KEYS[5] its totals hash
 --
--- ARGV[1] time to live, s
+-- ARGV[1] TTL, s
 --
 -- Returns {id of the entry, server time ms}
---         an error                a key of another type, or a command that the user may not run. What was written
---                                 before goes by itself, or is one empty stream entry under a name that nobody else
---                                 uses
+--         an error                a key of another type, or a command that the user may not run. Earlier writes
+--                                 expire, or are one empty stream entry under a name that nobody else uses
 --
--- Runs when memory is full too: a daemon that started only on a server with room would never free what the stream
--- holds. Safe to run twice: the second entry is as good as the first.
+-- Also runs when memory is full: a daemon that could start only with free memory would never free the memory of the
+-- stream. Safe to run twice: the second entry replaces the first.
 
 local id = redis.call('XADD', KEYS[1], '*', 'subject', 'probe')
 redis.call('EXPIRE', KEYS[1], ARGV[1])

@@ -1,5 +1,4 @@
-//! A dry run of the commit, and of the lease before it, at start, so that a missing permission shows there and not in
-//! the middle of the traffic.
+//! A dry run of the lease and the commit at start, so that a missing right is found then and not under traffic.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use super::trim::{StreamTrimmer, TrimWarning};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("dry_run.lua")));
 
-/// Keys of the dry run are removed at once; if the daemon dies in between they go by themselves.
+/// The dry run deletes its keys at once; if the daemon dies in between, they expire.
 const DRY_RUN_TTL_S: u64 = 60;
 
 /// Why the dry run failed.
@@ -40,7 +39,7 @@ pub enum DryRunError {
         #[source]
         source: RedisError,
     },
-    /// A command that is optional while running, but configured.
+    /// A command that is optional at run time, but configured.
     #[error("try a commit on {key}: {what} was refused: {error}")]
     Refused {
         key: String,
@@ -52,12 +51,12 @@ pub enum DryRunError {
     Answer { key: String, answer: String },
 }
 
-/// Commits one made-up batch under keys of its own: a counter, an alert, a refusal, an event id, the group, trimming;
+/// Commits one artificial batch under its own keys (a counter, an alert, a refusal, an event id, the group, trimming),
 /// and hands a lease over. Leaves nothing behind.
 ///
 /// # Errors
 ///
-/// [`DryRunError`], naming what the user may not do.
+/// [`DryRunError`], which names the missing right.
 pub async fn dry_run(
     client: &RedisClient,
     keys: &Keys,
@@ -86,7 +85,7 @@ pub async fn dry_run(
     }
 }
 
-/// Takes a lease, fails to take it as another, and lets it go: every command of `lease.lua`.
+/// Takes a lease, fails to take it as another holder, and releases it: every command of `lease.lua`.
 async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), DryRunError> {
     let key = keys.lease();
     let lasts = Duration::from_secs(DRY_RUN_TTL_S);
@@ -99,7 +98,7 @@ async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), DryRunError>
     handed_over.await.map_err(|source| DryRunError::Lease { key: key.clone(), source })
 }
 
-/// Adds the one entry to which the batch refers. The argument is in `dry_run.lua`.
+/// Adds the only entry of the batch. `dry_run.lua` explains why.
 async fn add_entry(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
     let mut call = SCRIPT.call().key(keys.stream());
     for key in [keys.outbox(), keys.refused(), keys.checkpoint(), keys.totals()] {
@@ -157,7 +156,7 @@ fn batch_of(to: StreamId, now: UnixMs) -> Batch {
     batch
 }
 
-/// Removes every key that the dry run made, by name.
+/// Deletes every key of the dry run by name.
 async fn delete_keys(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisResult<()> {
     let mut command = redis::cmd("UNLINK");
     command.arg(keys.stream()).arg(keys.checkpoint()).arg(keys.outbox()).arg(keys.refused()).arg(keys.totals());

@@ -1,11 +1,10 @@
-//! Ids of counted events: a window of ten to twenty minutes of arrival time, held in memory and stored by each commit.
+//! Ids of counted events: the last ten to twenty minutes of arrival time, in memory and in Redis.
 //!
-//! A commit appends the ids of its events to a list in Redis, 16 bytes each, as one value. The reader that begins reads
-//! the lists of the last two windows as of the checkpoint, and knows from then on by itself which ids were counted:
-//! nobody else commits between.
+//! A commit appends the ids of its events to a list in Redis as one value, 16 bytes per id. A new reader loads the
+//! lists of the last two windows as of the checkpoint. From then on it knows all counted ids, because nobody else
+//! commits.
 //!
-//! They are bounded: where more come than may be held, the oldest are forgotten before their time, and how many is
-//! told.
+//! Their number is bounded: if more ids arrive, the oldest are forgotten early, and their number is reported.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,15 +15,15 @@ use sha2::{Digest, Sha256};
 use crate::redis_client::RedisClient;
 use crate::types::{Keys, Metric, StreamId, Subject, UnixMs};
 
-/// The length of a window, in time of arrival.
+/// Length of a window of arrival time.
 const WINDOW_MS: i64 = 600_000;
-/// How many windows count: that of the newest arrival, and the one before.
+/// Number of windows in use: the current one and the previous one.
 pub const WINDOWS_HELD: u64 = 2;
-/// About as much is read at once of a list; its values have 16 bytes to 720 KB.
+/// Approximate bytes of a list per read; its values have 16 bytes to 720 KB.
 const SLICE_BYTES: usize = 4 << 20;
-/// Values of the first slice of a list, before their size is known.
+/// Number of values in the first slice of a list, while their size is unknown.
 const SLICE_FIRST: usize = 4;
-/// The most values of one slice.
+/// Maximum number of values in a slice.
 const SLICE_MAX: usize = 20_000;
 /// Bytes of an id's digest.
 const DIGEST_BYTES: usize = 16;
@@ -33,7 +32,7 @@ const DIGEST_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventIdDigest([u8; DIGEST_BYTES]);
 
-/// The ids that a batch adds to one window, each [`EventIdDigest`] behind the other.
+/// The ids that a batch adds to one window, as concatenated [`EventIdDigest`]s.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEventIds {
     /// The window.
@@ -42,30 +41,30 @@ pub struct NewEventIds {
     pub digests: Vec<u8>,
 }
 
-/// Takes the digest's own bytes, which are spread already.
+/// A hasher that uses the digest's own bytes, which are already evenly distributed.
 #[derive(Debug, Default)]
 pub struct DigestHasher(u64);
 
-/// Ids of events that are counted, as far as they are remembered.
+/// The ids of counted events that are remembered.
 #[derive(Debug)]
 pub struct CountedEventIds {
-    /// The most that are held.
+    /// Maximum number of remembered ids.
     ids_max: usize,
     /// The window of `newest`.
     window: u64,
     newest: Ids,
-    /// Those of `previous_window`.
+    /// The ids of `previous_window`.
     previous: Ids,
-    /// The window before, or this one, where more came in it than half of what is held.
+    /// The previous window, or the current one if more than half of the maximum arrived in it.
     previous_window: u64,
-    /// How many were forgotten before their time.
+    /// Number of ids that were forgotten early.
     forgotten: u64,
 }
 
 type Ids = HashSet<EventIdDigest, BuildHasherDefault<DigestHasher>>;
 
 impl EventIdDigest {
-    /// The digest of an event's id. Subject and metric hold no NUL, so no two events share one by accident.
+    /// The digest of an event's id. Subject and metric contain no NUL, so different events have different inputs.
     pub fn derive(subject: &Subject, metric: &Metric, id: &[u8]) -> Self {
         let mut hash = Sha256::new();
         for part in [subject.as_str().as_bytes(), b"\0", metric.as_str().as_bytes(), b"\0", id] {
@@ -77,27 +76,26 @@ impl EventIdDigest {
     }
 }
 
-/// The window in which an event arrived. Arrival, and not the entry's own id: an explicit id in the future would
-/// otherwise hold the window for ever.
+/// The window of an event's arrival. The entry's own id is not used, because an explicit id in the future would keep
+/// its window forever.
 pub const fn window_of(arrival: UnixMs) -> u64 {
     (if arrival.0 < 0 { 0 } else { arrival.0 } / WINDOW_MS).unsigned_abs()
 }
 
 impl CountedEventIds {
-    /// None yet, and never more than so many.
+    /// An empty set with this maximum.
     pub fn new(ids_max: usize) -> Self {
         let (newest, previous) = (Ids::default(), Ids::default());
         Self { ids_max, window: 0, newest, previous, previous_window: 0, forgotten: 0 }
     }
 
-    /// Forgets all of them.
+    /// Forgets all ids.
     pub fn forget(&mut self) {
         *self = Self { forgotten: self.forgotten, ..Self::new(self.ids_max) };
     }
 
-    /// Reads the ids that were stored up to an arrival, in place of those that are held: those of its window and of the
-    /// one before. Whether nobody committed meanwhile; where somebody did, ids are held that may not be counted after
-    /// all.
+    /// Replaces the ids by those stored for an arrival's window and the previous window. Returns whether nobody
+    /// committed meanwhile; if somebody did, the set may contain ids of events that are not counted after all.
     pub async fn read(
         &mut self,
         client: &RedisClient,
@@ -129,7 +127,7 @@ impl CountedEventIds {
         Ok(true)
     }
 
-    /// Takes ids of a window as commits have stored them; the older window first.
+    /// Inserts stored ids of a window; call it for the older window first.
     pub fn insert_stored(&mut self, window: u64, values: &[Vec<u8>]) {
         self.move_to(window);
         let digests = values.iter().flat_map(|value| value.chunks_exact(DIGEST_BYTES));
@@ -144,10 +142,10 @@ impl CountedEventIds {
         self.newest.contains(&id) || self.previous.contains(&id)
     }
 
-    /// Takes the id of an event that is counted.
+    /// Inserts the id of a counted event.
     pub fn insert(&mut self, id: EventIdDigest) {
         self.newest.insert(id);
-        // By halves, so that at least half of what may be held is remembered at any time.
+        // Drops half of the ids at a time, so that at least half of the maximum is remembered.
         if self.newest.len() >= self.ids_max / 2 {
             self.forgotten += self.previous.len() as u64;
             self.previous = std::mem::take(&mut self.newest);
@@ -155,18 +153,17 @@ impl CountedEventIds {
         }
     }
 
-    /// How many ids were forgotten before their time since this was asked last.
+    /// Returns the number of ids that were forgotten early since the last call.
     pub const fn take_forgotten(&mut self) -> u64 {
         std::mem::replace(&mut self.forgotten, 0)
     }
 
-    /// The window under which an id that is inserted now is stored.
+    /// The window under which an inserted id is stored.
     pub const fn window(&self) -> u64 {
         self.window
     }
 
-    /// Forgets what is older than the window before this one. A window that lies back changes nothing: the clock was
-    /// set back.
+    /// Forgets ids older than the previous window. An older `window` changes nothing: the clock was set back.
     fn move_to(&mut self, window: u64) {
         if window <= self.window {
             return;
@@ -185,12 +182,12 @@ impl CountedEventIds {
 }
 
 impl NewEventIds {
-    /// No ids yet.
+    /// An empty list for a window.
     pub const fn new(window: u64) -> Self {
         Self { window, digests: Vec::new() }
     }
 
-    /// Adds one.
+    /// Adds an id.
     pub fn push(&mut self, id: EventIdDigest) {
         self.digests.extend_from_slice(&id.0);
     }
@@ -218,14 +215,14 @@ impl Hasher for DigestHasher {
 mod tests {
     use super::*;
 
-    /// More than any test has.
+    /// More ids than any test uses.
     const MANY: usize = 1_000;
 
     fn id(text: &str) -> EventIdDigest {
         EventIdDigest::derive(&Subject::parse(b"alice").expect("legal"), &Metric::default(), text.as_bytes())
     }
 
-    /// Whether the event counts.
+    /// Whether the event is counted.
     fn counts(counted: &mut CountedEventIds, window: u64, id: EventIdDigest) -> bool {
         let new = !counted.contains(window, id);
         counted.insert(id);
@@ -248,7 +245,7 @@ mod tests {
         assert!(!counted.contains(9, id("a")));
     }
 
-    /// A server whose clock is set back must not make every id new.
+    /// If the server's clock is set back, known ids must stay known.
     #[test]
     fn an_id_that_arrives_in_an_older_window_is_still_known() {
         let mut counted = CountedEventIds::new(MANY);
@@ -257,12 +254,11 @@ mod tests {
         assert_eq!(counted.window(), 9);
     }
 
-    /// A producer that sends ids without an end must not take the memory of the machine; the newest stay, and nothing
-    /// is forgotten unsaid.
+    /// A producer of endless new ids must not exhaust the memory; the newest ids stay, and forgetting is reported.
     #[test]
     fn the_oldest_are_forgotten_where_more_come_than_may_be_held() {
         let mut counted = CountedEventIds::new(10);
-        // So many in each of three windows.
+        // Number of ids in each of three windows.
         for (window, ids) in [(7, 0..4_u64), (8, 4..23), (9, 23..25)] {
             for n in ids {
                 assert!(counts(&mut counted, window, id(&n.to_string())), "{n}");
@@ -278,7 +274,7 @@ mod tests {
         assert!(!counted.contains(9, id("24")));
     }
 
-    /// Another subject's id, or another metric's, is another id.
+    /// An id of another subject or metric is another id.
     #[test]
     fn ids_of_others_are_others() {
         let bob = EventIdDigest::derive(&Subject::parse(b"bob").expect("legal"), &Metric::default(), b"a");

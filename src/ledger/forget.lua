@@ -1,20 +1,18 @@
 #!lua flags=allow-oom
--- forget: remove what a subject used in some periods, with the alerts that were raised, so that the worker does not
--- write it back.
+-- forget: remove a subject's usage in some periods with its raised alerts, so that the worker does not write it back.
 --
 -- KEYS[1] checkpoint hash   KEYS[2 ..] for each metric and period: hash of its counters, hash of its records
 --
 -- ARGV[1] subject   ARGV[2] pattern of its fields among the records, as HSCAN takes it
--- ARGV[3 ..] for each metric and period: what the flags begin with, and what stands in them between percentage and
--- units
+-- ARGV[3 ..] for each metric and period: prefix of its flags, and the part between percentage and units
 --
 -- Returns {counters, records, flags} removed
 --         an error   a key of another type, an erasure_epoch that is no number, a command that the user may not run, or
---                    a flag at another node of the cluster, to which the slot moves: nothing written
+--                    a flag at another node of the cluster, because the slot is moving: nothing written
 --
--- The flags are known only here; they lie in the same slot. The worker holds the totals that it has read: the
--- erasure_epoch makes its next commit 'stale', so that it forgets them all.
--- Runs when memory is full too: it frees some. Safe to run twice: the second call finds nothing.
+-- Only this script knows the flags; they are in the same slot. The worker caches totals: the erasure_epoch makes its
+-- next commit 'stale', so that it empties its cache.
+-- Also runs when memory is full, because it frees memory. Safe to run twice: the second call finds nothing.
 
 -- JUDGE
 
@@ -28,7 +26,7 @@ if refusal then return refusal end
 
 local flags = {}
 
--- The flag of an alert, as the record holds it.
+-- The flag of an alert in the record.
 local function add_flag(alert, at)
   if type(alert) ~= 'table' or type(alert.threshold_percent) ~= 'number' or type(alert.threshold_units) ~= 'number' then return end
   local flag = ARGV[at] .. whole(alert.threshold_percent) .. ARGV[at + 1] .. whole(alert.threshold_units)
@@ -45,7 +43,7 @@ for at = 3, #KEYS, 2 do
     local slice = redis.call('HSCAN', KEYS[at], cursor, 'MATCH', ARGV[2], 'COUNT', 1000)
     cursor = slice[1]
     for field = 1, #slice[2], 2 do
-      -- The subject may be the end of another one's name.
+      -- The subject may be a suffix of another subject's field.
       if string.match(slice[2][field], '^%d+:(.*)$') == ARGV[1] then
         records[#records + 1] = {KEYS[at], slice[2][field]}
         local readable, record = pcall(cjson.decode, slice[2][field + 1])

@@ -1,7 +1,7 @@
 //! Removes the counters of a subject: the wrapper of `forget.lua`, and what needs no script.
 //!
-//! The worker holds totals and would write them back. So whatever removes a counter raises the erasure_epoch beside the
-//! checkpoint in the same step, and a commit that was built on an older one is `stale`.
+//! The worker caches totals and would write them back. So every removal of a counter also raises the erasure epoch
+//! beside the checkpoint, and a commit that was built on an older epoch is `stale`.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -18,12 +18,12 @@ use crate::types::{Metric, Subject, keys};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
 
-/// So many counters one call removes: with each of them the records of a hash are looked through.
+/// Maximum number of counters per call: the call searches the records of a hash for each counter.
 const COUNTERS_AT_ONCE: usize = 20;
-/// Refused events of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
+/// Number of refused events per read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
 const REFUSED_AT_ONCE: usize = 500;
 
-/// What was removed of the counts in force.
+/// The number of removed items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForgottenCounts {
     /// Counters.
@@ -34,12 +34,12 @@ pub struct ForgottenCounts {
     pub flags: u64,
 }
 
-/// Removes the subject's counters among these with its records and flags. Of each counter all at one moment: what is
-/// counted later raises alerts as if nothing had been used. Repeatable.
+/// Removes the subject's counters among these, with its records and flags. A counter and its flags go at the same
+/// moment: later usage raises alerts as if nothing had been used. Repeatable.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a part may be removed.
+/// The error of Redis or of the connection; some items may already be removed.
 pub async fn counts(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -69,8 +69,8 @@ pub async fn counts(
     Ok(forgotten)
 }
 
-/// Removes the subject's history, and says of how many metrics. Repeatable; to be called after [`counts`], since the
-/// stream_maintenance makes history of counters.
+/// Removes the subject's history and returns the number of metrics. Repeatable. Call it after [`counts`], because
+/// stream maintenance archives counters.
 pub async fn history(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let bucket = keys::bucket(subject.as_str());
     let mut pipeline = redis::pipe();
@@ -80,7 +80,7 @@ pub async fn history(Partition { client, keys }: &Partition, subject: &Subject) 
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())
 }
 
-/// Every metric that the subject may have used lately: those of these counters, and those that have a history.
+/// Every metric that the subject may have used recently: those of these counters, and those with a history.
 pub async fn metrics(
     Partition { client, keys }: &Partition,
     counters: &[MetricPeriod],
@@ -89,7 +89,7 @@ pub async fn metrics(
     Ok(counted.chain(archived_metrics(client, keys).await?).collect())
 }
 
-/// Removes what the limiters of the check API hold of the subject, whichever of them. Repeatable.
+/// Removes the subject's state in all limiters of the check API. Repeatable.
 pub async fn limiters(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -108,10 +108,10 @@ pub async fn limiters(
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a part may be removed.
+/// The error of Redis or of the connection; some events may already be removed.
 pub async fn refused(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
-        // Three fields of our own stand before the event's.
+        // Three fields of our own precede the event's fields.
         let own = values.chunks_exact(2).skip(3).find(|pair| pair[0] == b"subject");
         own.is_some_and(|pair| pair[1] == subject.as_str().as_bytes())
     };

@@ -1,29 +1,29 @@
 #!lua flags=allow-oom
--- history: archive a slice of the counters of one metric of a day that is over, and remove what is older than history
--- is kept.
+-- history: archive a slice of the counters of one metric of a past day, and remove history that is older than the
+-- configured days.
 --
 -- KEYS[1] progress hash of the day   KEYS[2] metrics zset
 -- KEYS[3 ..] for each bucket from ARGV[2] on: hash of the counters of the day, hash of the history
 --
 -- ARGV[1] metric   ARGV[2] bucket of KEYS[3], 0..255   ARGV[3] the day, as days since 1970-01-01
 -- ARGV[4] days kept, 1..1000
--- ARGV[5] about how many counters to look at, 1..1000 (of history, which only is looked through, four times as many; of
--- buckets ten times as many)
+-- ARGV[5] approximate number of counters to read, 1..1000 (four times as many of the history, which is only searched;
+-- ten times as many buckets)
 -- ARGV[6] TTL of the progress, s
--- ARGV[7] TTL of the history in bucket 0, s   ARGV[8] how much longer each next bucket lives, s
+-- ARGV[7] TTL of the history in bucket 0, s   ARGV[8] increase of the TTL per bucket, s
 --
--- Each bucket takes two steps: the counters of step 2b go into the history of bucket b, then step 2b + 1 looks through
--- that history. A value is a MessagePack array: its newest day as days since 1970-01-01, then the units of that day and
--- of each one before it.
+-- Each bucket takes two steps: the counters of step 2b go into the history of bucket b, then step 2b + 1 searches
+-- that history for old days. A value is a MessagePack array: its newest day as days since 1970-01-01, then the units of
+-- that day and of each earlier one.
 --
 -- Returns {step, cost}
---           step     the one at which the next call goes on; 512 when the metric is done. Where the bucket of that step
---                    is not ARGV[2] at the beginning, another daemon was here: nothing written
---           cost     what the call cost the server, about: in counters that are archived, 0..
+--           step     the step at which the next call continues; 512 after the metric's last step. If the stored step is
+--                    not in bucket ARGV[2], another daemon was faster: nothing written
+--           cost     approximate cost for the server, in archived counters, 0..
 --         an error   a key of another type, or a command that the user may not run: nothing written
 --
--- Runs when memory is full too: counters of a day live until the day is archived, so that this is what lets them go.
--- Safe to run twice: the second call goes on where the first ended. A day that is archived again gets the same units.
+-- Also runs when memory is full: a day's counters live until the day is archived, so this script lets them expire. Safe
+-- to run twice: the second call continues where the first ended. Archiving a day again stores the same units.
 
 -- JUDGE
 
@@ -40,17 +40,17 @@ local reached = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local step, cursor, server = string.match(reached, '^(%d+):(%d+):(%w*)$')
 step = tonumber(step or '0')
 if math.floor(step / 2) ~= first then return {step, 1} end
--- A cursor means nothing to another server, nor to the same one after a restart.
+-- A cursor is valid only on the same server process.
 local this_server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
 if server ~= this_server then cursor = '0' end
 
--- The days of a value; nil for what is none.
+-- The days of a value; nil if it is invalid.
 local function days_of(value)
   local readable, days = pcall(cmsgpack.unpack, value or '')
   if readable and type(days) == 'table' and type(days[1]) == 'number' then return days end
 end
 
--- The days with the units of this one; nil where newer ones leave no room for it.
+-- The days including the units of this one; nil if newer days leave no room for it.
 local function with_day(days, units)
   if not days then return {day, units} end
   local newer = day - days[1]
@@ -65,7 +65,7 @@ local function with_day(days, units)
   return all
 end
 
--- A bucket without counters costs a tenth of a counter that is archived: metrics that were used once have 256 of them.
+-- A bucket without counters costs a tenth of an archived counter: metrics that were used once have 256 such buckets.
 local BUCKET_COST = 0.1
 local set, removed = {}, {}
 local most = tonumber(ARGV[5])

@@ -1,9 +1,8 @@
-//! The wrapper of `history.lua`: the counters of a day that is over become one compact value for each subject and
-//! metric.
+//! The wrapper of `history.lua`: archives the counters of a past day as one compact value per subject and metric.
 //!
-//! Which days are left is known from the periods that were written, and after a start from the days that may still have
-//! counters. Each slice stores how far its day is archived, so a daemon that is killed loses nothing and does nothing
-//! twice. Read next: [`super::daily_usage`], where the values are read.
+//! The archiver learns the remaining days from the periods that were written and, after a start, from the days that may
+//! still have counters. Each slice stores the progress of its day, so a killed daemon loses nothing and repeats
+//! nothing. Read next: [`super::daily_usage`], which reads the values.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -16,25 +15,25 @@ use crate::types::{Day, Keys, Metric, UnixMs};
 
 use super::totals::{COUNTER_TTL_S, SPREAD_S};
 
-/// So many buckets of a metric are offered to one call: all that it may write has to be named.
+/// Number of buckets of a metric per call: a call has to name all keys that it may write.
 const BUCKETS_AT_ONCE: u32 = 64;
-/// A call looks at about so many counters where 90 days are kept. Each takes the server 15 us, most of it to unpack and
-/// pack a value.
+/// Approximate number of counters per call if 90 days are kept. Each counter takes the server 15 us, most of it to
+/// unpack and pack a value.
 const COUNTERS_AT_ONCE: u32 = 100;
-/// As many metrics are looked for in the history at once.
+/// Number of metrics per lookup in the history.
 const METRICS_AT_ONCE: usize = 1_000;
-/// What it costs to begin a day, in counters.
+/// Cost of starting a day, in counters.
 const BEGIN_COST: u32 = 10;
-/// The steps of a metric: two for each bucket.
+/// Number of steps of a metric: two per bucket.
 const STEPS: u32 = 2 * BUCKETS as u32;
-/// How long it is known how far a day was archived: as long as it may have counters.
+/// Lifetime of a day's stored progress: as long as the day may have counters.
 const PROGRESS_TTL_S: u64 = COUNTER_TTL_S + 3 * 86_400;
 
 /// The section `[history]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryConfig {
-    /// How many days are kept; 0: none.
+    /// Number of days to keep; 0 for none.
     pub days: u32,
 }
 
@@ -44,33 +43,33 @@ pub struct HistoryArchiver {
     keys: Keys,
     days: u32,
     script: Script,
-    /// Days that may have counters which are not archived.
+    /// Days that may have unarchived counters.
     pending: BTreeMap<Day, ArchiveStart>,
     current: Option<DayInProgress>,
-    /// Days of which nothing is archived, as far as this process knows and nobody else archives.
+    /// Days with nothing archived, as far as this process knows, and if nobody else archives.
     unarchived: BTreeSet<Day>,
 }
 
-/// Where the archiving of a day begins.
+/// Where the archiving of a day starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArchiveStart {
-    /// At its first counter: what was archived may have changed.
+    /// At the first counter: archived counters may have changed.
     Anew,
-    /// Where it was left.
+    /// At the stored progress.
     Resumed,
 }
 
 #[derive(Debug)]
 struct DayInProgress {
     day: Day,
-    /// The metrics that are not done.
+    /// The unfinished metrics.
     metrics: Vec<Metric>,
     /// The step of the last one of them.
     step: u32,
 }
 
 impl HistoryArchiver {
-    /// For the partition with these keys; `None` where no history is kept.
+    /// An archiver for the partition with these keys; `None` if no history is kept.
     pub fn new(keys: Keys, config: HistoryConfig) -> Option<Self> {
         let script = Script::with_prelude(include_str!("history.lua"));
         let (pending, unarchived) = (BTreeMap::new(), BTreeSet::new());
@@ -78,14 +77,14 @@ impl HistoryArchiver {
         (config.days > 0).then_some(archiver)
     }
 
-    /// Another process may have archived meanwhile.
+    /// Starts a session: another process may have archived meanwhile.
     pub fn begin_session(&mut self) {
         self.unarchived.clear();
     }
 
-    /// Counters of this day are about to be written, and some of it may be archived: has all of it archived again.
-    /// Written down before they are, so that a process which is killed behind its commit leaves no counter that nobody
-    /// archives. Repeatable.
+    /// Call it before counters of a day are written: if a part of the day is already archived, the whole day will be
+    /// archived again. It stores that before the write, so that a process killed after its commit leaves no counter
+    /// that nobody archives. Repeatable.
     pub async fn before_commit(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
         if !self.unarchived.contains(&day) {
             let () = client.query(redis::cmd("UNLINK").arg(self.keys.history_progress(day))).await?;
@@ -94,12 +93,12 @@ impl HistoryArchiver {
         Ok(())
     }
 
-    /// A process before this one may have left counters of this day.
+    /// Assumes that an earlier process left counters of this day.
     pub fn assume_counters(&mut self, day: Day) {
         self.pending.entry(day).or_insert(ArchiveStart::Resumed);
     }
 
-    /// Counters of this day were written.
+    /// Records that counters of this day were written.
     pub fn after_commit(&mut self, day: Day) {
         self.pending.insert(day, ArchiveStart::Anew);
         if self.current.as_ref().is_some_and(|current| current.day == day) {
@@ -107,36 +106,36 @@ impl HistoryArchiver {
         }
     }
 
-    /// Whether counters of the day may be lost if they expire now.
+    /// Whether counters of the day would be lost if they expired now.
     pub fn is_pending(&self, day: Day) -> bool {
         self.pending.contains_key(&day)
     }
 
-    /// The oldest day that is not archived.
+    /// The oldest unarchived day.
     pub fn next(&self) -> Option<Day> {
         self.pending.keys().next().copied()
     }
 
-    /// How many metrics of the day that is being archived are left; 0 before it has begun.
+    /// Number of remaining metrics of the day in progress; 0 before it starts.
     pub fn metrics_left(&self) -> usize {
         self.current.as_ref().map_or(0, |current| current.metrics.len())
     }
 
-    /// The days that are not archived.
+    /// The unarchived days.
     pub fn days_left(&self) -> impl Iterator<Item = Day> {
         self.pending.keys().copied()
     }
 
-    /// Archives a slice of the oldest day; `now` is server time. Bounded work. Repeatable. Says what it cost the
-    /// server, about: in counters that are archived.
+    /// Archives a slice of the oldest day; `now` is server time. Bounded work. Repeatable. Returns the approximate cost
+    /// for the server, in archived counters.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the next call goes on where the last one ended.
+    /// The error of Redis or of the connection; the next call continues at the same place.
     pub async fn archive(&mut self, client: &RedisClient, now: UnixMs) -> RedisResult<u32> {
         let Some(day) = self.next() else { return Ok(0) };
         let mut cost = BEGIN_COST;
-        // Of a day that is too old nothing is kept.
+        // Days beyond the configured number are not archived.
         let oldest = Day::in_utc(now).and_then(|today| today.before(u64::from(self.days)));
         let mut current = match self.current.take().filter(|current| current.day == day) {
             Some(current) => current,
@@ -159,7 +158,7 @@ impl HistoryArchiver {
         Ok(cost)
     }
 
-    /// Looks what is left of a day.
+    /// Finds what is left of a day.
     async fn begin(&mut self, client: &RedisClient, day: Day) -> RedisResult<DayInProgress> {
         let progress = self.keys.history_progress(day);
         if self.pending.get(&day) == Some(&ArchiveStart::Anew) {
@@ -172,14 +171,14 @@ impl HistoryArchiver {
         let is_done = |metric: &String| reached.get(metric).is_some_and(|reached| step_of(reached) >= STEPS);
         let left = metrics.into_iter().filter(|metric| !is_done(metric)).filter_map(|metric| metric.parse().ok());
         let mut metrics: Vec<Metric> = left.collect();
-        // They are taken from the end. Names that somebody invents anew each day must not hold up the others.
+        // The metrics are processed from the end. Metrics that a producer invents every day must not delay the others.
         let known = self.metrics_with_history(client, day, &metrics).await?;
         metrics.sort_by_cached_key(|metric| known.contains(metric));
         let step = metrics.last().and_then(|metric| reached.get(metric.as_str())).map_or(0, |reached| step_of(reached));
         Ok(DayInProgress { day, metrics, step })
     }
 
-    /// Those of the metrics that have a history of earlier days.
+    /// The metrics that have a history of earlier days.
     async fn metrics_with_history(
         &self,
         client: &RedisClient,

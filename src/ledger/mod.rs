@@ -1,9 +1,7 @@
-//! The ledger: counters, raised alerts, the checkpoint. What the stream says is committed by one script, all or
-//! nothing.
+//! The ledger: counters, raised alerts, the checkpoint. One script commits each batch atomically.
 //!
-//! Owns the layout of counters and records in Redis, and is the only folder besides `types/keys.rs` that knows it.
-//! Never reads the stream and never decides who has which limit. Read next: [`commit`], the script that all the
-//! promises rest on.
+//! Owns the layout of counters and records in Redis; only this folder and `types/keys.rs` know it. Never reads the
+//! stream and never decides who has which limit. Read next: [`commit`], the script behind all promises.
 
 pub mod audit;
 pub mod batch;

@@ -1,5 +1,4 @@
-//! Reads the ledger for people: what a subject used, and the alerts that were raised. Writes nothing, and scans no
-//! keyspace.
+//! Reads the ledger for people: a subject's usage and the raised alerts. Writes nothing, and scans no keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +10,22 @@ use crate::redis_client::{Partition, RedisClient};
 use crate::types::text::glob_literal;
 use crate::types::{Alert, Keys, Metric, Period, RaisedRecord, Subject, keys};
 
-/// Records of one hash that the server looks at in one go.
+/// Number of records per HSCAN call (COUNT).
 const SCAN_COUNT: usize = 1000;
 
-/// What a subject used of a metric in a period.
+/// A subject's usage of a metric in a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeriodUsage {
-    /// Of what, and when.
+    /// Metric and period.
     pub of: MetricPeriod,
-    /// Units used; `None` where there is no counter.
+    /// Used units; `None` if there is no counter.
     pub used: Option<u64>,
-    /// Alerts raised, ascending by threshold and then by time.
+    /// Raised alerts, ascending by threshold and then by time.
     pub alerts: Vec<Alert>,
 }
 
-/// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`. In
-/// order.
+/// Reads a subject's counts and alerts: of each metric that it used in one of these periods, and of those in `also`.
+/// Sorted.
 pub async fn usage(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -53,11 +52,11 @@ pub async fn usage(
         let alerts = records.into_iter().flat_map(RaisedRecord::into_alerts).collect();
         PeriodUsage { of, used, alerts }
     });
-    // A metric that only others used says nothing about this subject.
+    // A metric that only others used is irrelevant for this subject.
     Ok(usages.filter(|usage| usage.used.is_some() || !usage.alerts.is_empty() || also.contains(&usage.of)).collect())
 }
 
-/// Reads the alerts of a subject in these periods, in no order.
+/// Reads the alerts of a subject in these periods, unsorted.
 pub async fn alerts_of(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -68,7 +67,7 @@ pub async fn alerts_of(
     Ok(records.into_iter().flatten().flat_map(RaisedRecord::into_alerts).collect())
 }
 
-/// Reads every alert of these periods, oldest first. Work is bounded by what they raised.
+/// Reads all alerts of these periods, oldest first. The work is proportional to their number.
 pub async fn alerts(Partition { client, keys }: &Partition, periods: &[Period]) -> RedisResult<Vec<Alert>> {
     let mut alerts: Vec<Alert> = Vec::new();
     for of in metrics_of(client, keys, periods).await? {
@@ -84,7 +83,7 @@ pub async fn alerts(Partition { client, keys }: &Partition, periods: &[Period]) 
     Ok(alerts)
 }
 
-/// The metrics that anybody used in each of these periods.
+/// The metrics that any subject used in each of these periods.
 pub async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -> RedisResult<Vec<MetricPeriod>> {
     let mut sets = redis::pipe();
     for period in periods {
@@ -98,9 +97,8 @@ pub async fn metrics_of(client: &RedisClient, keys: &Keys, periods: &[Period]) -
     Ok(metrics.collect())
 }
 
-/// The records of a subject, ascending by percentage. A threshold that was raised may have left the configuration
-/// since, so they are found by the subject and not by the percentages that there are: each hash is looked through by
-/// the server, a slice at a time.
+/// The records of a subject, ascending by percentage. A raised threshold may no longer be configured, so HSCAN searches
+/// each hash by subject in slices, instead of reading the configured percentages.
 async fn records_of(
     client: &RedisClient,
     keys: &Keys,
@@ -120,7 +118,7 @@ async fn records_of(
         let slices: Vec<(u64, Vec<(String, String)>)> = run(client, &slices).await?;
         for ((at, cursor), (next, fields)) in unfinished.iter_mut().zip(slices) {
             for record in fields.iter().filter_map(|(_, text)| record(text)) {
-                // The subject may be the end of another one's name.
+                // The subject may be a suffix of another subject's field.
                 if record.alert.subject == *subject {
                     found[*at].insert(record.alert.threshold_percent.get(), record);
                 }
@@ -136,12 +134,12 @@ fn record(text: &str) -> Option<RaisedRecord> {
     serde_json::from_str(text).ok()
 }
 
-/// The replies, each of this type. Without a command nothing is sent.
+/// Runs the pipeline and returns its replies with this type. An empty pipeline sends nothing.
 pub(super) async fn run<T: FromRedisValue>(client: &RedisClient, pipeline: &Pipeline) -> RedisResult<Vec<T>> {
     if pipeline.is_empty() { Ok(Vec::new()) } else { client.pipe(pipeline).await }
 }
 
-/// How far the reading is behind: entries that were added and are not committed yet.
+/// Number of added entries that are not committed yet.
 pub async fn lag(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("EXISTS").arg(keys.stream());
@@ -154,7 +152,7 @@ pub async fn lag(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
         client.query(redis::cmd("XINFO").arg("STREAM").arg(keys.stream())).await?;
     let number =
         |name: &str| info.get(name).and_then(|value| redis::from_redis_value_ref::<u64>(value).ok()).unwrap_or(0);
-    // Before the first commit, what was trimmed counts as read (as `audit.lua` counts it).
+    // Before the first commit, trimmed entries count as read (as in `audit.lua`).
     let read = read.unwrap_or_else(|| number("entries-added").saturating_sub(number("length")));
     Ok(number("entries-added").saturating_sub(read))
 }

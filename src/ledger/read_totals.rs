@@ -1,8 +1,7 @@
-//! Reading what a worker does not hold yet: counters, and records of raised alerts, many at once.
+//! Reads counters and records of raised alerts that a worker has not cached, many at once.
 //!
-//! They may be read at any moment: had somebody else committed in between, the commit that builds on them would answer
-//! `stale`. But a failover may take that other commit back, and the checkpoint with it. So each reading tells which
-//! checkpoint was stored then.
+//! They may be read at any time: if somebody else commits in between, a commit that builds on them returns `stale`. But
+//! a failover may undo that other commit together with its checkpoint. So each read also returns the stored checkpoint.
 
 use std::collections::HashMap;
 
@@ -14,33 +13,33 @@ use crate::types::{Day, Keys, Metric, Percent, RaisedRecord, StreamId, Subject};
 
 use super::batch::MetricPeriod;
 
-/// A counter that is to be read.
+/// A counter to read.
 #[derive(Debug, Clone)]
 pub struct CounterQuery<'a> {
     /// Metric and period.
     pub of: &'a MetricPeriod,
     /// CRC-16 of the subject modulo 256.
     pub bucket: u8,
-    /// Whose.
+    /// The subject.
     pub subject: &'a Subject,
 }
 
-/// The records of a counter that are to be read.
+/// The records of a counter to read.
 #[derive(Debug, Clone)]
 pub struct RecordQuery<'a> {
-    /// Which counter.
+    /// The counter.
     pub counter: CounterQuery<'a>,
     /// The percentages.
     pub percents: &'a [Percent],
 }
 
-/// What was raised of a counter, by percentage.
+/// The raised alerts of a counter, by percentage.
 pub type RaisedRecords = HashMap<Percent, RaisedRecord>;
 
-/// The answers to a pipeline that ignores errors, in their order.
+/// The replies to a pipeline that ignores errors, in order.
 pub type Replies = std::vec::IntoIter<RedisResult<Value>>;
 
-/// Adds the commands that read counters; those of one hash should follow one another.
+/// Adds the commands that read counters; queries for the same hash should be adjacent.
 pub fn ask_counters(pipeline: &mut Pipeline, keys: &Keys, queries: &[CounterQuery<'_>]) {
     for group in by_hash(queries) {
         pipeline.cmd("HMGET").arg(key_of(keys, &group[0]));
@@ -50,11 +49,11 @@ pub fn ask_counters(pipeline: &mut Pipeline, keys: &Keys, queries: &[CounterQuer
     }
 }
 
-/// What the counters hold, from the answers to [`ask_counters`] for the same queries. An absent one is 0.
+/// The counter values, from the replies to [`ask_counters`] for the same queries. A missing counter is 0.
 ///
 /// # Errors
 ///
-/// What Redis said; [`ErrorKind::WrongType`] names a key of another type and a counter that is no number.
+/// The error of Redis; [`ErrorKind::WrongType`] names a key of another type, or a counter that is not a number.
 pub fn counters_from(replies: &mut Replies, keys: &Keys, queries: &[CounterQuery<'_>]) -> RedisResult<Vec<u64>> {
     let mut totals = Vec::with_capacity(queries.len());
     for group in by_hash(queries) {
@@ -82,12 +81,12 @@ pub fn ask_records(pipeline: &mut Pipeline, keys: &Keys, queries: &[RecordQuery<
     }
 }
 
-/// What was raised, from the answers to [`ask_records`] for the same queries. A record that can't be read counts as
-/// none: the flag still keeps an alert from being raised twice.
+/// The raised alerts, from the replies to [`ask_records`] for the same queries. An unreadable record counts as missing:
+/// the flag still prevents a second alert.
 ///
 /// # Errors
 ///
-/// What Redis said; [`ErrorKind::WrongType`] names a key of another type.
+/// The error of Redis; [`ErrorKind::WrongType`] names a key of another type.
 pub fn records_from(
     replies: &mut Replies,
     keys: &Keys,
@@ -113,32 +112,32 @@ pub fn ask_metrics(pipeline: &mut Pipeline, keys: &Keys, days: &[Day]) {
 ///
 /// # Errors
 ///
-/// What Redis said.
+/// The error of Redis.
 pub fn metrics_from(replies: &mut Replies, days: &[Day]) -> RedisResult<Vec<Vec<Metric>>> {
     let metrics = |names: Vec<String>| names.iter().filter_map(|name| name.parse().ok()).collect();
     days.iter().map(|_| next_of(replies).map(metrics)).collect()
 }
 
-/// Adds the command that reads the checkpoint: behind the others, on the same connection.
+/// Adds the command that reads the checkpoint, behind the others on the same connection.
 pub fn ask_checkpoint(pipeline: &mut Pipeline, keys: &Keys) {
     pipeline.cmd("HGET").arg(keys.checkpoint()).arg("id");
 }
 
-/// The checkpoint that was stored when the commands before [`ask_checkpoint`] had been answered.
+/// The checkpoint at the time of the replies before [`ask_checkpoint`].
 ///
 /// # Errors
 ///
-/// What Redis said.
+/// The error of Redis.
 pub fn checkpoint_from(replies: &mut Replies) -> RedisResult<StreamId> {
     let id: Option<String> = next_of(replies)?;
     Ok(StreamId::from_stored(id.as_deref()))
 }
 
-/// The next answer.
+/// The next reply.
 ///
 /// # Errors
 ///
-/// What Redis said, or that it is of another type.
+/// The error of Redis, or the reply has another type.
 pub fn next_of<T: FromRedisValue>(replies: &mut Replies) -> RedisResult<T> {
     let missing = || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "fewer answers than commands"));
     Ok(T::from_redis_value(replies.next().ok_or_else(missing)??)?)
@@ -152,18 +151,18 @@ fn key_of(keys: &Keys, query: &CounterQuery<'_>) -> String {
     keys.usage(&query.of.metric, query.of.period, query.bucket)
 }
 
-/// The error of a field that holds no count.
+/// The error for a field that is not a count.
 pub(super) fn no_count(key: &str, subject: &Subject) -> RedisError {
     wrong_type(key, &format!("no count in field {subject}"))
 }
 
-/// A count as a commit writes it.
+/// A count in the exact form that a commit writes.
 pub(super) fn counter_of(text: &str) -> Option<u64> {
-    // Text for text: the commit compares it with what it holds.
+    // Exact text, because the commit compares it with the stored text.
     text.parse().ok().filter(|units: &u64| units.to_string() == text && *units <= UNITS_MAX)
 }
 
-/// The server does not say which key it means.
+/// Adds the key, which the server's error does not name.
 fn named(error: RedisError, key: &str) -> RedisError {
     if error_kind(&error) == ErrorKind::WrongType { wrong_type(key, "something else than a hash") } else { error }
 }

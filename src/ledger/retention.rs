@@ -1,8 +1,8 @@
-//! How long counters are kept: once no event can belong to a period any more, they and their records live 48 hours.
+//! Lifetime of counters: when no event can belong to a period any more, its counters and records live another 48 hours.
 //!
-//! A day is archived first where history is kept. Every counter expires by itself ([`super::totals::ttl_s`]), late
-//! enough to cover an outage; this only shortens that. EXPIRE ... LT makes each step safe to repeat, so no script is
-//! needed.
+//! If history is kept, a day is archived first. Every counter expires by itself ([`super::totals::ttl_s`]), late enough
+//! to cover an outage; this file only shortens that time. EXPIRE ... LT makes each step repeatable, so no script is
+//! necessary.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,53 +17,51 @@ use super::history::{HistoryArchiver, HistoryConfig};
 use super::query::metrics_of;
 use super::totals::{CLOSED_TTL_S, COUNTER_TTL_S, SPREAD_S};
 
-/// No older day can still have counters, unless this process wrote them: an old stream is read faster than a day a
-/// second.
+/// Older days have no counters, unless this process wrote them: it reads an old stream faster than one day per second.
 pub const KEPT_DAYS_MAX: u64 = COUNTER_TTL_S / 86_400 + 3;
-/// So many periods that have counters are closed at once, since counting waits for it.
+/// Maximum number of periods closed per call, because counting waits for it.
 const CLOSED_AT_ONCE: usize = 4;
-/// So many are looked at for counters. After a start there are some hundred hours, most of which have none.
+/// Maximum number of periods examined per call. After a start there are several hundred hours, most without counters.
 const LOOKED_AT_ONCE: usize = 128;
 
-/// Until when the counters and records of a period are certainly kept. Afterwards a counter that is absent may have
-/// expired, and no longer means that nothing was used.
+/// Time until which the counters and records of a period certainly exist. Afterwards a missing counter may have expired
+/// and no longer means that nothing was used.
 pub fn kept_until(period: Period, late_max: Duration) -> UnixMs {
-    // From its first beginning to its last end, a period lasts 26 h longer than its window, because zones differ. A
-    // counter expires 14 days after its last write or 48 h after the end of the period, whichever is later.
+    // From its first start to its last end in any zone, a period lasts 26 h longer than its window. A counter expires
+    // 14 days after its last write or 48 h after the end of the period, whichever is later.
     let unclosed_s = COUNTER_TTL_S.saturating_sub(period.window().longest_s() + 26 * 3_600).max(CLOSED_TTL_S);
     let closed = last_day_end(period).after(late_max).after(Duration::from_secs(CLOSED_TTL_S));
     closed.min(period.ends_everywhere().after(Duration::from_secs(unclosed_s)))
 }
 
-/// Shortens the time to live of periods that are over.
+/// Shortens the TTL of past periods.
 #[derive(Debug)]
 pub struct PeriodArchiver {
     keys: Keys,
     late_max: Duration,
-    /// Periods that may have counters and were not closed yet.
+    /// Periods that may have counters and are not closed yet.
     open: BTreeSet<Period>,
-    /// Whether the periods of an earlier process are among them.
+    /// Whether the periods of an earlier process are included.
     looked_back: bool,
-    /// Archives days; `None` where no history is kept.
+    /// Archives days; `None` if no history is kept.
     archiver: Option<HistoryArchiver>,
 }
 
 impl PeriodArchiver {
-    /// For the partition with these keys, whose events may arrive `late_max` after their day's end.
+    /// For the partition with these keys, whose events may arrive `late_max` after the end of their day.
     pub fn new(keys: Keys, late_max: Duration, history: HistoryConfig) -> Self {
         let archiver = HistoryArchiver::new(keys.clone(), history);
         Self { keys, late_max, open: BTreeSet::new(), looked_back: false, archiver }
     }
 
-    /// Another process may have archived meanwhile.
+    /// Starts a session: another process may have archived meanwhile.
     pub fn begin_session(&mut self) {
         if let Some(archiver) = &mut self.archiver {
             archiver.begin_session();
         }
     }
 
-    /// Counters of these periods are about to be written; it is `now` on the server. Days that are over may be archived
-    /// already.
+    /// Call it before counters of these periods are written; `now` is server time. Past days may already be archived.
     ///
     /// # Errors
     ///
@@ -84,7 +82,7 @@ impl PeriodArchiver {
         Ok(())
     }
 
-    /// Counters of these periods were written.
+    /// Records that counters of these periods were written.
     pub fn after_commit(&mut self, periods: impl Iterator<Item = Period>) {
         let mut last = None;
         for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
@@ -95,20 +93,19 @@ impl PeriodArchiver {
         }
     }
 
-    /// Closes periods that can receive no event any more, given that all entries up to `checkpoint` are counted and
-    /// that it is `now` on the server: a few at a time. Says which it closed; after none there is none left.
-    /// Repeatable.
+    /// Closes periods that can't receive events any more, if all entries up to `checkpoint` are counted and the server
+    /// time is `now`. Closes a few per call and returns them; an empty result means that none is left. Repeatable.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the period is tried again at the next call.
+    /// The error of Redis or of the connection; the next call tries the period again.
     pub async fn close_periods(
         &mut self,
         client: &RedisClient,
         checkpoint: StreamId,
         now: UnixMs,
     ) -> RedisResult<Vec<Period>> {
-        // An explicit entry id may lie in the future; the server's clock bounds what "the checkpoint's time" can mean.
+        // An explicit entry id may be in the future, so the server's clock bounds the time of the checkpoint.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
         if !self.looked_back {
             for period in recent_periods(reached) {
@@ -139,18 +136,18 @@ impl PeriodArchiver {
         Ok(closed)
     }
 
-    /// Whether a day is left to archive, given that all that arrived until `reached` is counted.
+    /// Whether a day remains to be archived, if everything that arrived until `reached` is counted.
     pub fn has_to_archive(&self, reached: UnixMs) -> bool {
         let next = self.archiver.as_ref().and_then(HistoryArchiver::next);
         next.is_some_and(|day| is_over(day.into(), reached, self.late_max))
     }
 
-    /// Archives a slice of the oldest day that is left. Its counters live on until all of it is archived. Repeatable.
-    /// Says what it cost the server, about: in counters that are archived.
+    /// Archives a slice of the oldest remaining day. The day's counters live until all of it is archived. Repeatable.
+    /// Returns the approximate cost for the server, in archived counters.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the slice is tried again at the next call.
+    /// The error of Redis or of the connection; the next call tries the slice again.
     pub async fn archive(&mut self, client: &RedisClient, reached: UnixMs) -> RedisResult<u32> {
         match &mut self.archiver {
             Some(archiver) => archiver.archive(client, reached).await,
@@ -158,7 +155,7 @@ impl PeriodArchiver {
         }
     }
 
-    /// Shows how much is left to archive, given that all that arrived until `reached` is counted.
+    /// Updates the metrics of the remaining work, if everything that arrived until `reached` is counted.
     pub fn show_backlog(&self, reached: UnixMs) {
         let Some(archiver) = &self.archiver else { return };
         let days = archiver.days_left().take_while(|day| is_over((*day).into(), reached, self.late_max)).count();
@@ -184,14 +181,13 @@ impl PeriodArchiver {
     }
 }
 
-/// The periods up to now that a process before this one may have written to.
+/// The periods up to now that an earlier process may have written to.
 fn recent_periods(reached: UnixMs) -> Vec<Period> {
     let Some(today) = Day::in_utc(reached) else { return Vec::new() };
     today.before(KEPT_DAYS_MAX).map_or_else(Vec::new, |first| Period::touching(first, today))
 }
 
-/// The first of the open periods that were over everywhere, lateness included, when it was `reached`: those that ended
-/// first.
+/// The open periods that were over in every zone at `reached`, lateness included; the earliest first.
 fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Duration) -> Vec<Period> {
     let mut over: Vec<Period> = open.filter(|period| is_over(*period, reached, late_max)).collect();
     over.sort_by_key(|period| (period.ends_everywhere(), *period));
@@ -199,15 +195,16 @@ fn closable(open: impl Iterator<Item = Period>, reached: UnixMs, late_max: Durat
     over
 }
 
-/// Whether no event that arrives from now on can belong to the period.
+/// Whether events that arrive from now on can't belong to the period.
 fn is_over(period: Period, reached: UnixMs, late_max: Duration) -> bool {
     last_day_end(period).after(late_max) <= reached
 }
 
-/// When no event's day can lie in the period any more, lateness apart: that counts from the end of the event's day.
+/// The time after which no event's day is in the period, without lateness, which counts from the end of the event's
+/// day.
 fn last_day_end(period: Period) -> UnixMs {
     match period.window() {
-        // The day of an hour ends at most 26 hours after it, in any zone.
+        // In every zone the day of an hour ends at most 26 hours after the hour.
         Window::Hour => period.ends_everywhere().plus(26 * 3_600_000),
         Window::Day | Window::Week | Window::Month => period.ends_everywhere(),
     }
@@ -219,7 +216,7 @@ mod tests {
     use crate::ledger::totals::ttl_s;
     use crate::types::DaySpan;
 
-    /// What has expired must not read as nothing used, and what is kept not as unknown.
+    /// An expired counter must not read as zero usage, and an existing one not as unknown.
     #[test]
     fn a_period_is_kept_for_two_days_after_it_was_closed_or_until_its_counters_expire() {
         let hours = |text: &str, late_h: u64| {
@@ -227,21 +224,21 @@ mod tests {
             let kept = kept_until(period, Duration::from_secs(late_h * 3600));
             kept.since(period.ends_everywhere()).as_secs() / 3600
         };
-        // An hour is closed when its day is over in every zone.
+        // An hour is closed after its day is over in every zone.
         assert_eq!((hours("2026-11-21T14Z", 5), hours("2026-11-21", 5)), (26 + 5 + 48, 5 + 48));
         assert_eq!((hours("2026-W47", 5), hours("2026-11", 5)), (5 + 48, 48));
         assert_eq!(hours("2026-11-21", 1000), 14 * 24 - 50);
         assert_eq!(hours("2026-W47", 1000), 7 * 24 - 26);
     }
 
-    /// Closing a day too early would let a late event's counter expire before the outage it waits out.
+    /// If a day is closed too early, a late event's counter would expire during an outage.
     #[test]
     fn a_day_is_closable_only_when_it_is_over_everywhere() {
         let day = |text: &str| Period::parse(text).expect("a date");
         let ms = |text: &str| UnixMs(chrono::DateTime::parse_from_rfc3339(text).expect("RFC 3339").timestamp_millis());
         let late = Duration::from_secs(5 * 3600);
         let open = BTreeSet::from(["2026-11-19", "2026-11-20", "2026-11-21"].map(day));
-        // 2026-11-20 ends at 12:00 UTC of the 21st in UTC-12, and late events may come until 17:00.
+        // 2026-11-20 ends at 12:00 UTC of the 21st in UTC-12, and late events may arrive until 17:00.
         assert_eq!(closable(open.iter().copied(), ms("2026-11-21T16:59:59Z"), late), [day("2026-11-19")]);
         assert_eq!(
             closable(open.iter().copied(), ms("2026-11-21T17:00:00Z"), late),
@@ -249,19 +246,19 @@ mod tests {
         );
     }
 
-    /// docs/guarantees.md tells operators how long an outage may last: a shorter time to live breaks that.
+    /// docs/guarantees.md tells operators how long an outage may last: a shorter TTL would break that promise.
     #[test]
     fn counters_survive_an_outage_of_as_long_as_is_promised() {
         let hours = |from: UnixMs, to: UnixMs| to.since(from).as_secs() / 3600;
         let (late, of_default) = (Duration::from_secs(5 * 3600), |hours: u64| hours - 5);
         let day = Day::parse("2026-11-21").expect("a date");
-        // Nobody of its bucket used anything since the day began in the easternmost zone.
+        // No subject of the bucket has used anything since the day began in the easternmost zone.
         let first = DaySpan::for_day("Pacific/Kiritimati".parse().expect("a zone"), day).expect("a day").start;
         let archived_from = day.ends_everywhere().after(late);
         assert!(is_over(day.into(), archived_from, late) && !is_over(day.into(), archived_from.plus(-1), late));
         let expires = |period: Period, written: UnixMs| written.after(Duration::from_secs(ttl_s(period, written)));
         assert_eq!(hours(archived_from, expires(day.into(), first)), of_default(12 * 24 - 2), "a day's history");
-        // The newest event of a period that began in the westernmost zone, as late as it may be, and what it counts in.
+        // The newest possible event of a period that began in the westernmost zone, and the periods in which it counts.
         for (period, longest_h, promised_h) in
             [("2026-11-21", 26, 13 * 24 - 2), ("2026-W47", 7 * 24 + 2, 7 * 24 - 2), ("2026-11", 31 * 24 + 2, 48)]
         {
@@ -272,7 +269,7 @@ mod tests {
         }
     }
 
-    /// A thousand days of an old stream looked at in one go would let a batch that waits meanwhile grow too old.
+    /// If a thousand days of an old stream were examined at once, the waiting batch would become too old.
     #[test]
     fn some_days_are_looked_at_at_once_and_the_oldest_first() {
         let today = Day::parse("2026-11-21").expect("a date");

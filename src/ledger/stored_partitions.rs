@@ -1,18 +1,18 @@
-//! What the last daemon left in Redis: the layout, the number of partitions, keys of another type than they must have.
+//! The state that the last daemon left in Redis: the layout, the number of partitions, keys of a wrong type.
 
 use redis::RedisResult;
 
 use crate::redis_client::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 use crate::types::{Keys, PARTITIONS_MAX, PartitionNumber};
 
-/// What the last daemon left.
+/// The state that the last daemon left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPartitions {
-    /// Of each partition.
+    /// One checkpoint per partition.
     pub checkpoints: Vec<StoredCheckpoint>,
     /// State of another number of partitions.
     pub others: Option<OtherPartitions>,
-    /// Streams of another number of partitions, of which nothing was counted: nobody reads them.
+    /// Streams of another number of partitions without any counts: nobody reads them.
     pub unread: Vec<String>,
 }
 
@@ -21,11 +21,11 @@ pub struct StoredPartitions {
 pub struct OtherPartitions {
     /// Its key.
     pub checkpoint: String,
-    /// How many partitions it counts.
+    /// The number of partitions in it.
     pub count: u32,
 }
 
-/// Whether the stored layout is one that this daemon knows.
+/// The stored layout, to compare with the one that this daemon knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredCheckpoint {
     /// `format` of the checkpoint.
@@ -34,26 +34,26 @@ pub struct StoredCheckpoint {
     pub partitions: Option<u32>,
     /// `fingerprint` of the checkpoint.
     pub fingerprint: Option<String>,
-    /// `moved_to` of the checkpoint: where a migration has taken everything.
+    /// `moved_to` of the checkpoint: the target of a migration that moved everything.
     pub moved_to: Option<String>,
-    /// `migration` of the checkpoint: how far a migration to here is.
+    /// `migration` of the checkpoint: the progress of a migration to this deployment.
     pub migration: Option<String>,
-    /// The first of the partition's keys that holds something else.
+    /// The first of the partition's keys with a wrong type.
     pub misplaced: Option<WrongKeyType>,
 }
 
-/// A key that is not of the type that it must have.
+/// A key with a wrong type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongKeyType {
     /// The key.
     pub key: String,
-    /// Its type, as Redis names it.
+    /// Its type, in the words of Redis.
     pub found: String,
-    /// What it must be.
+    /// The required type.
     pub wanted: &'static str,
 }
 
-/// Reads what the last daemon left in the checkpoints, and looks whether the partitions' keys are what they must be.
+/// Reads the stored checkpoints, and checks the types of the partitions' keys.
 pub async fn stored_partitions(partitions: &Partitions) -> RedisResult<StoredPartitions> {
     let mut checkpoints = Vec::new();
     for Partition { client, keys } in partitions.iter() {
@@ -74,8 +74,8 @@ async fn stored(client: &RedisClient, keys: &Keys) -> RedisResult<StoredCheckpoi
     Ok(StoredCheckpoint { format, partitions, fingerprint, moved_to, migration, misplaced })
 }
 
-/// Looks for the checkpoints that another number of partitions would have left under other names, and for its streams.
-/// A checkpoint that counts one partition and bears a number belongs to another stream, which is called so.
+/// Searches for the checkpoints and streams of another number of partitions, which have other names. A checkpoint that
+/// counts one partition and has a number in its name belongs to a stream with that name.
 async fn others(partitions: &Partitions) -> RedisResult<(Option<OtherPartitions>, Vec<String>)> {
     let Partition { client, keys } = partitions.first();
     let several = PartitionNumber::all(PARTITIONS_MAX);
@@ -93,7 +93,7 @@ async fn others(partitions: &Partitions) -> RedisResult<(Option<OtherPartitions>
     for reply in replies {
         match reply {
             Ok(answer) => answers.push(answer),
-            // What is there is not ours, and a user who may not look has never written there.
+            // The key is not ours, and a user who may not read it has never written it.
             Err(error) if matches!(error_kind(&error), ErrorKind::WrongType | ErrorKind::Denied) => answers.push(None),
             Err(error) => return Err(error),
         }

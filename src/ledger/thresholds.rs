@@ -3,10 +3,10 @@
 use crate::types::units::UNITS_MAX;
 use crate::types::{Percent, RaisedRecord, Units};
 
-/// No threshold is left: no count gets there.
+/// No threshold is left to reach.
 pub const NO_THRESHOLD: u64 = u64::MAX;
 
-/// How often a higher limit lets one percentage be raised again in one period.
+/// Maximum number of times that a higher limit lets one percentage be raised again in one period.
 const RAISED_AGAIN_MAX: usize = 10;
 
 /// One threshold of a limit.
@@ -18,27 +18,27 @@ pub struct Threshold {
     pub percent: Percent,
 }
 
-/// Whether a period is still going on.
+/// Whether a period has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodState {
-    /// The count decides, however it got there: a limit may have been lowered below it.
+    /// The period lasts. The count alone decides, because a limit may have been lowered below it.
     Open,
-    /// Only a crossing decides.
+    /// The period is over. Only a crossing decides.
     Over,
 }
 
-/// How a commit moves a counter in relation to a threshold.
+/// How a commit changes a counter relative to a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThresholdTransition {
-    /// The counter stays below it.
+    /// The counter stays below the threshold.
     NotReached,
-    /// The counter was below it, and no longer is.
+    /// The counter crosses the threshold.
     Crossed,
-    /// The counter had reached it before.
+    /// The counter had reached the threshold before.
     ReachedBefore,
 }
 
-/// The reachable thresholds of a limit, ascending. A threshold above 2^53 - 1 units is left out: no counter gets there.
+/// The reachable thresholds of a limit, ascending. Omits thresholds above 2^53 - 1 units, which no counter can reach.
 pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
     let mut ascending: Vec<Threshold> = thresholds
         .iter()
@@ -52,11 +52,11 @@ pub fn thresholds_of(limit: Units, thresholds: &[Percent]) -> Vec<Threshold> {
 }
 
 impl Threshold {
-    /// Whether a commit that moves the counter so raises an alert for this threshold. `before` is what was raised for
-    /// its percentage in the period.
+    /// Whether a commit with this movement raises an alert for the threshold. `before` holds the alerts that were
+    /// raised for its percentage in the period.
     ///
-    /// For the first time where it is reached; in a period that is over, by a crossing alone. Again only by a crossing,
-    /// where the limit is higher than when it was raised last, and not more often than [`RAISED_AGAIN_MAX`].
+    /// The first alert is raised when the threshold is reached; in a past period only by a crossing. A further alert is
+    /// raised only by a crossing under a higher limit than at the last one, at most [`RAISED_AGAIN_MAX`] times.
     pub fn is_raised_by(
         &self,
         transition: ThresholdTransition,
@@ -73,13 +73,13 @@ impl Threshold {
         }
     }
 
-    /// Whether another crossing raises an alert again, after one at `raised_units` and `raised_before` alerts before
-    /// that one.
+    /// Whether another crossing raises an alert again, after one at `raised_units` that had `raised_before`
+    /// predecessors.
     pub const fn may_follow(&self, raised_units: u64, raised_before: usize) -> bool {
         self.units > raised_units && raised_before < RAISED_AGAIN_MAX
     }
 
-    /// The smallest count at which this threshold is to be judged, for a counter that stands at `total`.
+    /// The smallest count at which this threshold must be judged, for a counter of `total`.
     fn next_after(&self, total: u64, period: PeriodState, before: Option<&RaisedRecord>) -> Option<u64> {
         let ahead = self.units > total;
         let due = match before {
@@ -90,8 +90,8 @@ impl Threshold {
     }
 }
 
-/// The smallest count at which any of the thresholds is to be judged, for a counter that stands at `total`;
-/// [`NO_THRESHOLD`] where none is. `before` tells what was raised of each percentage.
+/// The smallest count at which any threshold must be judged, for a counter of `total`; [`NO_THRESHOLD`] if none.
+/// `before` returns the raised alerts of a percentage.
 pub fn next_threshold<'a>(
     thresholds: &[Threshold],
     total: u64,
@@ -136,14 +136,14 @@ mod tests {
         })
     }
 
-    /// A limit of 1 makes 80 % and 100 % the same count: both alerts are due with the first unit, the lower one first.
+    /// A limit of 1 gives 80 % and 100 % the same count: the first unit raises both alerts, the lower one first.
     #[test]
     fn thresholds_ascend_also_where_they_coincide() {
         let ascending = thresholds_of(Units::ONE, &[percent(100), percent(80)]);
         assert_eq!(ascending.iter().map(|s| (s.units, s.percent.get())).collect::<Vec<_>>(), [(1, 80), (1, 100)]);
     }
 
-    /// 1000 % of a huge limit lies beyond every counter; passing it on would compare rounded numbers.
+    /// 1000 % of a huge limit exceeds every counter; using it would compare rounded numbers.
     #[test]
     fn a_threshold_beyond_every_counter_is_left_out() {
         let limit = Units::new(UNITS_MAX).expect("in range");
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(thresholds_of(limit, &[percent(100)]).len(), 1);
     }
 
-    /// I3: while the period lasts the count decides, afterwards a crossing; raised once, a higher limit alone raises
-    /// again.
+    /// I3: while the period lasts the count decides, afterwards a crossing; after the first alert only a higher limit
+    /// raises another one.
     #[test]
     fn a_threshold_is_raised_when_it_is_reached_and_again_by_a_higher_limit_only() {
         use PeriodState::{Open, Over};
@@ -171,8 +171,8 @@ mod tests {
         assert!(!raised(Crossed, Open, Some(&record(40, 10))), "too often");
     }
 
-    /// What lies between the counter and the next threshold must not be skipped, and what is done must not be judged
-    /// for ever.
+    /// Thresholds between the counter and the next one must not be skipped, and finished ones must not be judged
+    /// forever.
     #[test]
     fn the_next_threshold_is_the_smallest_that_may_still_be_raised() {
         use PeriodState::{Open, Over};

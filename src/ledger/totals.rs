@@ -1,8 +1,8 @@
-//! The totals that a worker holds: what the counters of a partition stand at, and when each is to be judged next.
+//! The worker's cached counters: the current total of each, and the count at which it must be judged next.
 //!
-//! Whoever commits after a checkpoint knows that nobody else has committed since. So a counter that was read once is
-//! known until another one commits, and a commit writes what it is to become. Bounded by the subjects that are held: a
-//! subject that is let go takes its rows along. Pure. Read next: [`super::read_totals`], where rows come from.
+//! A worker that commits after a checkpoint knows that nobody else has committed since. So a counter that was read once
+//! stays valid until another worker commits, and each commit contains its new value. The cache is bounded by the cached
+//! subjects: evicting a subject evicts its rows. Pure. Read next: [`super::read_totals`], which reads counters.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -15,39 +15,40 @@ use crate::types::{Metric, Period, UnixMs, Window};
 
 use super::batch::MetricPeriod;
 
-/// A TTL is set again after this long: EXPIRE takes the server as long as counting.
+/// A TTL is renewed after this time, because EXPIRE costs the server as much as counting.
 const TTL_REFRESH_MS: u64 = 60_000;
-/// How long counters and records live after their last write.
+/// Lifetime of counters and records after their last write.
 pub const COUNTER_TTL_S: u64 = 14 * 86_400;
-/// How long they live at least once their period is over everywhere.
+/// Minimum lifetime after their period is over in every zone.
 pub const CLOSED_TTL_S: u64 = 48 * 3_600;
-/// Buckets expire this long after one another, so that the server frees them one by one.
+/// Difference between the expiry of neighboring buckets, so that the server frees them one by one.
 pub const SPREAD_S: u64 = 10;
-/// Periods of one window that a subject keeps of a metric: the newest, and the one before it for events that come late.
+/// Number of periods of one window that the cache keeps per subject and metric: the newest, and the previous one for
+/// late events.
 const PERIODS_KEPT: usize = 2;
-/// So many metrics and periods are held at most. Above it the worker begins with nothing held.
+/// Maximum number of cached metric periods. Beyond it the worker empties the cache.
 const METRIC_PERIODS_MAX: usize = 20_000;
-/// So many rows a subject that may be held.
+/// Maximum number of rows per cached subject, on average.
 const ROWS_PER_SUBJECT: usize = 16;
 
 const NONE: u32 = u32::MAX;
 
-/// What a counter stands at.
+/// A cached counter.
 #[derive(Debug, Clone, Copy)]
 pub struct CachedCounter {
-    /// Units, with those of the batch that is being built.
+    /// Units, including those of the batch under construction.
     pub total: u64,
-    /// The count from which on an alert may be due; [`super::thresholds::NO_THRESHOLD`] for never.
+    /// The count from which an alert may be due; [`super::thresholds::NO_THRESHOLD`] for never.
     pub next_threshold_units: u64,
-    /// When its period ends for its subject.
+    /// End of its period in the subject's zone.
     pub end: UnixMs,
-    /// The version of its subject's settings from which the next threshold was found, as the caller numbers them.
+    /// Version of the subject's settings from which the next threshold was computed; the caller numbers versions.
     pub settings_version: u32,
-    /// The last batch that changed it, as the caller numbers them.
+    /// The last batch that changed it; the caller numbers batches.
     pub changed_in_batch: u32,
     /// Its index among the rows that this batch changed.
     pub changed_index: u32,
-    /// The last batch for which it was looked up: the entries that need it may not be added yet.
+    /// The last batch that looked it up; the entries that need it may not be added yet.
     pub needed_by_batch: u32,
     hash_id: u32,
     subject_index: u32,
@@ -55,34 +56,34 @@ pub struct CachedCounter {
     next_of_subject: u32,
 }
 
-/// What tells a row from others.
+/// The identity of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
-    /// Where its subject is held.
+    /// Index of its subject.
     pub subject_index: u32,
-    /// Which hash it lies in: of [`CounterCache::hash_id`].
+    /// Its hash, from [`CounterCache::hash_id`].
     pub hash_id: u32,
 }
 
-/// A metric in a period, with when the TTL of its hashes was set.
+/// A metric in a period, with the time at which the TTL of its hashes was set.
 #[derive(Debug)]
 struct Counters {
     of: MetricPeriod,
     refreshed: Box<[i64; BUCKETS as usize]>,
-    /// When the metric was added to those of the period.
+    /// When the metric was added to the period's set of metrics.
     listed: i64,
 }
 
 /// The rows.
 #[derive(Debug, Default)]
 pub struct CounterCache {
-    /// How often all was forgotten: what callers remember of positions holds for one number only.
+    /// Number of times the cache was emptied: row positions are valid for one epoch only.
     epoch: u32,
     rows: Vec<CachedCounter>,
     vacant: Vec<u32>,
     index: HashTable<u32>,
     hasher: RandomState,
-    /// The first row of each subject, by where it is held.
+    /// The first row of each subject, by the subject's index.
     first: Vec<u32>,
     metrics: Vec<Metric>,
     metric_ids: HashMap<Metric, u32, RandomState>,
@@ -91,24 +92,24 @@ pub struct CounterCache {
 }
 
 impl CounterCache {
-    /// Nothing is held any more.
+    /// Empties the cache.
     pub fn forget(&mut self) {
         *self = Self { epoch: self.epoch.wrapping_add(1), ..Self::default() };
     }
 
-    /// How often all was forgotten.
+    /// Number of times the cache was emptied.
     pub const fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Whether so much is held that it is better to begin anew: producers may invent metrics without an end.
+    /// Whether the cache is too large and should be emptied, because producers may invent endless metrics.
     pub fn is_overgrown(&self, subjects_max: usize) -> bool {
         self.counters.len() > METRIC_PERIODS_MAX
             || self.metrics.len() > METRIC_PERIODS_MAX
             || self.rows.len() - self.vacant.len() > subjects_max.saturating_mul(ROWS_PER_SUBJECT)
     }
 
-    /// The number of a metric, whose name was checked.
+    /// The number of a metric with a valid name.
     pub fn metric_id(&mut self, name: &str) -> u32 {
         if let Some(id) = self.metric_ids.get(name) {
             return *id;
@@ -120,12 +121,12 @@ impl CounterCache {
         id
     }
 
-    /// The metric of a number.
+    /// The metric with a number.
     pub fn metric(&self, id: u32) -> &Metric {
         &self.metrics[id as usize]
     }
 
-    /// The hash in which the counters of a metric, period and bucket lie, as a number.
+    /// The number of the hash for a metric, period and bucket.
     pub fn hash_id(&mut self, metric: u32, period: Period, bucket: u8) -> u32 {
         let (metrics, counters) = (&self.metrics, &mut self.counters);
         let id = *self.counter_ids.entry((metric, period)).or_insert_with(|| {
@@ -146,7 +147,7 @@ impl CounterCache {
         u8::try_from(hash_id % u32::from(BUCKETS)).unwrap_or(u8::MAX)
     }
 
-    /// The row, where it is held.
+    /// The row, if it is cached.
     pub fn find(&self, key: RowKey) -> Option<u32> {
         let is = |at: &u32| self.key(*at) == key;
         self.index.find(self.hasher.hash_one(key), is).copied()
@@ -162,7 +163,7 @@ impl CounterCache {
         &self.rows[at as usize]
     }
 
-    /// The total of the row at a position; any number where the rows were forgotten since.
+    /// The total of the row at a position; an arbitrary number if the cache was emptied since.
     pub fn peek(&self, at: u32) -> u64 {
         self.rows.get(at as usize).map_or(0, |row| row.total)
     }
@@ -172,13 +173,13 @@ impl CounterCache {
         &mut self.rows[at as usize]
     }
 
-    /// Where the row's subject is held, and in which hash it lies.
+    /// Subject and hash of the row.
     pub fn key_of(&self, at: u32) -> RowKey {
         self.key(at)
     }
 
-    /// Takes a row that was read. Older periods of the same metric and window are let go, but for rows that batches
-    /// from `oldest_batch_in_use` on use or need.
+    /// Inserts a row that was read. Evicts older periods of the same metric and window, except rows that batches from
+    /// `oldest_batch_in_use` on use or need.
     pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, oldest_batch_in_use: u32) -> u32 {
         self.drop_older(key, oldest_batch_in_use);
         let row = CachedCounter {
@@ -245,7 +246,7 @@ impl CounterCache {
         }
     }
 
-    /// Lets one row go.
+    /// Evicts one row.
     fn let_go(&mut self, at: u32) {
         let RowKey { subject_index, .. } = self.key(at);
         let sibling = self.rows[at as usize].next_of_subject;
@@ -261,7 +262,7 @@ impl CounterCache {
         self.vacate(at);
     }
 
-    /// Lets the rows of a subject go, which is not held any more.
+    /// Evicts the rows of an evicted subject.
     pub fn drop_subject(&mut self, subject_index: u32) {
         let mut at = self.first_of(subject_index);
         self.first[subject_index as usize] = NONE;
@@ -280,13 +281,13 @@ impl CounterCache {
         self.vacant.push(at);
     }
 
-    /// Seconds that a hash is to live from now on; `None` where that was said within the last minute. A commit that
-    /// fails takes all totals along, and with them what is noted here.
+    /// New TTL of a hash, seconds; `None` if it was set within the last minute. A failed commit empties the cache,
+    /// including these times.
     pub fn ttl_s(&mut self, hash_id: u32, now: UnixMs) -> Option<u64> {
         let bucket = Self::bucket(hash_id);
         let counters = &mut self.counters[(hash_id / u32::from(BUCKETS)) as usize];
         let last = &mut counters.refreshed[usize::from(bucket)];
-        // Either way: after a failover the server's clock may be behind.
+        // In both directions: after a failover the server's clock may be behind.
         if last.abs_diff(now.0) < TTL_REFRESH_MS {
             return None;
         }
@@ -294,7 +295,7 @@ impl CounterCache {
         Some(ttl_s(counters.of.period, now) + SPREAD_S * u64::from(bucket))
     }
 
-    /// Whether the metric of this hash is to be noted as used in its period.
+    /// Whether the metric of this hash must be added to the set of metrics of its period.
     pub fn is_to_be_listed(&mut self, hash_id: u32, now: UnixMs) -> bool {
         let listed = &mut self.counters[(hash_id / u32::from(BUCKETS)) as usize].listed;
         let due = listed.abs_diff(now.0) >= TTL_REFRESH_MS;
@@ -305,11 +306,11 @@ impl CounterCache {
     }
 }
 
-/// How long what belongs to a period lives from its last write: 14 days, and at least until 48 hours after the period
-/// has ended everywhere.
+/// Lifetime of a period's data after its last write: 14 days, and at least 48 hours after the period has ended in every
+/// zone.
 pub fn ttl_s(period: Period, now: UnixMs) -> u64 {
     let left = match period.window() {
-        // These are over long before 14 days.
+        // These end long before 14 days.
         Window::Hour | Window::Day => 0,
         Window::Week | Window::Month => period.ends_everywhere().since(now).as_secs() + CLOSED_TTL_S,
     };
@@ -330,7 +331,7 @@ mod tests {
         (totals, metric)
     }
 
-    /// A stream of ever new periods must not eat the machine, and a row that a commit in flight writes must stay.
+    /// Endless new periods must not exhaust the memory, and a row that a commit in flight writes must stay.
     #[test]
     fn a_subject_keeps_the_newest_periods_and_those_in_use() {
         let (mut totals, metric) = totals();
@@ -355,8 +356,8 @@ mod tests {
         assert!(totals.vacant.len() == totals.rows.len());
     }
 
-    /// Events of many periods may come in one reading: were the first of them let go for the last, no batch would ever
-    /// have all.
+    /// One read may contain events of many periods: if the last one evicted the first, no batch would ever have all
+    /// rows.
     #[test]
     fn the_periods_of_one_reading_are_held_together() {
         let (mut totals, metric) = totals();
@@ -374,8 +375,8 @@ mod tests {
         assert!(keys.iter().all(|key| totals.find(*key).is_some()));
     }
 
-    /// A TTL that is never set again would end in the middle of a day that is still being counted; one that is set each
-    /// time costs as much as counting.
+    /// A TTL that is never renewed would end while the day is still being counted; renewing it every time costs as much
+    /// as counting.
     #[test]
     fn a_ttl_is_set_at_first_and_then_every_minute() {
         let (mut totals, metric) = totals();
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(totals.ttl_s(hash_id, now.plus(-86_400_000)), Some(14 * 86_400 + 70), "a clock that is behind");
     }
 
-    /// A month's counter that expires 14 days after its last write would count the month's end from zero.
+    /// If a month's counter expired 14 days after its last write, the end of the month would be counted from zero.
     #[test]
     fn a_counter_lives_until_its_period_is_over() {
         let begins =
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!(ttl_s(period("2026-11-01T00Z"), begins), COUNTER_TTL_S);
     }
 
-    /// Producers may invent metrics; whoever notices begins anew.
+    /// Producers may invent metrics; the worker notices and empties the cache.
     #[test]
     fn ever_new_metrics_are_noticed() {
         let mut totals = CounterCache::default();

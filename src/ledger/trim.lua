@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- trim: what follows a commit and may wait: the group that shows our progress, and what has been counted goes from the
--- stream.
+-- trim: cleanup after a commit, which may wait: move the group that shows our progress, and trim counted entries from
+-- the stream.
 --
--- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3 ..] lists of event ids that are past
+-- KEYS[1] usage stream   KEYS[2] checkpoint hash   KEYS[3 ..] lists of event ids of past windows
 --
--- ARGV[1] consumer group that shows our progress   ARGV[2] 'consumed' or 'never': what is trimmed
+-- ARGV[1] consumer group that shows our progress   ARGV[2] 'consumed' or 'never': which entries to trim
 --
--- Returns {what, text, ...}  'held' and a group that keeps entries from being trimmed; 'group', 'trim', 'unlink' and
+-- Returns {what, text, ...}  'held' and the group that prevents trimming; 'group', 'trim', 'unlink' and
 --                            the error of a command that the user may not run
 --         an error           a key of another type, or no right to write the checkpoint: nothing written
 --
--- Runs when memory is full too: it is what makes room. Safe to run twice: everything follows from the stored
+-- Also runs when memory is full, because it frees memory. Safe to run twice: everything follows from the stored
 -- checkpoint.
 
 for at, kind in ipairs({'stream', 'hash'}) do
@@ -20,7 +20,7 @@ end
 local stored = redis.call('HMGET', KEYS[2], 'id', 'entries_read', 'entries_added', 'entries_gone')
 local checkpoint, entries_read = stored[1], stored[2]
 if not checkpoint or not entries_read or redis.call('EXISTS', KEYS[1]) == 0 then return {} end
--- Of another stream under the old name nothing is counted, so nothing may go.
+-- Nothing of another stream under the same name is counted, so nothing may be trimmed.
 if made_again(KEYS[1], checkpoint) then return {} end
 local refusal = denied(KEYS[2], 'HSET')
 if refusal then return refusal end
@@ -33,7 +33,7 @@ local function note(what, reply)
   end
 end
 
--- How many entries were ever added: where the stream is deleted, this tells how many were never read.
+-- Number of entries ever added: if the stream is deleted, it tells how many were never read.
 local added = whole(stream_info(KEYS[1])['entries-added'])
 if added ~= stored[3] then
   redis.call('HSET', KEYS[2], 'entries_added', added)
@@ -46,7 +46,7 @@ end
 note('group', moved)
 
 if ARGV[2] == 'consumed' then
-  -- What another group has not been given, or has not acknowledged, stays.
+  -- Entries that another group has not received or not acknowledged stay.
   local keep, holder = checkpoint, nil
   local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
   note('trim', groups)
@@ -66,7 +66,7 @@ if ARGV[2] == 'consumed' then
   end
   local trimmed = groups.err and 0 or redis.pcall('XTRIM', KEYS[1], 'MINID', '~', keep, 'LIMIT', '0')
   note('trim', trimmed)
-  -- How many of the read entries are gone: audit.lua compares those that are left.
+  -- Number of trimmed read entries; audit.lua compares the remaining number.
   if stored[4] and type(trimmed) == 'number' and trimmed > 0 then
     redis.call('HSET', KEYS[2], 'entries_gone', whole(stored[4] + trimmed))
   end

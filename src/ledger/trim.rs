@@ -1,4 +1,4 @@
-//! The wrapper of `trim.lua`: what follows a commit and may wait.
+//! The wrapper of `trim.lua`: cleanup after a commit, which may wait.
 
 use redis::RedisResult;
 
@@ -7,7 +7,7 @@ use crate::types::{Keys, keys};
 
 use super::commit_settings::TrimPolicy;
 
-/// Tidies one partition.
+/// Cleans up one partition.
 #[derive(Debug)]
 pub struct StreamTrimmer {
     keys: Keys,
@@ -15,12 +15,12 @@ pub struct StreamTrimmer {
     script: Script,
 }
 
-/// Something that did not go as configured.
+/// A deviation from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrimWarning {
-    /// This consumer group keeps counted entries from being trimmed.
+    /// This consumer group prevents the trimming of counted entries.
     TrimHeld(String),
-    /// A command failed: which, and the server's words.
+    /// A command failed; with its name and the server's message.
     CommandRefused {
         /// `group`, `trim` or `unlink`.
         what: String,
@@ -35,8 +35,8 @@ impl StreamTrimmer {
         Self { keys, trim, script: Script::with_prelude(include_str!("trim.lua")) }
     }
 
-    /// Moves the consumer group to the checkpoint, trims what has been counted, and removes the ids of windows that are
-    /// past. Repeatable.
+    /// Moves the consumer group to the checkpoint, trims counted entries, and removes the ids of past windows.
+    /// Repeatable.
     pub async fn tidy(&self, client: &RedisClient, past_windows: &[u64]) -> RedisResult<Vec<TrimWarning>> {
         let mut call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
         for window in past_windows {

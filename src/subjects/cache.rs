@@ -1,8 +1,8 @@
-//! What is held in memory about subjects: a bounded table from subject to settings.
+//! Cached settings of subjects: a bounded table from subject to settings.
 //!
-//! The worker that reads the stream has one to itself, without a lock: it takes invalidations between batches, and a
-//! setting read before a change is thrown away because the change is looked at after the reading ([`super::watch`]).
-//! Whoever asks from many tasks at once has [`super::lookup`].
+//! The worker that reads the stream owns one without a lock: it applies invalidations between batches, and drops a
+//! setting that was read before a change, because it looks at changes after reading ([`super::watch`]). For concurrent
+//! callers there is [`super::lookup`].
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use super::plans::Plans;
 use super::profile::Profile;
 use super::record::{FieldError, SubjectField};
 
-/// What a reading of a subject's hash amounts to.
+/// The result of reading a subject's hash.
 #[derive(Debug)]
 pub struct ParsedProfile {
     /// The settings.
     pub profile: Arc<Profile>,
-    /// What could not be read.
+    /// The fields that could not be read.
     pub unreadable: Vec<FieldError>,
 }
 
-/// A bounded table from subject to settings, with a `Extra` beside each that belongs to the reader.
+/// A bounded table from subject to settings, with an `Extra` per subject for the owner of the table.
 #[derive(Debug)]
 pub struct SettingsCache<Extra> {
     table: HashTable<u32>,
     hasher: RandomState,
     subjects: Vec<CachedSubject<Extra>>,
-    /// Positions that are free again.
+    /// Free positions.
     vacant: Vec<u32>,
     entries_max: usize,
-    /// One profile for all subjects that Redis does not know, which are most.
+    /// One shared profile for all subjects without settings in Redis, which are the majority.
     unknown: Arc<Profile>,
     /// Whether any subject may be fresh.
     any_fresh: bool,
@@ -44,13 +44,13 @@ pub struct SettingsCache<Extra> {
 /// One subject.
 #[derive(Debug)]
 pub struct CachedSubject<Extra> {
-    /// Who.
+    /// The subject.
     pub subject: Subject,
     /// CRC-16 of the subject modulo 256.
     pub bucket: u8,
-    /// When it was used last, as whoever uses the table counts.
+    /// Time of its last use, in the caller's units.
     pub used: u32,
-    /// The reader's own.
+    /// The value of the owner of the table.
     pub extra: Extra,
     profile: Held,
 }
@@ -59,14 +59,14 @@ pub struct CachedSubject<Extra> {
 enum Held {
     /// Not read yet.
     Nothing,
-    /// As in Redis, as far as anybody said.
+    /// The same as in Redis, according to the notifications so far.
     Fresh(Arc<Profile>),
     /// Changed since; kept as the last good value.
     Changed(Arc<Profile>),
 }
 
 impl<Extra> CachedSubject<Extra> {
-    /// The settings, unless they have to be read first.
+    /// The settings, unless they must be read first.
     pub const fn profile(&self) -> Option<&Arc<Profile>> {
         match &self.profile {
             Held::Fresh(profile) => Some(profile),
@@ -89,13 +89,13 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// The position of a subject that is held.
+    /// The position of a cached subject.
     pub fn find(&self, subject: &[u8]) -> Option<u32> {
         let is = |at: &u32| self.subjects[*at as usize].subject.as_str().as_bytes() == subject;
         self.table.find(self.hasher.hash_one(subject), is).copied()
     }
 
-    /// Adds a subject that is not held yet; its settings are still to be read.
+    /// Adds a subject that is not cached; its settings are still to be read.
     pub fn add(&mut self, subject: Subject) -> u32 {
         let bucket = keys::bucket(subject.as_str());
         let cached = CachedSubject { subject, bucket, used: 0, extra: Extra::default(), profile: Held::Nothing };
@@ -119,30 +119,30 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.table.insert_unique(hash_of(&at), at, hash_of);
     }
 
-    /// The subject at a position that [`Self::find`] or [`Self::add`] gave.
+    /// The subject at a position from [`Self::find`] or [`Self::add`].
     pub fn subject(&self, at: u32) -> &CachedSubject<Extra> {
         &self.subjects[at as usize]
     }
 
-    /// The same, to write the extra value.
+    /// The same, to change its extra value.
     pub fn subject_mut(&mut self, at: u32) -> &mut CachedSubject<Extra> {
         &mut self.subjects[at as usize]
     }
 
-    /// How many subjects are held.
+    /// Number of cached subjects.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// A subject's hash was written: its settings are read again before their next use.
+    /// Marks a subject as changed: its settings are read again before their next use.
     pub fn changed(&mut self, subject: &[u8]) {
         if let Some(at) = self.find(subject) {
             change(&mut self.subjects[at as usize].profile);
         }
     }
 
-    /// Anything may have changed. Goes through the table only where anything was held as fresh since the last time:
-    /// while nobody hears of changes this is said with every look.
+    /// Marks all subjects as changed. Walks through the table only if a subject became fresh since the last call,
+    /// because this is called on every lookup while nobody listens for changes.
     pub fn changed_all(&mut self) {
         if !std::mem::take(&mut self.any_fresh) {
             return;
@@ -157,12 +157,12 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// Takes the settings of these subjects from the answers to [`Self::ask`]. What could not be read comes back, for
-    /// the log.
+    /// Stores the settings of these subjects from the replies to [`Self::ask`]. Returns the unreadable fields, for the
+    /// log.
     ///
     /// # Errors
     ///
-    /// What Redis said; a subject's key of another type is reported as unreadable, not as an error.
+    /// The error of Redis; a subject's key of another type is reported as unreadable instead.
     pub fn apply_replies(
         &mut self,
         plans: &Plans,
@@ -181,20 +181,21 @@ impl<Extra: Default> SettingsCache<Extra> {
         Ok(unreadable)
     }
 
-    /// Before replies are interpreted: the plans may have been replaced since the last time.
+    /// Call it before replies are interpreted, because the plans may have been replaced.
     pub fn follow(&mut self, plans: &Plans) {
         if !self.unknown.has_plan(&plans.default_plan()) {
             self.unknown = Arc::new(Profile::of_unknown(plans));
         }
     }
 
-    /// Holds these settings as fresh.
+    /// Stores these settings as fresh.
     pub fn keep(&mut self, at: u32, profile: Arc<Profile>) {
         self.subjects[at as usize].profile = Held::Fresh(profile);
         self.any_fresh = true;
     }
 
-    /// Holds these settings as the last good ones, to be read again before their next use; unless fresh ones are held.
+    /// Stores these settings as the last good ones, unless fresh ones are cached; they are read again before their next
+    /// use.
     pub fn remember(&mut self, at: u32, profile: Arc<Profile>) {
         let held = &mut self.subjects[at as usize].profile;
         if !matches!(held, Held::Fresh(_)) {
@@ -202,11 +203,11 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// What a reply to HGETALL amounts to, with what is held at `at` as the last good settings. Changes nothing.
+    /// The settings in a reply to HGETALL, with those at `at` as the last good ones. Changes nothing.
     ///
     /// # Errors
     ///
-    /// The reply's, unless it is that the key is of another type.
+    /// The error of the reply, except that the key has another type.
     pub fn interpret(
         &self,
         plans: &Plans,
@@ -234,18 +235,18 @@ impl<Extra: Default> SettingsCache<Extra> {
         }
     }
 
-    /// How many subjects are held at most, about.
+    /// Approximate maximum number of cached subjects.
     pub const fn entries_max(&self) -> usize {
         self.entries_max
     }
 
-    /// The reader counts batches anew: all subjects were used equally long ago.
+    /// Resets the times of use: the caller restarts the numbers of its batches.
     pub fn forget_use(&mut self) {
         self.subjects.iter_mut().for_each(|cached| cached.used = 0);
     }
 
-    /// Evicts the least recently used half when the table is over its bound, but none that was used since
-    /// `keep_used_since`. Returns the positions that are free again; the others stay as they are.
+    /// If the table exceeds its bound, evicts the least recently used half, except subjects used since
+    /// `keep_used_since`. Returns the freed positions; other positions stay valid.
     pub fn shrink(&mut self, keep_used_since: u32) -> Vec<u32> {
         if self.len() <= self.entries_max {
             return Vec::new();
@@ -256,7 +257,7 @@ impl<Extra: Default> SettingsCache<Extra> {
         let mut ages: Vec<u32> = held.iter().map(|at| self.subjects[*at as usize].used).collect();
         let keep = self.entries_max / 2;
         let (_, oldest_kept, _) = ages.select_nth_unstable_by(keep, |a, b| b.cmp(a));
-        // Strictly younger are kept, so that subjects of one age can't keep the table over its bound.
+        // Only strictly younger ones are kept, so that subjects of the same age can't keep the table above its bound.
         let oldest_kept = (*oldest_kept).min(keep_used_since.saturating_sub(1));
         let gone: Vec<u32> = held.into_iter().filter(|at| self.subjects[*at as usize].used <= oldest_kept).collect();
         for at in &gone {
@@ -291,7 +292,7 @@ mod tests {
         SettingsCache::new(entries_max, &Plans::without_limits())
     }
 
-    /// A stream of ever new subjects must not eat the machine.
+    /// Endless new subjects must not exhaust the memory.
     #[test]
     fn the_table_stays_within_its_bound_and_keeps_what_is_in_use() {
         let mut cache = cache(100);
@@ -309,7 +310,7 @@ mod tests {
         assert!(cache.find(b"s1").is_none());
     }
 
-    /// The batch that is being built knows its subjects by their positions.
+    /// The batch under construction refers to its subjects by position.
     #[test]
     fn subjects_in_use_are_kept_even_above_the_bound() {
         let mut cache = cache(2);

@@ -14,27 +14,27 @@ use super::rates::RateConfig;
 pub struct PlanConfig {
     /// Units that a subject may use of a metric in one period of each window.
     pub limits: BTreeMap<Metric, Limits>,
-    /// Percentages of a limit at which an alert is due.
+    /// Percentages of a limit at which an alert is raised.
     #[serde(default = "thresholds_default")]
     pub thresholds: Vec<Percent>,
-    /// How much of a metric a subject may use in how short a time, for the check API.
+    /// How many units of a metric a subject may use in a short time, for the check API.
     #[serde(default, skip_serializing_if = "RateConfig::is_empty")]
     pub rate: RateConfig,
 }
 
-/// 80 and 100: the definition of a plan that names none.
+/// 80 and 100: the thresholds of a plan that names none.
 fn thresholds_default() -> Vec<Percent> {
     [80, 100].into_iter().filter_map(Percent::new).collect()
 }
 
-/// Where subjects' settings are stored, and how many are held in memory.
+/// Where subjects' settings are stored, and how many are cached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectsConfig {
-    /// What the keys of subjects begin with. Ends with a colon.
+    /// Prefix of the keys of subjects. Ends with a colon.
     pub prefix: String,
-    /// The most subjects whose settings are held in memory, about 200 B each.
+    /// Maximum number of subjects with cached settings, about 200 B each.
     pub cache_entries: usize,
-    /// The most contacts of a subject.
+    /// Maximum number of contacts of a subject.
     pub contacts_max: usize,
 }

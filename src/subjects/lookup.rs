@@ -1,7 +1,8 @@
-//! Settings of single subjects, asked for by many tasks at once: from memory where that is fresh, else from Redis.
+//! Settings of single subjects for concurrent callers: from memory if fresh, else from Redis.
 //!
-//! As fresh as the counting's own ([`super::watch`]): what Redis said before a change is never kept beyond it. The lock
-//! is held for a look into the table, never while Redis is asked. Read next: [`super::cache`], the table.
+//! As fresh as the settings of the counting ([`super::watch`]): a reply from before a change is never kept beyond the
+//! change. The lock is held only for access to the table, never during a call to Redis. Read next: [`super::cache`],
+//! the table.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -19,10 +20,10 @@ use super::record::FieldError;
 use super::record::SubjectField;
 use super::watch::{ChangeFeed, SubjectChanges};
 
-/// The table counts ages in steps of this length: 32 bits of them are eight years.
+/// Unit of ages in the table: 32 bits of it are eight years.
 const AGE_STEP_MS: u128 = 64;
 
-/// Looks settings up.
+/// Looks up settings.
 #[derive(Debug)]
 pub struct SettingsLookup {
     keys: Keys,
@@ -35,32 +36,31 @@ pub struct SettingsLookup {
 #[derive(Debug)]
 struct HeldSettings {
     cache: SettingsCache<Marks>,
-    /// Counts changes and additions, so that each has a number of its own.
+    /// Counts changes and additions, so that each has its own number.
     moment: u64,
-    /// When anything may have changed last.
+    /// The moment of the last change that may affect any subject.
     all_changed: u64,
 }
 
 /// Moments of a subject.
 #[derive(Debug, Clone, Copy, Default)]
 struct Marks {
-    /// When it was added to the table, or changed since.
+    /// When it was added to the table or changed last.
     changed: u64,
-    /// When the reading began of which the settings are held.
+    /// When the read of the cached settings began.
     read: u64,
 }
 
-/// What the table knew when a reading began.
+/// What the table contained when a read began.
 enum Begun {
-    /// The settings: nothing has to be read.
+    /// Fresh settings: no read is necessary.
     Fresh(Arc<Profile>),
-    /// Nothing fresh, as of this moment.
+    /// Nothing fresh at this moment.
     AsOf(u64),
 }
 
 impl SettingsLookup {
-    /// A look-up that holds at most about `cache_entries` subjects. `changes` is told by a
-    /// [`super::watch::ChangeListener`].
+    /// A lookup that caches about `cache_entries` subjects. A [`super::watch::ChangeListener`] fills `changes`.
     pub fn new(keys: Keys, plans: Plans, cache_entries: usize, changes: ChangeFeed) -> Self {
         let cache = SettingsCache::new(cache_entries, &plans);
         let held = Mutex::new(HeldSettings { cache, moment: 0, all_changed: 0 });
@@ -71,7 +71,7 @@ impl SettingsLookup {
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said. Settings that can't be read are no error: see [`Profile::has_known_limits`].
+    /// The error of Redis or of the connection. Unreadable settings are no error: see [`Profile::has_known_limits`].
     pub async fn profile(&self, client: &RedisClient, subject: &Subject) -> RedisResult<Arc<Profile>> {
         let began = match self.begin(subject) {
             Begun::Fresh(profile) => return Ok(profile),
@@ -98,9 +98,8 @@ impl SettingsLookup {
         }
     }
 
-    /// Keeps what was read; where the subject has changed since the reading began, only as the last good settings. The
-    /// caller gets it either way, so what was good enough to be answered is also what is followed when the next can't
-    /// be read.
+    /// Stores settings that were read; if the subject has changed since the read began, only as the last good ones. The
+    /// caller gets them in both cases, so the settings that it used remain the fallback if the next read fails.
     fn end(&self, subject: &Subject, began: u64, fields: RedisResult<Vec<SubjectField>>) -> RedisResult<Arc<Profile>> {
         let mut held = self.lock();
         held.apply_changes(&self.changes);
@@ -145,8 +144,7 @@ impl HeldSettings {
         }
     }
 
-    /// A subject that is new, or was let go: what is being read of it from before may be outdated, so it counts as
-    /// changed.
+    /// Adds a subject that is new or was evicted. An earlier read of it may be outdated, so it counts as changed.
     fn add(&mut self, subject: &Subject) -> u32 {
         self.cache.shrink(u32::MAX);
         self.moment += 1;
@@ -192,7 +190,7 @@ mod tests {
             }
         }
 
-        /// Redis has answered this limit to a reading that began then; gives the limit that the caller gets.
+        /// Simulates a reply with this limit to a read that began then; returns the limit that the caller gets.
         fn end(&self, began: u64, limit: &str) -> Option<u64> {
             let fields = vec![(b"limit:requests".to_vec(), limit.as_bytes().to_vec())];
             let profile = self.lookup.end(&self.alice, began, Ok(fields)).expect("no error");
@@ -211,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Each check would cost another round trip.
+    /// Without the cache each check would cost another round trip.
     #[test]
     fn what_was_read_is_kept_until_the_subject_changes() {
         let held = held(10);
@@ -224,7 +222,7 @@ mod tests {
         assert_eq!(held.fresh(), None);
     }
 
-    /// An answer that was on its way when the subject changed would be kept for ever.
+    /// A reply that was on its way when the subject changed must not be kept.
     #[test]
     fn what_was_read_before_a_change_is_not_kept() {
         for noticed_by_another in [false, true] {
@@ -242,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A subject that was let go and added again forgets its changes: what was read before that may be outdated.
+    /// A subject that was evicted and added again has lost its changes: an earlier read may be outdated.
     #[test]
     fn what_was_read_before_a_subject_was_let_go_is_not_kept() {
         let held = held(1);
@@ -258,7 +256,7 @@ mod tests {
         assert_eq!(held.fresh(), None);
     }
 
-    /// While nobody hears of changes, nothing is known to be fresh.
+    /// While nobody listens for changes, nothing is known to be fresh.
     #[test]
     fn nothing_is_kept_while_nobody_listens() {
         let held = held(10);
@@ -268,7 +266,7 @@ mod tests {
         assert_eq!(held.fresh(), None);
     }
 
-    /// A limit that was answered, but never held as fresh, must not be forgotten when the next can't be read.
+    /// A limit that was returned but never cached as fresh must remain the fallback if the next read fails.
     #[test]
     fn what_was_read_while_nobody_listened_is_a_last_good_value() {
         let held = held(10);
@@ -281,8 +279,8 @@ mod tests {
         assert_eq!(held.end(again, "many"), Some(8), "not what an earlier reading brought later");
     }
 
-    /// While nobody hears of changes each check finds that all may have changed: going through the whole table for
-    /// that, with the lock held, would make each of thousands of checks a second as slow as the table is long.
+    /// While nobody listens for changes, each check finds that all subjects may have changed: walking through the whole
+    /// table under the lock would slow down thousands of checks per second.
     #[test]
     fn a_check_costs_the_same_however_many_subjects_are_held() {
         const SUBJECTS: usize = 100_000;
@@ -299,12 +297,12 @@ mod tests {
             let began = held.begin().expect("nothing is fresh");
             held.end(began, "7");
         }
-        // Fifty times fewer, so far quicker, unless each goes through what was added.
+        // Fifty times fewer walks; a walk on every check would take much longer.
         let checks = began.elapsed();
         assert!(checks < additions, "{CHECKS} checks took {checks:?}, {SUBJECTS} additions {additions:?}");
     }
 
-    /// A typing error must not raise or drop a limit: the last good one holds.
+    /// A typing error must not raise or drop a limit: the last good limit holds.
     #[test]
     fn an_unreadable_field_keeps_its_last_good_value() {
         let held = held(10);

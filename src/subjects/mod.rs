@@ -1,7 +1,7 @@
-//! Who has which plan, limits and zone: plans from the configuration, subjects from Redis, fresh within a second.
+//! The plan, limits and zone of each subject: plans from the configuration, subjects from Redis, fresh within a second.
 //!
-//! Owns the reading of `quota_subject:<subject>` and the bounded memory of what was read. Never counts and never
-//! alerts. Read next: [`profile`], what a subject's settings amount to; [`watch`], how changes are noticed.
+//! Owns the reading of `quota_subject:<subject>` and a bounded cache of it. Never counts and never alerts. Read next:
+//! [`profile`], the settings of a subject; [`watch`], how changes are noticed.
 
 pub mod cache;
 pub mod config;

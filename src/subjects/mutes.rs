@@ -1,7 +1,7 @@
 //! Mutes of a subject and of its metrics: the fields `muted` and `muted:<metric>` of `quota_subject:<subject>`.
 //!
-//! No settings: counting does not look at them, and replacing the settings keeps them. One that can't be read is
-//! ignored, because an alert that is sent does less harm than one that is lost.
+//! Mutes are not settings: counting ignores them, and replacing the settings keeps them. An unreadable mute is ignored,
+//! because sending an alert does less harm than losing it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::FieldError;
 use crate::redis_client::RedisClient;
 use crate::types::{Keys, Metric, Mute, MuteError, Subject, UnixMs};
 
-/// The field of a mute of the subject, and with a colon what those of its metrics begin with.
+/// The field of the subject's mute and, followed by a colon, the prefix of its metrics' mutes.
 const MUTED: &str = "muted";
 
 /// The field that holds the mute of the subject, or of one metric of it.
@@ -20,17 +20,17 @@ pub fn mute_field(metric: Option<&Metric>) -> String {
     metric.map_or_else(|| MUTED.to_owned(), |metric| format!("{MUTED}:{metric}"))
 }
 
-/// What of a subject is muted.
+/// The mutes of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubjectMutes {
-    /// The subject itself.
+    /// The mute of the whole subject.
     pub subject: Option<Mute>,
-    /// Metrics of it.
+    /// The mutes of its metrics.
     pub metrics: BTreeMap<Metric, Mute>,
 }
 
 impl SubjectMutes {
-    /// Reads them from the fields of the hash, without those that have ended; and says what can't be read.
+    /// Reads the active mutes from the fields of the hash, and returns the unreadable fields.
     pub fn read<F: AsRef<[u8]>, V: AsRef<[u8]>>(
         fields: impl IntoIterator<Item = (F, V)>,
         now: UnixMs,
@@ -60,20 +60,20 @@ impl SubjectMutes {
         Ok(())
     }
 
-    /// Why alerts of this metric are not sent, if so.
+    /// The mute that stops alerts of this metric, if there is one.
     pub fn mute_of<'a>(&'a self, metric: &'a Metric) -> Option<MutedPart<'a>> {
         let subject = self.subject.as_ref().map(|mute| MutedPart { metric: None, mute });
         subject.or_else(|| Some(MutedPart { metric: Some(metric), mute: self.metrics.get(metric)? }))
     }
 
-    /// All of them, the subject's own first.
+    /// All mutes, the subject's own first.
     pub fn parts(&self) -> impl Iterator<Item = MutedPart<'_>> {
         let of_metric = |(metric, mute)| MutedPart { metric: Some(metric), mute };
         self.subject.iter().map(|mute| MutedPart { metric: None, mute }).chain(self.metrics.iter().map(of_metric))
     }
 }
 
-/// Mutes a subject or one metric of it, or ends that mute, and says whether there was one before. Repeatable.
+/// Sets or ends the mute of a subject or of one of its metrics, and returns whether there was one before. Repeatable.
 pub async fn set_mute(
     client: &RedisClient,
     keys: &Keys,
@@ -94,7 +94,7 @@ pub async fn set_mute(
     }
 }
 
-/// What a field mutes; `None` for another field.
+/// The part of the subject that a field mutes; `None` for other fields.
 fn metric_of(field: &str) -> Option<Option<&str>> {
     match field.strip_prefix(MUTED)? {
         "" => Some(None),
@@ -102,10 +102,10 @@ fn metric_of(field: &str) -> Option<Option<&str>> {
     }
 }
 
-/// The subject or a metric of it, with its mute.
+/// A mute with the part of the subject that it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutedPart<'a> {
-    /// The metric; `None` for all of them.
+    /// The metric; `None` for the whole subject.
     pub metric: Option<&'a Metric>,
     /// The mute.
     pub mute: &'a Mute,
@@ -126,7 +126,7 @@ impl fmt::Display for MutedPart<'_> {
 mod tests {
     use super::*;
 
-    /// A mute of one metric must not silence another, and one that is over nothing at all.
+    /// A mute of one metric must not silence another, and an ended mute must silence nothing.
     #[test]
     fn mutes_are_of_the_subject_or_of_a_metric_until_they_end() {
         let fields = [

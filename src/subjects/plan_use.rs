@@ -1,4 +1,4 @@
-//! Which subjects name a plan. Looks at the hash of every subject, so it is for rare questions.
+//! Finds subjects with a certain plan. Reads the hash of every subject, so it is for rare use.
 
 use redis::RedisResult;
 
@@ -7,20 +7,20 @@ use crate::redis_client::{ErrorKind, RedisClient, Scan, error_kind};
 use crate::types::Keys;
 use crate::types::text::escaped_bytes;
 
-/// A subject that names a plan.
+/// A subject and its plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedPlan {
-    /// The subject's name, made printable.
+    /// The subject, in printable form.
     pub subject: String,
-    /// The plan that it names.
+    /// Its plan.
     pub plan: String,
 }
 
-/// The first subject that is found to name one of these plans. A subject of another server of a cluster is found too.
+/// The first subject found with one of these plans, on any server of a cluster.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said.
+/// The error of Redis or of the connection.
 pub async fn first_subject_naming(
     client: &RedisClient,
     keys: &Keys,
@@ -37,7 +37,7 @@ pub async fn first_subject_naming(
             let named: Vec<RedisResult<Option<Vec<u8>>>> = client.pipe(&pipeline).await?;
             for (key, named) in found.iter().zip(named) {
                 let named = match named {
-                    // A key that is no hash is no subject.
+                    // A key that is not a hash is not a subject.
                     Err(error) if error_kind(&error) == ErrorKind::WrongType => None,
                     named => named?,
                 };

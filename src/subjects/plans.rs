@@ -11,21 +11,20 @@ use super::config::PlanConfig;
 use super::rates::UnsupportedRate;
 use super::record::write_thresholds;
 
-/// A plan, shared by all its subjects.
+/// A plan, which its subjects share.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Its name.
     pub name: Arc<str>,
     /// Units that a subject may use of a metric in one period of each window.
     pub limits: BTreeMap<Metric, Limits>,
-    /// Percentages at which alerts are due, ascending.
+    /// Percentages at which alerts are raised, ascending.
     pub thresholds: Vec<Percent>,
-    /// Limiters of the check API. Counting knows nothing of them.
+    /// Limiters of the check API. Counting ignores them.
     pub limiters: BTreeMap<Metric, Limiter>,
 }
 
-/// All plans, and which one a subject has that names none. Clones share them: what one [replaces](Self::replace) is
-/// replaced for all.
+/// All plans, and the default plan. Clones share them: [`Self::replace`] affects all clones.
 #[derive(Debug, Clone)]
 pub struct Plans(Arc<RwLock<PlanSet>>);
 
@@ -37,23 +36,23 @@ struct PlanSet {
     fingerprint: Arc<str>,
 }
 
-/// The plans of an unchecked configuration can't be used.
+/// The plans come from an unchecked configuration and are invalid.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlansError {
     #[error("default_plan {0:?} is not one of the plans")]
     NoSuchPlan(String),
-    /// A rate that its limiter can't hold.
+    /// A rate that its limiter does not support.
     #[error("plans.{plan}.rate.{}: {rate}", .rate.metric)]
     Rate { plan: String, rate: UnsupportedRate },
 }
 
 impl Plans {
-    /// Takes the plans of a checked configuration.
+    /// Creates the plans of a checked configuration.
     ///
     /// # Errors
     ///
-    /// [`PlansError`], only for a configuration that was not checked.
+    /// [`PlansError`], only for an unchecked configuration.
     pub fn new(plans: &BTreeMap<String, PlanConfig>, default: &str) -> Result<Self, PlansError> {
         let by_name: BTreeMap<String, Arc<Plan>> =
             plans.iter().map(|(name, plan)| Ok((name.clone(), shared(name, plan)?))).collect::<Result<_, _>>()?;
@@ -67,12 +66,12 @@ impl Plans {
         self.in_effect().by_name.get(name).cloned()
     }
 
-    /// The names of all plans, in order.
+    /// The names of all plans, sorted.
     pub fn names(&self) -> Vec<String> {
         self.in_effect().by_name.keys().cloned().collect()
     }
 
-    /// The metrics of which a plan has a rate.
+    /// The metrics for which a plan has a rate.
     pub fn limited_by_rates(&self) -> Vec<Metric> {
         self.in_effect().by_name.values().flat_map(|plan| plan.limiters.keys().cloned()).collect()
     }
@@ -91,19 +90,19 @@ impl Plans {
         set.by_name.values().flat_map(of_plan).collect()
     }
 
-    /// The plan of a subject that names none.
+    /// The plan of subjects without one.
     pub fn default_plan(&self) -> Arc<Plan> {
         Arc::clone(&self.in_effect().default)
     }
 
-    /// A text that differs whenever a limit or threshold of a plan differs; two daemons on one stream should agree on
-    /// it. Rates are left out: they count nothing.
+    /// A text that differs if any limit or threshold of a plan differs; daemons on one stream should have the same. It
+    /// omits rates, because they do not affect counting.
     pub fn fingerprint(&self) -> Arc<str> {
         Arc::clone(&self.in_effect().fingerprint)
     }
 
-    /// Puts the plans of another configuration into effect. Settings of subjects that are held were found by the old
-    /// ones: whoever holds some is to be told that any may have changed.
+    /// Replaces the plans by those of another configuration. Cached settings of subjects were computed from the old
+    /// plans: tell the caches that any subject may have changed.
     pub fn replace(&self, by: &Self) {
         let new = by.in_effect().clone();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -125,7 +124,7 @@ fn fingerprint_of(by_name: &BTreeMap<String, Arc<Plan>>, default: &Plan) -> Stri
 }
 
 impl Plan {
-    /// What counting depends on, in a text that is the same in every version: its hash is stored with every commit.
+    /// The settings that affect counting, in a text that all versions share: its hash is stored with every commit.
     fn counting_settings(&self) -> String {
         let Self { name, limits, thresholds, limiters: _ } = self;
         let limits: Vec<String> = limits.iter().map(|(metric, limits)| format!("{metric}={limits}")).collect();
@@ -142,7 +141,7 @@ fn shared(name: &str, plan: &PlanConfig) -> Result<Arc<Plan>, PlansError> {
 
 #[cfg(test)]
 impl Plans {
-    /// One plan, which limits nothing.
+    /// One plan without limits.
     pub(crate) fn without_limits() -> Self {
         let plan = PlanConfig { limits: BTreeMap::new(), thresholds: Vec::new(), rate: Default::default() };
         Self::new(&[("free".to_owned(), plan)].into(), "free").expect("there")
@@ -164,7 +163,7 @@ mod tests {
         Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("legal").fingerprint().to_string()
     }
 
-    /// Every daemon on a stream compares it: a new version, or a rate that differs, must not look like other plans.
+    /// Daemons on a stream compare it: a new version, or another rate, must not look like other plans.
     #[test]
     fn the_fingerprint_is_that_of_limits_and_thresholds_alone() {
         let expected = fingerprint("5000", RateConfig::default());
@@ -173,7 +172,7 @@ mod tests {
         assert_eq!(fingerprint("5000/day", RateConfig { algorithm: Algorithm::Gcra, rates }), expected);
     }
 
-    /// Two daemons that count the same units over other windows would raise other alerts.
+    /// Daemons that count the same units over other windows would raise other alerts.
     #[test]
     fn the_fingerprint_covers_windows() {
         let of = |limits| fingerprint(limits, RateConfig::default());

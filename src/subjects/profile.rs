@@ -1,7 +1,7 @@
-//! What a subject's settings amount to: plan, zone, billing day, limits, thresholds. Pure.
+//! The effective settings of a subject: plan, zone, billing day, limits, thresholds. Pure.
 //!
-//! A field that can't be read keeps its last good value. Without one the subject is counted and not judged until the
-//! field is mended: no zone silently becomes UTC and no limit silently the default one.
+//! An unreadable field keeps its last good value. Without one the subject is counted but not judged until the field is
+//! fixed: a zone never silently becomes UTC, and a limit never silently becomes the default.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::zones::Zone;
 use super::plans::{Plan, Plans};
 use super::record::{self, FieldError, SubjectRecord};
 
-/// A subject's settings as the counting of its events needs them.
+/// A subject's settings, as counting needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     plan: Arc<Plan>,
@@ -25,7 +25,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The settings of a subject that Redis does not know.
+    /// The settings of a subject without a hash in Redis.
     pub fn of_unknown(plans: &Plans) -> Self {
         Self {
             plan: plans.default_plan(),
@@ -37,16 +37,15 @@ impl Profile {
         }
     }
 
-    /// The settings of a subject of which nothing can be read and nothing was read before: it is counted and not
-    /// judged.
+    /// The settings of a subject whose fields are unreadable and were never read: it is counted but not judged.
     pub fn unreadable(plans: &Plans) -> Self {
         Self { judged: false, ..Self::of_unknown(plans) }
     }
 
-    /// The settings that `fields` (of `quota_subject:<subject>`) amount to, with `last` as the last good ones.
+    /// The settings in `fields` (of `quota_subject:<subject>`), with `last` as the last good ones.
     ///
-    /// Also returns what could not be read; the caller says it once. Contacts and locale are not looked at: a delivery
-    /// reads them.
+    /// Also returns the unreadable fields, which the caller reports once. Ignores contacts and locale: a delivery reads
+    /// them.
     pub fn read(fields: &[(Vec<u8>, Vec<u8>)], plans: &Plans, last: Option<&Self>) -> (Self, Vec<FieldError>) {
         let record::ParsedRecord { record: own, mut errors } =
             SubjectRecord::parse(fields.iter().map(|(name, value)| (name, value)));
@@ -57,7 +56,7 @@ impl Profile {
             Some(Ok(plan)) => profile.plan = plan,
             Some(Err(name)) => errors.push(FieldError::no_such_plan(name)),
         }
-        // The record has judged the name already; UTC stands for an absent one.
+        // The record has already checked the name; a missing zone means UTC.
         profile.zone = own.timezone.and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC);
         profile.billing_day = own.billing_day.unwrap_or_default();
         profile.limits = own.limits;
@@ -66,8 +65,8 @@ impl Profile {
         (profile, errors)
     }
 
-    /// Takes one field from the last settings. Without good ones nothing is judged, but what is counted still goes to
-    /// the day of the last zone.
+    /// Takes one field from the last settings. Without good ones nothing is judged, but events still count on days of
+    /// the last zone.
     fn keep_last(&mut self, field: &str, last: Option<&Self>) {
         self.judged &= last.is_some_and(|last| last.judged);
         let Some(last) = last else { return };
@@ -93,45 +92,45 @@ impl Profile {
         &self.plan.name
     }
 
-    /// Whether this is the plan it has.
+    /// Whether it has this plan.
     pub fn has_plan(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan)
     }
 
-    /// The zone in which the subject's days, weeks and months lie.
+    /// The zone of the subject's days, weeks and months.
     pub const fn zone(&self) -> Zone {
         self.zone
     }
 
-    /// The day of the month on which the subject's months begin.
+    /// The billing day of the subject's months.
     pub const fn billing_day(&self) -> BillingDay {
         self.billing_day
     }
 
-    /// Whether thresholds are judged at all; not while a field is unreadable and has no last good value.
+    /// Whether thresholds are judged; false while a field is unreadable and has no last good value.
     pub const fn has_known_limits(&self) -> bool {
         self.judged
     }
 
-    /// The limits of this metric, ascending by window: the subject's own, else the plan's. The two are not mixed, so
-    /// that an own limit can also take a window of the plan away.
+    /// The limits of this metric, ascending by window: the subject's own, else the plan's. They are not mixed, so that
+    /// own limits can also remove a window of the plan.
     pub fn limits_of(&self, metric: &Metric) -> &[WindowLimit] {
         self.limits.get(metric).or_else(|| self.plan.limits.get(metric)).map_or(&[], Limits::as_slice)
     }
 
-    /// The limiter of this metric in the plan.
+    /// The plan's limiter of this metric.
     pub fn limiter(&self, metric: &Metric) -> Option<&Limiter> {
         self.plan.limiters.get(metric)
     }
 
-    /// Every metric with limits, and these.
+    /// Every metric with limits, and its limits.
     pub fn limits(&self) -> BTreeMap<Metric, Limits> {
         let mut limits = self.plan.limits.clone();
         limits.extend(self.limits.clone());
         limits
     }
 
-    /// The percentages at which alerts are due: the subject's own, else the plan's.
+    /// The percentages at which alerts are raised: the subject's own, else the plan's.
     pub fn thresholds(&self) -> &[Percent] {
         self.thresholds.as_deref().unwrap_or(&self.plan.thresholds)
     }
@@ -160,7 +159,7 @@ mod tests {
         profile.limits_of(&Metric::default()).iter().map(ToString::to_string).collect()
     }
 
-    /// A subject's own limit wins over its plan's, which wins over nothing.
+    /// A subject's own limit wins over its plan's limit.
     #[test]
     fn own_limits_win_over_the_plan() {
         let (profile, bad) =
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(&**profile.plan(), "pro");
     }
 
-    /// An own limit an hour beside the plan's limit a day would leave nobody the means to lift that of the day.
+    /// If own limits and plan limits were mixed, a subject could not lift the daily limit of its plan.
     #[test]
     fn own_limits_of_a_metric_replace_all_of_the_plan() {
         let (profile, bad) = Profile::read(&fields(&[("limit:requests", "9/month 7/hour")]), &plans(), None);
@@ -179,7 +178,7 @@ mod tests {
         assert_eq!(limits(&Profile::of_unknown(&plans())), ["5000/day"]);
     }
 
-    /// A billing day that nobody can read must not end the customer's month.
+    /// An unreadable billing day must not end the customer's month.
     #[test]
     fn an_unreadable_billing_day_keeps_its_last_good_value() {
         let plans = plans();
@@ -191,14 +190,14 @@ mod tests {
         }
     }
 
-    /// Which language a customer reads is nothing that a count depends on.
+    /// The language of a customer does not affect counting.
     #[test]
     fn an_unreadable_locale_changes_nothing() {
         let (profile, bad) = Profile::read(&fields(&[("locale", "vi_VN")]), &plans(), None);
         assert_eq!((profile.has_known_limits(), bad), (true, Vec::new()));
     }
 
-    /// A typo in the zone must not move a customer's day to UTC.
+    /// A typing error in the zone must not move a customer's day to UTC.
     #[test]
     fn an_unreadable_field_keeps_its_last_good_value() {
         let plans = plans();
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!(bad[0].field, "timezone");
     }
 
-    /// While nothing is judged events are still counted: on the days of the zone that was good last.
+    /// Events that are not judged are still counted, on days of the last good zone.
     #[test]
     fn a_zone_that_breaks_while_nothing_is_judged_is_kept() {
         let plans = plans();

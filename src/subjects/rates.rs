@@ -1,7 +1,7 @@
-//! The section `[plans.NAME.rate]`: how many units in how long, for each metric, and which limiter judges it.
+//! The section `[plans.NAME.rate]`: units per time for each metric, and the limiter.
 //!
-//! Every key but `algorithm` is a metric, so it is read by hand: serde's `flatten` and `deny_unknown_fields` do not go
-//! together.
+//! Every key except `algorithm` is a metric, so the section is deserialized by hand: serde does not support `flatten`
+//! with `deny_unknown_fields`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,20 +13,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::throttle::{Algorithm, Limiter, TooManyMembers};
 use crate::types::{Metric, Rate};
 
-/// The key that is no metric.
+/// The only key that is not a metric.
 pub const ALGORITHM: &str = "algorithm";
 
-/// The rates of a plan; none by default.
+/// The rates of a plan; empty by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RateConfig {
-    /// The limiter of all of them.
+    /// The limiter of all rates.
     pub algorithm: Algorithm,
-    /// How much of each metric in how long.
+    /// The rate of each metric.
     pub rates: BTreeMap<Metric, Rate>,
 }
 
 impl RateConfig {
-    /// Whether there is nothing to judge.
+    /// Whether there is no rate.
     pub fn is_empty(&self) -> bool {
         self.rates.is_empty()
     }
@@ -35,7 +35,7 @@ impl RateConfig {
     ///
     /// # Errors
     ///
-    /// The first metric whose rate its limiter can't hold.
+    /// The first metric whose rate its limiter does not support.
     pub fn limiters(&self) -> Result<BTreeMap<Metric, Limiter>, UnsupportedRate> {
         let limiter = |(metric, rate): (&Metric, &Rate)| match Limiter::new(self.algorithm, *rate) {
             Ok(limiter) => Ok((metric.clone(), limiter)),
@@ -45,13 +45,13 @@ impl RateConfig {
     }
 }
 
-/// A rate that its limiter can't hold.
+/// A rate that its limiter does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{source}")]
 pub struct UnsupportedRate {
-    /// Of this metric.
+    /// The metric.
     pub metric: Metric,
-    /// Why.
+    /// The reason.
     pub source: TooManyMembers,
 }
 
@@ -91,7 +91,7 @@ impl<'de> Visitor<'de> for Rates {
                 }
             }
         }
-        // Whoever writes the section means to limit something.
+        // An empty section is probably a mistake.
         if config.is_empty() {
             return Err(Error::custom("names no metric, so it limits nothing"));
         }
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for Rates {
     }
 }
 
-/// Read by itself, so that an error is one of the key and not of its value.
+/// A separate type, so that an error points to the key and not to its value.
 enum Key {
     Algorithm,
     Metric(Metric),

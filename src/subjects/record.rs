@@ -1,7 +1,8 @@
-//! The hash `quota_subject:<subject>`: what a subject has of its own. Reads and writes its fields, never Redis itself.
+//! The hash `quota_subject:<subject>`: a subject's own settings. Parses and formats its fields, without access to
+//! Redis.
 //!
-//! The platform may write the hash by its own HSET, so reading judges each field by itself and keeps the good ones.
-//! Fields that are not ours are left alone.
+//! The platform may write the hash with HSET, so each field is checked separately and the good ones are kept. Foreign
+//! fields stay untouched.
 
 use std::collections::BTreeMap;
 
@@ -14,40 +15,40 @@ use crate::types::locale::LocaleError;
 use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
 use crate::zones::Zone;
 
-/// A field of a subject and its value, as HGETALL gives them.
+/// A field of a subject and its value, as HGETALL returns them.
 pub type SubjectField = (Vec<u8>, Vec<u8>);
 
-/// The field that names the plan.
+/// The field of the plan's name.
 pub const PLAN: &str = "plan";
-/// The field that names the time zone.
+/// The field of the time zone.
 pub const TIMEZONE: &str = "timezone";
-/// What the fields of limits begin with; the metric follows.
+/// Prefix of the fields of limits; the metric follows.
 pub const LIMIT_PREFIX: &str = "limit:";
-/// The field that names the day of the month on which the subject's months begin.
+/// The field of the billing day.
 pub const BILLING_DAY: &str = "billing_day";
-/// The field that holds the thresholds, `80,100`.
+/// The field of the thresholds, `80,100`.
 pub const THRESHOLDS: &str = "thresholds";
-/// The field that names the locale, `vi`.
+/// The field of the locale, `vi`.
 pub const LOCALE: &str = "locale";
 
-/// What a subject has of its own; what is absent comes from the plan, the default plan and the fallback contacts.
+/// A subject's own settings; missing ones come from the plan, the default plan and the fallback contacts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubjectRecord {
-    /// The plan's name. Whether there is such a plan is for the caller to say.
+    /// The plan's name. The caller checks whether the plan exists.
     pub plan: Option<String>,
-    /// An IANA time zone, spelled as it was written.
+    /// An IANA time zone, in its original spelling.
     pub timezone: Option<String>,
-    /// Limits. Those of a metric replace all that the plan has for it.
+    /// Limits. Those of a metric replace all limits of the plan for it.
     pub limits: BTreeMap<Metric, Limits>,
-    /// The day of the month on which months begin.
+    /// The billing day.
     pub billing_day: Option<BillingDay>,
-    /// Thresholds that replace the plan's, ascending.
+    /// Thresholds that replace those of the plan, ascending.
     pub thresholds: Option<Vec<Percent>>,
-    /// The language in which its contacts are told.
+    /// The language of messages to its contacts.
     pub locale: Option<Locale>,
 }
 
-/// A field that can't be read.
+/// An unreadable field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, JsonSchema)]
 #[error("field {field:?}: {why}")]
 #[schemars(rename = "UnreadableField")]
@@ -58,17 +59,17 @@ pub struct FieldError {
     pub why: String,
 }
 
-/// A hash as read: the readable part, and the fields that are not.
+/// A parsed hash: the readable part, and the errors of the other fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParsedRecord {
     /// The readable fields.
     pub record: SubjectRecord,
-    /// The others; the record has nothing in their place.
+    /// The errors of the other fields, which the record omits.
     pub errors: Vec<FieldError>,
 }
 
-/// What an operator should know about limits that are legal: a sentence for each that can't be reached, because that of
-/// a longer window is lower.
+/// Warnings about allowed limits: a sentence for each limit that can't be reached because the limit of a longer window
+/// is lower.
 pub fn limit_warnings<'a>(limits: impl IntoIterator<Item = (&'a Metric, &'a Limits)>) -> Vec<String> {
     let of_metric = |(metric, limits): (&Metric, &Limits)| {
         limits.contradictions().map(|pair| format!("the limits of {metric}: {pair}")).collect::<Vec<_>>()
@@ -77,18 +78,18 @@ pub fn limit_warnings<'a>(limits: impl IntoIterator<Item = (&'a Metric, &'a Limi
 }
 
 impl FieldError {
-    /// A plan that the configuration does not have.
+    /// The error for a plan that is not configured.
     pub fn no_such_plan(name: &str) -> Self {
         Self { field: PLAN.to_owned(), why: format!("{name:?} is not one of the configured plans") }
     }
 }
 
 impl SubjectRecord {
-    /// Reads the fields of the hash as HGETALL returns them. Pure.
+    /// Parses the fields of the hash as HGETALL returns them. Pure.
     pub fn parse<F: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = (F, V)>) -> ParsedRecord {
         let mut parsed = ParsedRecord::default();
         for (field, value) in fields {
-            // Our names are ASCII; whatever is not even text is not ours.
+            // Our names are ASCII, so other field names are foreign.
             let Ok(field) = std::str::from_utf8(field.as_ref()) else { continue };
             if let Err(why) = parsed.record.take_field(field, value.as_ref()) {
                 parsed.errors.push(FieldError { field: field.to_owned(), why });
@@ -118,7 +119,7 @@ impl SubjectRecord {
         Ok(())
     }
 
-    /// The fields as HSET takes them; what the record does not have is left out.
+    /// The fields for HSET, without missing ones.
     pub fn to_fields(&self) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         fields.extend(self.plan.clone().map(|plan| (PLAN.to_owned(), plan)));
@@ -132,7 +133,7 @@ impl SubjectRecord {
     }
 }
 
-/// Whether a field of the hash is one that a record has.
+/// Whether a field of the hash belongs to a record.
 pub fn is_setting(field: &str) -> bool {
     [PLAN, TIMEZONE, BILLING_DAY, THRESHOLDS, LOCALE].contains(&field) || field.starts_with(LIMIT_PREFIX)
 }
@@ -157,7 +158,7 @@ fn parse_plan(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("empty; remove the field for the default plan".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// Judges the name of a time zone, and gives it as it stands in the IANA data base.
+/// Checks the name of a time zone and returns its IANA spelling.
 pub fn parse_timezone(text: &str) -> Result<String, String> {
     match text.parse::<Zone>() {
         Ok(zone) => Ok(zone.name().to_owned()),
@@ -165,17 +166,17 @@ pub fn parse_timezone(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads the field of the locale.
+/// Parses the field of the locale.
 pub fn parse_locale(value: &[u8]) -> Result<Locale, String> {
     text(value)?.parse().map_err(|error: LocaleError| error.to_string())
 }
 
-/// Reads `80,100`: distinct percentages, at most [`percent::THRESHOLDS_MAX`], spaces around them allowed. Ascending
-/// whatever their order was.
+/// Parses `80,100`: distinct percentages in any order, at most [`percent::THRESHOLDS_MAX`], with optional spaces.
+/// Returns them ascending.
 ///
 /// # Errors
 ///
-/// A sentence with the part that is wrong and what is allowed.
+/// A sentence with the wrong part and the allowed values.
 pub fn parse_thresholds(text: &str) -> Result<Vec<Percent>, String> {
     let mut thresholds = Vec::new();
     for part in text.split(',').map(str::trim) {
@@ -195,7 +196,7 @@ mod tests {
         SubjectRecord::parse(fields.iter().copied())
     }
 
-    /// One bad field written by the platform must not take the good ones with it.
+    /// One bad field of the platform must not discard the good ones.
     #[test]
     fn each_field_is_judged_by_itself() {
         let parsed = parse(&[
@@ -221,7 +222,7 @@ mod tests {
         );
     }
 
-    /// Doubled, empty and excessive thresholds are refused when read, as they are in a plan.
+    /// Duplicate, empty and excessive thresholds are refused here as in a plan.
     #[test]
     fn thresholds_are_distinct_percentages() {
         for bad in ["", "0", "1001", "80,80", "80,", "eighty", "80;100", "-5", "8e1"] {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back the same.
+        /// Formatted fields parse to the same record.
         #[test]
         fn fields_round_trip(plan in proptest::option::of("[a-z]{1,9}"), limit in 1..=crate::types::units::UNITS_MAX,
                              window in 0..4_usize, billing_day in 1..=31_u8,

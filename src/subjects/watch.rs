@@ -1,9 +1,9 @@
-//! How changes of subjects are noticed: client tracking by prefix, on connections of its own.
+//! Notices changes of subjects: client tracking by prefix, on its own connections.
 //!
-//! A server tells of every key that is written on it and begins with the prefix of subjects, also by a plain HSET. In a
-//! cluster the keys of subjects lie on all primaries, so each of them is listened to. While one of the connections is
-//! not known to be alive, or another server has become a primary, nothing that is held counts as fresh. A PING several
-//! times a second finds a dead connection within the second that a change may take.
+//! A server reports every write to a key with the subjects' prefix, including a plain HSET. In a cluster all primaries
+//! hold keys of subjects, so the listener connects to each of them. While one of the connections may be dead, or
+//! another server has become a primary, no cached settings count as fresh. Several PINGs per second detect a dead
+//! connection within the second that a change may take.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,17 +18,18 @@ use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::redis_client::endpoint::{Primary, RedisEndpoint, TOPOLOGY_REFRESH_INTERVAL};
 use crate::types::Keys;
 
-/// How often the connection is asked whether it lives.
+/// Interval of PINGs on a connection.
 const PING_EVERY: Duration = Duration::from_millis(300);
-/// How long it may take to answer before it counts as dead. With [`PING_EVERY`] below the promised second.
+/// Maximum time for a reply before the connection counts as dead. The sum with [`PING_EVERY`] is below the promised
+/// second.
 const PING_TIMEOUT: Duration = Duration::from_millis(500);
-/// More changed subjects than this between two looks are taken as "any may have changed".
+/// If more subjects change between two looks, any subject counts as changed.
 const CHANGES_MAX: usize = 100_000;
 
 const _: () = assert!(PING_EVERY.as_millis() + PING_TIMEOUT.as_millis() < 1000);
 const _: () = assert!(PING_EVERY.as_millis() + TOPOLOGY_REFRESH_INTERVAL.as_millis() < 1000);
 
-/// The changes since the last look, filled by [`ChangeListener::run`], taken by its readers. Cheap to clone.
+/// The changes since the last look: [`ChangeListener::run`] fills it, readers empty it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeFeed(Arc<Shared>);
 
@@ -45,17 +46,17 @@ struct Pending {
     subjects: HashSet<Vec<u8>>,
 }
 
-/// What changed since the last look.
+/// The changes since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubjectChanges {
     /// These subjects, possibly none.
     Of(Vec<Vec<u8>>),
-    /// Any subject may have.
+    /// Any subject may have changed.
     Any,
 }
 
 impl ChangeFeed {
-    /// Takes what has changed since the last call. Always [`SubjectChanges::Any`] while nobody is listening to Redis.
+    /// Returns the changes since the last call. Always [`SubjectChanges::Any`] while nobody listens to Redis.
     pub fn take_changes(&self) -> SubjectChanges {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let subjects = std::mem::take(&mut pending.subjects);
@@ -63,22 +64,22 @@ impl ChangeFeed {
         if all || !pending.live { SubjectChanges::Any } else { SubjectChanges::Of(subjects.into_iter().collect()) }
     }
 
-    /// Whether somebody listens to Redis, so that what is not named has not changed.
+    /// Whether somebody listens to Redis, so that unreported subjects are unchanged.
     pub fn is_live(&self) -> bool {
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).live
     }
 
-    /// Waits until something has changed since the last [`Self::take`].
+    /// Waits for a change since the last call of [`Self::take_changes`].
     pub async fn arrived(&self) {
         self.0.arrived.notified().await;
     }
 
-    /// Says that settings of any subject may have changed: the plans have.
+    /// Reports that settings of any subject may have changed, because the plans have.
     pub fn all_changed(&self) {
         self.note(SubjectChanges::Any);
     }
 
-    /// Says what has changed; it comes with the next [`Self::take`].
+    /// Reports changes, which the next [`Self::take_changes`] returns.
     pub fn note(&self, change: SubjectChanges) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match change {
@@ -95,11 +96,11 @@ impl ChangeFeed {
         self.0.arrived.notify_one();
     }
 
-    /// Says whether somebody listens to Redis.
+    /// Reports whether somebody listens to Redis.
     pub(crate) fn listening(&self, live: bool) {
         let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.live = live;
-        // Whatever happened while nobody listened is unknown.
+        // Changes while nobody listened are unknown.
         pending.all = true;
         drop(pending);
         self.0.arrived.notify_one();
@@ -110,18 +111,18 @@ impl ChangeFeed {
 #[derive(Debug)]
 pub struct ChangeListener {
     endpoint: RedisEndpoint,
-    /// What the keys of subjects begin with.
+    /// Prefix of the keys of subjects.
     prefix: Arc<str>,
     readers: Vec<ChangeFeed>,
 }
 
 impl ChangeListener {
-    /// A listener that tells each of `readers`. Connects nowhere yet.
+    /// A listener that reports to each of `readers`. Connects nowhere yet.
     pub fn new(endpoint: RedisEndpoint, keys: &Keys, readers: Vec<ChangeFeed>) -> Self {
         Self { endpoint, prefix: keys.subject_prefix().into(), readers }
     }
 
-    /// Listens until stopped, connecting again for ever.
+    /// Listens until stopped, and reconnects forever.
     pub async fn run(self, stop: CancellationToken) {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         while !stop.is_cancelled() {
@@ -140,7 +141,7 @@ impl ChangeListener {
         }
     }
 
-    /// Listens to every primary until one of them can't be heard any more, or others are primaries.
+    /// Listens to every primary until a connection fails or the primaries change.
     async fn listen(&self, retries: &mut Backoff) -> RedisResult<()> {
         let primaries = self.endpoint.primaries().await?;
         let mut connections = Vec::with_capacity(primaries.len());

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{Rate, duration};
 
-/// How contacts that a subject's own side adds are verified.
+/// Verification of contacts that a subject's own side adds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerificationConfig {
-    /// How often one address is asked.
+    /// Maximum number of requests per address and time.
     pub requests: Rate,
-    /// How long a one-time password and a confirm link are good.
+    /// Lifetime of a code and of a confirm link.
     #[serde(with = "duration")]
     pub lifetime: Duration,
 }

@@ -1,4 +1,4 @@
-//! Confirm links: a token in a URL, of which Redis holds only a digest. Pure.
+//! Confirm links: a token in a URL. Redis holds only its digest. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,20 +7,20 @@ use url::Url;
 
 use crate::types::text::hex;
 
-/// 256 bits: nobody guesses one.
+/// 256 bits, which nobody can guess.
 const TOKEN_BYTES: usize = 32;
 
-/// Generates a token, or a key.
+/// Generates a token or a key.
 pub(super) fn generate() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>())
 }
 
-/// The URL of a token for this page. The public URL may have a path, with a slash at its end or not.
+/// The URL of a token for this page. The public URL may have a path, with or without a slash at its end.
 pub(super) fn url_of(public_url: &Url, page: &str, token: &str) -> String {
     format!("{}/{page}/{token}", public_url.as_str().trim_end_matches('/'))
 }
 
-/// A token as Redis knows it.
+/// The stored form of a token.
 pub(super) fn stored_form(token: &str) -> String {
     hex(&Sha256::digest(token.as_bytes()))
 }
@@ -36,7 +36,7 @@ mod tests {
         http.confirm_links_below().map(|url| url_of(&url, "confirm", "t"))
     }
 
-    /// A link that leads nowhere is found by the first customer.
+    /// The first customer would find a broken link.
     #[test]
     fn a_link_lies_below_the_public_url_or_there_is_none() {
         for (public_url, expected) in [
@@ -45,7 +45,7 @@ mod tests {
             ("http://x.test:8080", "http://x.test:8080/confirm/t"),
             ("https://x.test/alerts", "https://x.test/alerts/confirm/t"),
             ("https://x.test/a/b/", "https://x.test/a/b/confirm/t"),
-            // As a browser would read it: mail software makes a link only of what has no spaces.
+            // In the form of a browser: mail software creates links only for URLs without spaces.
             (" https://X.test/my alerts// ", "https://x.test/my%20alerts/confirm/t"),
             ("https://bücher.test", "https://xn--bcher-kva.test/confirm/t"),
         ] {

@@ -1,5 +1,5 @@
-//! Forgetting what was asked of the contacts of a subject, and the codes and confirm links that were sent to them, also
-//! to contacts that were removed since.
+//! Forgets the requests to contacts of a subject, and the codes and confirm links that were sent, including those for
+//! removed contacts.
 
 use redis::RedisResult;
 
@@ -8,10 +8,10 @@ use super::{code, open_requests, unverified};
 use crate::redis_client::{Partition, Partitions};
 use crate::types::{ConsentId, Subject};
 
-/// How often what was sent is looked for: its contacts leave first, so no more can be sent.
+/// Maximum number of passes: the contacts are removed first, so nothing new can be sent.
 const PASSES_MAX: usize = 10;
 
-/// What was removed of requests for consent.
+/// Number of removed items.
 #[expect(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForgottenRequests {
@@ -19,16 +19,16 @@ pub struct ForgottenRequests {
     pub links: u64,
 }
 
-/// Removes what is noted of the requests to a subject's contacts, with the codes, the guesses at them and the confirm
-/// links. Repeatable.
+/// Removes the records of requests to a subject's contacts, with the codes, the guesses and the confirm links.
+/// Repeatable.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a part may be removed.
+/// The error of Redis or of the connection; some items may already be removed.
 pub async fn forget_requests(partitions: &Partitions, subject: &Subject) -> RedisResult<ForgottenRequests> {
     let of_subject = partitions.partition_of(subject);
     let () = of_subject.client.query(redis::cmd("UNLINK").arg(open_requests::key(of_subject, subject))).await?;
-    // Where the service keeps the rest.
+    // The service stores everything else in the first partition.
     let first = partitions.first();
     let Partition { client, keys } = first;
     let mut forgotten = ForgottenRequests::default();
@@ -44,14 +44,14 @@ pub async fn forget_requests(partitions: &Partitions, subject: &Subject) -> Redi
                     forgotten.links += client.query::<u64>(redis::cmd("UNLINK").arg(keys.verify_link(digest))).await?;
                 }
             }
-            // Last: it would not be found again.
+            // Last, because without it the rest would not be found again.
             issue::forget(first, subject, sent).await?;
         }
     }
     Ok(forgotten)
 }
 
-/// Removes the code of a contact, and the note by which the contact would be removed.
+/// Removes the code of a contact, and the record that schedules the contact's removal.
 async fn forget_code(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -59,7 +59,7 @@ async fn forget_code(
 ) -> RedisResult<u64> {
     let key = keys.verify_code(&code::holder(subject, consent));
     let stored: Option<String> = client.query(redis::cmd("GET").arg(&key)).await?;
-    // The guesses first: without the code nobody would find them again.
+    // Guesses first: without the code they could not be found again.
     if let Some(nonce) = stored.as_deref().and_then(code::nonce_of) {
         let () = client.query(redis::cmd("UNLINK").arg(keys.verify_guesses(nonce))).await?;
     }

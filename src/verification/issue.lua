@@ -1,10 +1,10 @@
 #!lua
--- issue: store what a message asks its receiver to show: a code, and the token of a confirm link if there is one.
+-- issue: store the expected answers to a message: a code, and the token of a confirm link if there is one.
 --
--- KEYS[1] what was sent to contacts of the subject, zset   KEYS[2] code   KEYS[3] token; absent without a link
+-- KEYS[1] zset of the items sent to contacts of the subject   KEYS[2] code   KEYS[3] token; absent without a link
 --
--- ARGV[1] member of the contact   ARGV[2] lifetime of code and token, ms, 1..   ARGV[3] the code as it is stored
--- ARGV[4] member of the token   ARGV[5] what the token answers, JSON; both absent without a link
+-- ARGV[1] member of the contact   ARGV[2] lifetime of code and token, ms, 1..   ARGV[3] the stored form of the code
+-- ARGV[4] member of the token   ARGV[5] the request that the token answers, JSON; both absent without a link
 --
 -- Returns 'issued'   both are stored; the code replaces that of an earlier message
 --         'erased'   the subject was erased since the contact was asked: nothing written
@@ -12,7 +12,7 @@
 --                    memory is full
 --
 -- Safe to run twice: the second call stores the same again.
--- The zset expires with the member of the contact, which is kept longer than any code or token.
+-- The zset expires with the member of the contact, which lives longer than any code or token.
 
 local refusal = wrong_type(1, 'zset') or denied(KEYS[1], 'ZADD', 'ZREMRANGEBYSCORE')
 for at = 2, #KEYS do refusal = refusal or denied(KEYS[at], 'SET') end

@@ -1,9 +1,9 @@
-//! Stores the code and the confirm link of a message (the wrapper of `issue.lua`), and knows what was sent to contacts
+//! Stores the code and the confirm link of a message (the wrapper of `issue.lua`), and lists what was sent to contacts
 //! of a subject.
 //!
-//! Codes and links are stored under digests that name nobody. A sorted set for each subject lists the contacts that
-//! were asked and the tokens of their links, so an erasure finds them without a walk over all keys. Nothing is stored
-//! for a contact that it does not list: a message that was under way during an erasure leaves nothing behind.
+//! Codes and links are stored under digests without names. A sorted set per subject lists the contacts that were asked
+//! and the tokens of their links, so an erasure finds them without a scan of all keys. Nothing is stored for an
+//! unlisted contact: a message in progress during an erasure leaves nothing behind.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -19,13 +19,13 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_
 /// Something that was sent to a contact of a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// A contact was asked. Its code is found by this.
+    /// A contact was asked. This id finds its code.
     Request(ConsentId),
-    /// The token of a confirm link, by its digest.
+    /// The token of a confirm link, as a digest.
     Token(String),
 }
 
-/// A code, and a confirm link if pages have an address, as they are stored.
+/// A code, and a confirm link if `http.public_url` is set, in their stored form.
 #[derive(Debug)]
 pub(super) struct Issued<'a> {
     pub(super) subject: &'a Subject,
@@ -40,7 +40,7 @@ pub(super) struct Issued<'a> {
 #[derive(Debug)]
 pub(super) struct IssuedToken {
     pub(super) digest: String,
-    /// The request that it answers, JSON.
+    /// The request that the token answers, JSON.
     pub(super) request: String,
 }
 
@@ -53,14 +53,14 @@ pub(super) enum IssueError {
     Redis(#[from] RedisError),
 }
 
-/// Stores a code and a token for as long as their message is good. Repeatable.
+/// Stores a code and a token with the lifetime of their message. Repeatable.
 ///
 /// # Errors
 ///
 /// [`IssueError`]; nothing was written if Redis answered with an error.
 pub(super) async fn issue(Partition { client, keys }: &Partition, issued: Issued<'_>) -> Result<(), IssueError> {
     let Issued { subject, consent, lifetime, code_key, code, token } = issued;
-    // PX takes at least 1.
+    // PX requires at least 1.
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).max(1);
     let mut call = SCRIPT.call().key(key(keys, subject)).key(code_key);
     call = call.arg(Sent::Request(consent.clone()).to_member()).arg(lifetime_ms).arg(code);
@@ -71,7 +71,7 @@ pub(super) async fn issue(Partition { client, keys }: &Partition, issued: Issued
     if answer == "issued" { Ok(()) } else { Err(IssueError::Erased) }
 }
 
-/// Notes that a contact is asked, until then. Comes before its first message. Repeatable.
+/// Records that a contact is asked, until `until`. Call it before the first message. Repeatable.
 pub(super) async fn note_request(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -81,19 +81,19 @@ pub(super) async fn note_request(
     let key = key(keys, subject);
     let mut pipeline = redis::pipe();
     pipeline.cmd("ZADD").arg(&key).arg(until.0).arg(Sent::Request(consent.clone()).to_member()).ignore();
-    // GT takes a key without an end for one that never ends.
+    // GT treats a key without a TTL as one that never expires.
     pipeline.cmd("PEXPIREAT").arg(&key).arg(until.0).arg("NX").ignore();
     pipeline.cmd("PEXPIREAT").arg(&key).arg(until.0).arg("GT").ignore();
     client.pipe(&pipeline).await
 }
 
-/// What was sent to contacts of a subject, as far as it may still be stored.
+/// The items sent to contacts of a subject that may still be stored.
 pub(super) async fn sent_to(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<Vec<Sent>> {
     let members: Vec<String> = client.query(redis::cmd("ZRANGE").arg(key(keys, subject)).arg(0).arg(-1)).await?;
     Ok(members.iter().filter_map(|member| Sent::parse(member)).collect())
 }
 
-/// Takes one of them off the list. Nothing is stored for a contact from then on.
+/// Removes an item from the list. From then on nothing is stored for that contact.
 pub(super) async fn forget(Partition { client, keys }: &Partition, subject: &Subject, sent: &Sent) -> RedisResult<()> {
     client.query(redis::cmd("ZREM").arg(key(keys, subject)).arg(sent.to_member())).await
 }

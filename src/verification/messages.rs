@@ -1,5 +1,5 @@
-//! What the outbox asks while it delivers a verification: which contact, the code and link of an attempt, and the
-//! consent of a receiver that echoed its challenge.
+//! Answers the outbox's questions about a verification: the contact, the code and link of an attempt, and the consent
+//! of a receiver that echoed its challenge.
 
 use std::error::Error;
 
@@ -19,7 +19,8 @@ impl ConsentRequests for VerificationService {
         Box::pin(async move {
             let contacts = match self.contacts(&request.subject).await {
                 Ok(contacts) => contacts.contacts(),
-                // Until the operator has repaired what is stored, the contact can't be verified, so it is not asked.
+                // The contact can't be verified until the operator has repaired the stored contacts, so it is not
+                // asked.
                 Err(VerificationError::Unreadable) => return Ok(None),
                 Err(error) => return Err(failed("read the contact", error)),
             };
@@ -82,7 +83,7 @@ impl ConsentRequests for VerificationService {
     fn settled(&self, request: &VerificationRequest, settlement: &Settlement) {
         match settlement {
             Settlement::Delivered(_) => VerificationEvent::Sent.count(),
-            // A receiver that took the challenge and did not echo it.
+            // A receiver that accepted the challenge but did not echo it.
             Settlement::Dead(outcome) if outcome.status.is_some_and(|status| (200..300).contains(&status)) => {
                 VerificationEvent::Sent.count();
                 VerificationEvent::Rejected.record(&request.subject, &request.contact);

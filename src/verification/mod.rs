@@ -1,11 +1,11 @@
 //! Consent of the owner of an address, before a contact that the subject's own side added gets alerts.
 //!
-//! Such a contact is stored with `"verified": false` and gets nothing but a verification: a mail with a code and a
-//! confirm link, or a signed challenge that a webhook's receiver has to echo. It is a delivery of the outbox, which
-//! draws code and link for each attempt ([`messages`]). One that nobody confirms is removed ([`unverified`]). Whoever
-//! has consented to mails can take that back by a link in each of them ([`unsubscribe`]). Owns codes and links, of
-//! which Redis holds only digests, and the limits on requests and guesses. Never learns who is calling: the API checks
-//! its token. Read next: [`service`], what can be asked for.
+//! Such a contact is stored with `"verified": false` and receives only a verification: an email with a code and a
+//! confirm link, or a signed challenge that a webhook's receiver must echo. The verification is a delivery of the
+//! outbox, which generates a code and a link for each attempt ([`messages`]). Unconfirmed contacts are removed
+//! ([`unverified`]). A link in each email lets its reader withdraw consent ([`unsubscribe`]). Owns codes and links
+//! (Redis holds only digests) and the limits on requests and guesses. Never identifies its caller: the API checks the
+//! token. Read next: [`service`], the operations.
 
 mod code;
 pub mod config;
@@ -29,9 +29,9 @@ pub use open_requests::OPEN_REQUESTS_MAX;
 pub use service::{VerificationError, VerificationService};
 
 text_enum! {
-    /// What happened in the course of a verification, as it is counted.
+    /// Events of a verification, as counted in metrics.
     pub enum VerificationEvent {
-        /// A message left.
+        /// A message was sent.
         Sent = "sent",
         /// A request exceeded a limit.
         Throttled = "throttled",
@@ -39,7 +39,7 @@ text_enum! {
         Failed = "failed",
         /// A contact is verified.
         Verified = "verified",
-        /// A code, link or echo was not the right one.
+        /// A code, link or echo was wrong.
         Rejected = "rejected",
     }
 }
@@ -49,7 +49,7 @@ impl VerificationEvent {
         metrics::counter!(meters::VERIFICATIONS, "outcome" => self.as_str()).increment(1);
     }
 
-    /// Counts it, and logs it with its contact.
+    /// Counts the event, and logs it with its contact.
     fn record(self, subject: &Subject, contact: &ContactId) {
         self.count();
         match self {

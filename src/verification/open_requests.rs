@@ -1,7 +1,7 @@
-//! How many requests for consent of one subject may be open at once: each is a message that may hang at its receiver.
+//! Limits the number of open requests for consent of one subject: each is a message that may hang at its receiver.
 //!
-//! A request is open until its delivery has ended, or can't be tried any more. Places are given back when somebody asks
-//! and finds none free: whoever ends deliveries, an operator among them, knows nothing of this.
+//! A request is open until its delivery has ended, or can't be attempted any more. Places are freed when a new request
+//! finds none free, because whatever ends deliveries (for example an operator) does not know about places.
 
 use redis::{Pipeline, RedisResult};
 
@@ -12,8 +12,8 @@ use crate::types::{DeliveryId, DeliveryState, Subject};
 
 use super::VerificationConfig;
 
-/// The most requests of one subject that are open at once: as many as it has contacts by default. Removing contacts and
-/// adding others would otherwise make any number.
+/// Maximum number of open requests of one subject: the default maximum of its contacts. Without it, removing and adding
+/// contacts would create unlimited requests.
 pub const OPEN_REQUESTS_MAX: u32 = 16;
 
 const OPEN: ExpiringSet = match ExpiringSet::new(OPEN_REQUESTS_MAX) {
@@ -21,7 +21,7 @@ const OPEN: ExpiringSet = match ExpiringSet::new(OPEN_REQUESTS_MAX) {
     Err(_) => panic!("few enough for a set"),
 };
 
-/// Notes a request by the delivery that it is to become, if one more may be open. Repeatable.
+/// Reserves a place for the delivery of a request, if one is free. Repeatable.
 pub(super) async fn open(
     partition: &Partition,
     config: &VerificationConfig,
@@ -51,12 +51,12 @@ pub(super) async fn open(
     add().await
 }
 
-/// Gives the place of a request back that was not made.
+/// Frees the place of a request that was not made.
 pub(super) async fn withdraw(partition: &Partition, subject: &Subject, delivery: &DeliveryId) -> RedisResult<()> {
     partition.client.query(redis::cmd("ZREM").arg(key(partition, subject)).arg(delivery.as_str())).await
 }
 
-/// Where the open requests of a subject stand.
+/// The key of a subject's open requests.
 pub(super) fn key(partition: &Partition, subject: &Subject) -> String {
     partition.keys.verify_open(&digest_of(&[subject.as_str()]))
 }

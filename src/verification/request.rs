@@ -1,4 +1,4 @@
-//! Asking a contact for its consent: a new one, or one that waits.
+//! Asks a new or waiting contact for its consent.
 //!
 //! Each request is counted before anything is written, and becomes a delivery. Read next: [`super::open_requests`] and
 //! [`super::unverified`], the bounds.
@@ -13,23 +13,22 @@ use crate::types::alert::digest_of;
 use crate::types::{ContactId, DeliveryId, Notification, Subject, VerificationRequest, nonce};
 
 impl VerificationService {
-    /// Adds a contact, unverified whatever it says, requests its verification, and returns the id that it is stored
-    /// under.
+    /// Adds a contact as unverified (whatever the caller sets), requests its verification, and returns its stored id.
     ///
     /// # Errors
     ///
-    /// [`VerificationError`]. When Redis fails, the contact may be there, and nobody has been asked.
+    /// [`VerificationError`]. If Redis fails, the contact may exist, but nobody was asked.
     pub async fn add(&self, subject: Subject, contact: &Contact) -> Result<ContactId, VerificationError> {
         let nonce = nonce();
         self.ask(&subject, |array| Ok(array.add(contact, &nonce, self.contacts_max)?)).await
     }
 
-    /// Requests the verification of an unverified contact once more.
+    /// Requests the verification of an unverified contact again.
     pub async fn request(&self, subject: Subject, contact: &ContactId) -> Result<(), VerificationError> {
         self.ask(&subject, |array| unverified(array, contact)).await.map(drop)
     }
 
-    /// Makes the delivery that asks the unverified contact which `find` adds or finds, and returns its id.
+    /// Creates the delivery that asks the unverified contact which `find` adds or finds, and returns the contact's id.
     async fn ask(
         &self,
         subject: &Subject,
@@ -40,7 +39,7 @@ impl VerificationService {
             array.remove_unverified(now);
             find(array)
         };
-        // Judged before the request is counted, and again with what is stored then.
+        // Checked before the request is counted, and again with the then stored contacts.
         let StoredContact { contact, consent, .. } = find(&mut self.contacts(subject).await?)?;
         let notification = Notification::Verification(VerificationRequest {
             id: format!("verification_{}", nonce()),
@@ -66,8 +65,7 @@ impl VerificationService {
         Ok(contact.id)
     }
 
-    /// Counts a request among the open ones of its subject, and among those for a message to this contact's address,
-    /// whichever subject asks.
+    /// Counts a request among the open ones of its subject, and among those to this address from any subject.
     async fn count_request(
         &self,
         subject: &Subject,
@@ -83,7 +81,7 @@ impl VerificationService {
         }
         let counted = self.count_address(contact).await;
         if counted.is_err() {
-            // What stays noted is forgotten with its lifetime.
+            // If this fails, the place is freed at the end of its lifetime.
             let _ = open_requests::withdraw(partition, subject, delivery).await;
         }
         counted

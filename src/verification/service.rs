@@ -1,9 +1,9 @@
-//! What can be asked for: list contacts, submit a code, open a confirm link. [`super::request`] adds contacts and asks
-//! them. No call has a timeout: the API sets one.
+//! The operations of verification: list contacts, submit a code, open a confirm link. [`super::request`] adds contacts
+//! and asks them. Calls have no timeout: the API sets one.
 //!
-//! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several callers at once one
-//! verifies, and what was sent for a contact that has been removed or changed verifies nothing. Read next:
-//! [`crate::contacts::edit`], what an edit may do.
+//! A code or link verifies by one conditional write of the contacts ([`edit_contacts`]): of several concurrent callers
+//! one verifies, and a code for a removed or changed contact verifies nothing. Read next: [`crate::contacts::edit`],
+//! the allowed edits.
 
 use std::error::Error;
 use std::time::Duration;
@@ -21,26 +21,26 @@ use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
 use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::{ConsentId, ContactId, Subject, UnixMs, VerificationRequest, nonce};
 
-/// Guesses at one code: one in 200,000 is found so.
+/// Maximum number of guesses per code: the chance of a hit is 1 in 200,000.
 const GUESSES_MAX: u32 = 5;
 
 /// Contacts that a subject's own side adds, and their verification.
 #[derive(Debug)]
 pub struct VerificationService {
-    /// Redis. Requests, codes and links are kept in the first partition: an address is counted for all subjects, and
-    /// whoever opens a link does not say whose it is.
+    /// Redis. Requests, codes and links are in the first partition, because an address is counted over all subjects,
+    /// and a link does not name its subject.
     pub partitions: Partitions,
-    /// How often and how long.
+    /// Rate of requests and lifetime of codes.
     pub config: VerificationConfig,
-    /// The most contacts of a subject.
+    /// Maximum number of contacts of a subject.
     pub contacts_max: usize,
-    /// Where confirm links and unsubscribe links lead to; without it mails have none.
+    /// Base URL of confirm links and unsubscribe links; without it emails have none.
     pub public_url: Option<Url>,
     /// Notified of each delivery.
     pub new_deliveries: NewDeliveries,
 }
 
-/// Why something was not done, as the caller is told. Nothing was changed, unless the variant says otherwise.
+/// Why an operation failed, for the caller. Nothing was changed, unless the variant says otherwise.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum VerificationError {
@@ -54,7 +54,7 @@ pub enum VerificationError {
         "{OPEN_REQUESTS_MAX} messages that ask contacts of this subject to confirm are on their way: wait until one has ended"
     )]
     TooManyOpen {
-        /// When one of them ends at the latest.
+        /// Latest time at which one of them ends.
         retry_after: Duration,
     },
     #[error(transparent)]
@@ -67,15 +67,15 @@ pub enum VerificationError {
     OperatorsOwn,
     #[error("the code is not the one that was sent last, has expired, or too many were tried: ask for another")]
     WrongCode,
-    /// The subject's contacts can't be read, so they are not changed.
-    #[error("what is stored for the subject can't be read: the operator has to repair it (`quotabell subject show`)")]
+    /// The subject's contacts are unreadable, so they are not changed.
+    #[error("the subject's stored contacts can't be read: the operator has to repair them (`quotabell subject show`)")]
     Unreadable,
-    #[error("others change the subject's contacts all the time: try again")]
+    #[error("other callers keep changing the subject's contacts: try again")]
     Contended,
 }
 
 impl VerificationService {
-    /// The contacts of a subject that can be read, and the server's time.
+    /// The readable contacts of a subject, and the server's time.
     pub async fn list(&self, subject: &Subject) -> Result<(Vec<StoredContact>, UnixMs), VerificationError> {
         let mut contacts = self.contacts(subject).await?;
         let now = self.partitions.first().client.server_time().await?;
@@ -83,11 +83,11 @@ impl VerificationService {
         Ok((contacts.contacts(), now))
     }
 
-    /// Verifies a contact by the code that was sent to it.
+    /// Verifies a contact with the code that was sent to it.
     ///
     /// # Errors
     ///
-    /// [`VerificationError`]. While the contacts can't be read or written, the code stays valid.
+    /// [`VerificationError`]. If the contacts can't be read or written, the code stays valid.
     pub async fn verify(&self, subject: &Subject, contact: &ContactId, guess: &str) -> Result<(), VerificationError> {
         let StoredContact { consent, .. } = unverified(&self.contacts(subject).await?, contact)?;
         let holder = code::holder(subject, &consent);
@@ -104,9 +104,9 @@ impl VerificationService {
         Ok(())
     }
 
-    /// Verifies the contact of a confirm link, and says whose it is. It is verified already where another pressed at
-    /// the same moment, or where the answer to a press was lost; outdated where the contact was removed or changed.
-    /// `None`: the link was used before, has expired, or never existed.
+    /// Verifies the contact of a confirm link, and returns its subject. The contact is already verified if the link was
+    /// used concurrently or a reply was lost; the link is outdated if the contact was removed or changed. `None`: the
+    /// link was used before, has expired, or never existed.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl VerificationService {
         Ok(Some((outcome, subject)))
     }
 
-    /// Stores the consent that was asked for, and counts and logs what became of it. Repeatable.
+    /// Stores the requested consent; counts and logs the result. Repeatable.
     pub(super) async fn consent_to(
         &self,
         subject: &Subject,
@@ -153,7 +153,7 @@ impl VerificationService {
         edit_contacts(client, keys, subject, edit).await
     }
 
-    /// Counts a guess at the holder's code, if one is alive and may be guessed, and says whether it is right.
+    /// Counts a guess at the holder's code, if a code exists and guesses are left, and returns whether it is right.
     async fn is_right(&self, key: &str, holder: &str, guess: &str) -> RedisResult<bool> {
         let Some(stored) = self.read(key).await? else { return Ok(false) };
         let Some(nonce) = code::nonce_of(&stored) else { return Ok(false) };
@@ -178,7 +178,7 @@ impl VerificationService {
     }
 }
 
-/// The contact of this id, which waits for its verification.
+/// The unverified contact with this id.
 pub(super) fn unverified(array: &ContactArray, contact: &ContactId) -> Result<StoredContact, VerificationError> {
     let stored = array.find(contact).ok_or(VerificationError::NotFound)?;
     if stored.contact.verified { Err(VerificationError::AlreadyVerified) } else { Ok(stored) }

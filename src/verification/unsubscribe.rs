@@ -1,8 +1,8 @@
-//! Unsubscribing: a link in each mail, of which nothing is stored, and what its button does.
+//! Unsubscribing: a link in each email that needs no stored state, and the action of its button.
 //!
-//! The link bears subject and contact, signed with a key of the deployment (HMAC-SHA256). The signature also covers the
-//! address, so a link says nothing of another address that later has the same id. Mail software opens links and
-//! providers press buttons (RFC 8058), so a link is good for ever and as often as it is used.
+//! The link contains subject and contact, signed with a key of the deployment (HMAC-SHA256). The signature also covers
+//! the address, so a link is invalid for another address that later gets the same id. Mail software opens links and
+//! providers press buttons (RFC 8058), so a link is valid forever and can be used repeatedly.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,10 +14,10 @@ use crate::contacts::{Contact, ContactArray};
 use crate::redis_client::Partition;
 use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Secret, Subject};
 
-/// Why such a contact is muted, as an operator reads it.
+/// The reason of such a mute, as operators see it.
 const REASON: &str = "unsubscribed by the link of a mail";
 
-/// Which contact a link mutes.
+/// The contact that a link mutes.
 #[derive(Debug, PartialEq, Eq)]
 struct UnsubscribeToken {
     subject: Subject,
@@ -26,8 +26,8 @@ struct UnsubscribeToken {
 }
 
 impl VerificationService {
-    /// The link with which this contact mutes itself. `None` where the daemon does not know how it is reached, and for
-    /// a contact that is not the subject's own: nobody there may mute it.
+    /// The link with which this contact mutes itself. `None` if `http.public_url` is unset, and for contacts that do
+    /// not belong to the subject.
     pub async fn unsubscribe_url(
         &self,
         subject: &Subject,
@@ -42,12 +42,12 @@ impl VerificationService {
         Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
     }
 
-    /// Mutes the contact of a link, if no earlier use did. Returns whether there is one: somebody may have made up the
-    /// link, or its contact may be gone. Repeatable.
+    /// Mutes the contact of a link, unless an earlier use did. Returns whether the contact exists: the link may be
+    /// forged, or its contact gone. Repeatable.
     ///
     /// # Errors
     ///
-    /// [`VerificationError`]. The link stays good.
+    /// [`VerificationError`]. The link stays valid.
     pub async fn unsubscribe(&self, token: &str) -> Result<bool, VerificationError> {
         let Some(token) = read(token) else { return Ok(false) };
         let key = self.unsubscribe_key().await?;
@@ -55,7 +55,7 @@ impl VerificationService {
             let Some(contact) = muted_by(array, &token.contact).find(|contact| token.is_of(&key, contact)) else {
                 return Ok(false);
             };
-            // One that lasts keeps its reason; one that would end becomes one that lasts.
+            // A permanent mute keeps its reason; a temporary one becomes permanent.
             if contact.mute.is_none_or(|mute| mute.until.is_some()) {
                 let mute = Mute { until: None, reason: Some(REASON.to_owned()) };
                 array.set_mute(&token.contact, Some(&mute));
@@ -73,16 +73,16 @@ impl VerificationService {
         Ok(is_muted)
     }
 
-    /// The key that signs links, drawn where there is none yet: one for all daemons. Read each time, because somebody
-    /// may delete it, which ends every link that was sent, and a failover may lose it: daemons that kept different ones
-    /// would refuse each other's links.
+    /// The key that signs links, one for all daemons, generated if there is none. It is read every time: somebody may
+    /// delete it to invalidate all links, and a failover may lose it. Daemons with different keys would refuse each
+    /// other's links.
     async fn unsubscribe_key(&self) -> Result<hmac::Key, VerificationError> {
         let Partition { client, keys } = self.partitions.first();
         let key = keys.unsubscribe_key();
         let get = redis::cmd("GET").arg(&key).to_owned();
         let mut stored: Option<String> = client.query(&get).await?;
         if stored.is_none() {
-            // As long as the hash.
+            // The same length as the hash.
             let drawn = confirm_link::generate();
             let _: Option<String> = client.query(redis::cmd("SET").arg(&key).arg(drawn).arg("NX")).await?;
             stored = Some(client.query(&get).await?);
@@ -91,13 +91,13 @@ impl VerificationService {
     }
 }
 
-/// The contacts that muting this id mutes.
+/// The contacts that become muted with this id.
 fn muted_by<'a>(array: &'a ContactArray, id: &'a ContactId) -> impl Iterator<Item = Contact> + 'a {
     let with_id = move |stored: &StoredContact| stored.contact.id == *id;
     array.contacts().into_iter().filter(with_id).map(|stored| stored.contact)
 }
 
-/// What is signed: each part with its length before it, so that no two contacts sign the same.
+/// The signed text: each part preceded by its length, so that different contacts sign different texts.
 fn signed_text(subject: &Subject, contact: &Contact) -> Vec<u8> {
     let address = contact.normalized_address();
     let parts = ["unsubscribe", subject.as_str(), contact.id.as_str(), contact.channel().as_str(), &address];
@@ -110,7 +110,7 @@ fn write(key: &hmac::Key, subject: &Subject, contact: &Contact) -> String {
     parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")
 }
 
-/// Reads a token by its form. Whether it was made here is for the signature to say.
+/// Parses a token. The signature decides whether it is genuine.
 fn read(token: &str) -> Option<UnsubscribeToken> {
     let parts: Option<Vec<Vec<u8>>> = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).ok()).collect();
     let [subject, contact, signature] = <[Vec<u8>; 3]>::try_from(parts?).ok()?;
@@ -120,7 +120,7 @@ fn read(token: &str) -> Option<UnsubscribeToken> {
 }
 
 impl UnsubscribeToken {
-    /// Whether the link was made for this contact. Takes the same time whatever the signature is.
+    /// Whether the link was made for this contact, compared in constant time.
     fn is_of(&self, key: &hmac::Key, contact: &Contact) -> bool {
         hmac::verify(key, &signed_text(&self.subject, contact), &self.signature).is_ok()
     }
@@ -139,8 +139,7 @@ mod tests {
         Subject::parse(name.as_bytes()).expect("legal")
     }
 
-    /// Whoever has one link must not be able to make another one's, nor keep it for an address that is not there any
-    /// more.
+    /// The owner of one link must not be able to make another one, nor use it for a later address.
     #[test]
     fn a_link_is_of_one_contact_alone() {
         let contact = Contact::email("a@b.test");
@@ -153,14 +152,14 @@ mod tests {
     }
 
     proptest! {
-        /// Anybody may ask with anything.
+        /// Anybody may send anything.
         #[test]
         fn any_token_is_judged(token in "\\PC{0,60}", parts in "[A-Za-z0-9_-]{0,20}\\.[A-Za-z0-9_-]{0,20}\\.[A-Za-z0-9_-]{0,50}") {
             let forged = |text: &str| read(text).is_some_and(|token| token.is_of(&key("k"), &Contact::email("a@b.test")));
             prop_assert!(!forged(&token) && !forged(&parts));
         }
 
-        /// What is written is read back.
+        /// An encoded token decodes to the same.
         #[test]
         fn tokens_round_trip(name in "[^\\p{Cc}]{1,60}") {
             let contact = Contact::email("a@b.test");

@@ -1,10 +1,9 @@
-//! Removes contacts that nobody has confirmed: otherwise whoever can add contacts fills Redis for ever.
+//! Removes unconfirmed contacts, because callers that add contacts would otherwise fill Redis.
 //!
-//! Which contacts those are stands in a sorted set, noted before the contact is written, so none is missed. The set
-//! only says where to look. Whether a contact goes is judged by the stored contact and decided by one conditional write
-//! ([`edit_contacts`]), which a confirmation at the same moment wins or loses whole. Why not a key of its own with a
-//! time to live: it would lie in another slot of a cluster than the subject's, and no script could move the contact
-//! from one to the other.
+//! A sorted set lists them, and is written before the contact, so that none is missed. The set only says where to look:
+//! the stored contact decides whether it is removed, by one conditional write ([`edit_contacts`]) that a concurrent
+//! confirmation wins or loses as a whole. A separate key with a TTL would not work: it would be in another slot of a
+//! cluster than the subject's key, and no script could move the contact between them.
 //!
 //! [`edit_contacts`]: crate::contacts::store::edit_contacts
 
@@ -21,18 +20,18 @@ use crate::redis_client::ErrorKind;
 use crate::redis_client::Partition;
 use crate::types::{ConsentId, Subject, UnixMs};
 
-/// How long a contact stays once nothing that was sent to it can confirm it any more. Whoever comes back the next
-/// morning finds it and asks for another code.
+/// How long a contact stays after its last code and link have expired, so that its owner can still request another code
+/// the next morning.
 pub(super) const KEPT_UNVERIFIED: Duration = Duration::from_secs(24 * 3600);
 
-/// How often the loop looks for contacts whose time is over.
+/// Interval of looking for expired contacts.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// How many of them one look reads at once.
+/// Maximum number of contacts per read.
 const READ_MAX: usize = 500;
 
 impl VerificationService {
-    /// Removes contacts that nobody has confirmed, until `stop`. May be dropped at any moment, and run by many daemons.
+    /// Removes unconfirmed contacts until `stop`. Safe to cancel at any time, and many daemons may run it.
     pub async fn run_removal(self: Arc<Self>, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let removed = match self.partitions.first().client.server_time().await {
@@ -49,11 +48,11 @@ impl VerificationService {
         }
     }
 
-    /// Removes the contacts that nobody has confirmed in time, and says how many. Repeatable.
+    /// Removes the contacts that nobody confirmed in time, and returns their number. Repeatable.
     ///
     /// # Errors
     ///
-    /// [`VerificationError`]; a part may be removed.
+    /// [`VerificationError`]; some contacts may already be removed.
     pub async fn remove_unverified(&self, now: UnixMs) -> Result<usize, VerificationError> {
         let mut removed = 0;
         loop {
@@ -68,7 +67,7 @@ impl VerificationService {
                     Ok((removed.len(), array.unverified_until(&consent)))
                 };
                 match self.edit(&subject, edit).await {
-                    // It was asked again since.
+                    // It was asked again meanwhile.
                     Ok((_, Some(until))) => self.note_unverified(&subject, &consent, until).await?,
                     Ok((count, None)) => {
                         removed += count;
@@ -85,18 +84,18 @@ impl VerificationService {
             }
         }
         if removed > 0 {
-            tracing::info!(removed, "contacts that nobody confirmed in time are removed");
+            tracing::info!(removed, "removed contacts that nobody confirmed in time");
         }
         Ok(removed)
     }
 
-    /// When a contact is removed that was asked at `now` and that nobody confirms. A message may leave until the
-    /// request's lifetime is over, and its code and link are good for another.
+    /// When an unconfirmed contact that was asked at `now` is removed. A message may leave until the request expires,
+    /// and its code and link are valid for the same time again.
     pub(super) fn unverified_until(&self, now: UnixMs) -> UnixMs {
         now.after(self.config.lifetime * 2 + KEPT_UNVERIFIED)
     }
 
-    /// Notes that an unverified contact is to be looked at then. Comes before the write of the contact.
+    /// Schedules a check of an unverified contact. Call it before the contact is written.
     pub(super) async fn note_unverified(&self, subject: &Subject, consent: &ConsentId, at: UnixMs) -> RedisResult<()> {
         let first = self.partitions.first();
         issue::note_request(first, subject, consent, at).await?;
@@ -121,7 +120,7 @@ impl VerificationService {
     }
 }
 
-/// A contact as the sorted set holds it.
+/// The member of a contact in the sorted set.
 pub(super) fn member(subject: &Subject, consent: &ConsentId) -> Vec<u8> {
     [subject.as_str().as_bytes(), b"\0", consent.as_str().as_bytes()].concat()
 }
