@@ -1,9 +1,9 @@
 //! Builds every part, spawns the long-lived tasks, drains.
 //!
-//! The only place that spawns tasks which live as long as the daemon; each is tracked and ends with it. A task that
-//! fails for a reason that only an operator can mend (a key of another type, say) is started again and again, and says
-//! so. So counting goes on where it can, and everything goes on once the reason is mended. Read next: `parts`, what the
-//! configuration makes; [`startup`], how Redis is reached and judged; `workers`, the tasks that count and deliver.
+//! Only this file spawns tasks that live as long as the daemon; each is tracked and ends with it. A task that fails for
+//! a reason that only an operator can fix (for example a key of another type) is restarted repeatedly and logs the
+//! reason. So other tasks continue, and the failed one continues after the fix. Read next: `parts`, built from the
+//! configuration; [`startup`], which connects to Redis and checks it; `workers`, the tasks that count and deliver.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,27 +47,27 @@ use workers::Workers;
 /// How often the recorder of metrics removes old samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The daemon was told to end, and told again later.
+/// A second signal ended the daemon.
 #[derive(Debug, thiserror::Error)]
 #[error("ended by a second signal before the drain was over")]
 pub struct DrainInterrupted;
 
-/// Runs the daemon until a signal ends it. `read` reads the configuration again, for a reload of the plans.
+/// Runs the daemon until a signal ends it. `read` reads the configuration again, for reloads.
 ///
 /// # Errors
 ///
-/// What retrying can't mend: templates, an address in use, a Redis that is too old, evicts, or refuses the user.
-/// [`DrainInterrupted`] after a second signal.
+/// Errors that retries can't fix: invalid templates, an address in use, a Redis that is too old, evicts keys, or
+/// refuses the user. [`DrainInterrupted`] after a second signal.
 pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     let recorder = api::recorder::install().context("install the recorder of metrics")?;
-    // Early: in a container the daemon is process 1, for which a signal that nobody listens to is lost.
+    // Early: in a container the daemon is process 1, which loses signals without a listener.
     let mut signals = Signals::listen().context("listen to signals")?;
     let hangup = signals::hangup().context("listen to SIGHUP")?;
-    // Mistakes in settings were reported when the configuration was read. What fails from here on is no mistake in one.
+    // Reading the configuration has already reported mistakes in settings. Later failures have other causes.
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let (listener, address) = listen(&config.http.listen).await?;
     if config.redis.is_embedded() {
-        // The parts read the password, which the first start draws.
+        // The parts read the password, which the first start generates.
         EmbeddedServer::prepare(&config.redis)?;
     }
     let parts = Parts::build(&config, read, recorder.clone())?;
@@ -81,7 +81,7 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
 
     let mut redis = tokio::select! {
         begun = EmbeddedSupervisor::begin(&config.redis) => begun?,
-        // A server that loads or writes a large file goes on, and the next start adopts it.
+        // A server that loads or writes a large file keeps running, and the next start adopts it.
         () = signals.stop() => return Ok(()),
     };
     let ended = Daemon { tasks, address, serving }.run(parts, &mut redis, &mut signals).await;
@@ -92,7 +92,7 @@ pub async fn run(config: Config, read: ReadConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Binds the HTTP listener. Its address has the real port, where the configuration leaves it to the system.
+/// Binds the HTTP listener and returns its real address, because the configuration may leave the port to the system.
 async fn listen(address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         StartupError::new(
@@ -114,17 +114,17 @@ async fn upkeep(recorder: PrometheusHandle) {
 
 /// How a run without an error ended.
 enum RunEnd {
-    /// A signal came before Redis was reached.
+    /// A signal arrived before Redis was ready.
     NotStarted,
-    /// A signal came, and the drain is over.
+    /// A signal arrived, and the drain is complete.
     Drained,
 }
 
-/// A daemon that serves HTTP already.
+/// A daemon that already serves HTTP.
 struct Daemon {
     tasks: Tasks,
     address: SocketAddr,
-    /// Ends the HTTP server.
+    /// Stops the HTTP server.
     serving: CancellationToken,
 }
 
@@ -170,7 +170,7 @@ impl Daemon {
         failed.map_or(Ok(RunEnd::Drained), Err)
     }
 
-    /// Ends the workers, then the HTTP server, then the connections to mail servers.
+    /// Stops the workers, then the HTTP server, then the connections to mail servers.
     async fn drain(
         &mut self,
         Parts { config, api, channels, .. }: &Parts<'_>,
@@ -184,11 +184,11 @@ impl Daemon {
         tokio::select! {
             () = drain(&mut self.tasks, &self.serving, config.shutdown.drain) => {}
             () = signals.stop_again() => {
-                tracing::warn!("ended by a second signal; what was under way is taken up at the next start");
+                tracing::warn!("a second signal ended the drain; the next start continues the unfinished work");
                 return Err(DrainInterrupted);
             }
         }
-        // A connected mail server gets a QUIT; one that hangs is not waited for.
+        // A connected mail server gets a QUIT; a hanging one is not waited for.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, channels.close()).await;
         Ok(())
     }

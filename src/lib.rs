@@ -1,11 +1,10 @@
 //! quotabell: quota alerts from a Redis stream of usage events, counted once, raised once, delivered.
 //!
 //! API nodes append usage events to a Redis stream. The daemon counts them per subject, metric and period. When a count
-//! reaches 80 % or 100 % of its limit, it alerts the subject by e-mail or webhook.
+//! reaches 80 % or 100 % of its limit, it alerts the subject by email or webhook.
 //!
-//! ARCHITECTURE.md draws the data path and lists the layers: an import points only downwards in that list. Read next:
-//! [`events::worker`], the loop that everything starts with, and [`ledger::commit`], the script that the promises rest
-//! on.
+//! ARCHITECTURE.md describes the data path and the layers: an import points only downwards in the list of layers. Read
+//! next: [`events::worker`], the main loop, and [`ledger::commit`], the script behind the promises.
 
 pub mod api;
 mod app;

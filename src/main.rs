@@ -1,4 +1,4 @@
-//! The program: one command, one exit code.
+//! The program: runs one command and returns one exit code.
 
 use std::io::{self, Write as _};
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use clap::error::ErrorKind;
 use quotabell::cli::{Cli, RuntimeKind, hint_on_subject, hold_hangup, release_hangup, version_details};
 use quotabell::terminal::hint::{self, Exit, ExitReport};
 
-/// A delivery is some hundred small pieces of memory, taken in one thread and given back in another, which the C
-/// library's allocator does at a fifth of the daemon's time.
+/// A delivery allocates several hundred small blocks in one thread and frees them in another, for which the C library's
+/// allocator needs a fifth of the daemon's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: a reload may be asked for as soon as the process is there.
+    // First, because a reload may be requested as soon as the process exists.
     hold_hangup();
     use_small_pages();
-    // A panic has been reported where it happened. It is a failure as any other, not the exit code 101.
+    // The panic was already reported. It is an ordinary failure, not the exit code 101.
     let report = std::panic::catch_unwind(run).unwrap_or_else(|_| {
         hint::report(&Err(hint::failed(
             "quotabell panicked",
@@ -43,7 +43,7 @@ fn run() -> ExitReport {
 }
 
 fn execute(cli: Cli) -> anyhow::Result<()> {
-    // One provider of cryptography for all that speaks TLS, before anything can ask for it: two in one binary panic.
+    // One crypto provider for all TLS users, before any of them needs it: two in one binary cause a panic.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         return Err(hint::failed("a provider of cryptography is installed already", "this is a bug of quotabell"));
     }
@@ -52,15 +52,16 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         RuntimeKind::CurrentThread => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build().context("start the runtime")?;
-    // As one kind of future for both runtimes: each would else have all of the program compiled for itself.
+    // One future type for both runtimes, because each would otherwise compile the whole program for itself.
     let command: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = Box::pin(cli.execute());
     let ended = runtime.block_on(command);
-    // The system may still look up the name of the Redis server in a thread, for half a minute. Nobody waits for that.
+    // A thread of the system may still look up the name of the Redis server for half a minute. The process does not
+    // wait.
     runtime.shutdown_background();
     ended
 }
 
-/// Help and version go to stdout as asked; a wrong command line ends with a hint like every other error.
+/// Prints help and version to stdout; a wrong command line ends with a hint like every other error.
 fn report_usage(error: &clap::Error) -> ExitReport {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -79,10 +80,10 @@ fn words() -> Vec<String> {
     std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect()
 }
 
-/// The allocator takes and gives back memory all the time. Where the kernel hands it out in pages of 2 MiB, which it
-/// has to clear, that is a seventh of the daemon's time while it sends.
+/// The allocator takes and returns memory constantly. Pages of 2 MiB, which the kernel has to clear, would cost a
+/// seventh of the daemon's time while it sends.
 fn use_small_pages() {
-    // A kernel that does not know the call leaves things as they are.
+    // A kernel without this call changes nothing.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);
 }

@@ -1,8 +1,8 @@
-//! Records in `redis.data_dir` which deployment a Redis holds, so that a daemon that starts on an emptied Redis waits
+//! Stores in `redis.data_dir` which deployment a Redis holds, so that a daemon that starts on an emptied Redis waits
 //! for the operator instead of starting a new deployment.
 //!
 //! No count, alert or delivery depends on the file: without it a daemon starts as on a new Redis. The daemon does not
-//! create the folder for it, because a daemon whose Redis is elsewhere may have no place to write to.
+//! create the folder for it, because a daemon with an external Redis may have no writable folder.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(super) struct DeploymentRecord {
     path: PathBuf,
-    /// Address and stream: several daemons may share the folder.
+    /// Address and stream, because several daemons may share the folder.
     place: String,
 }
 
@@ -49,8 +49,8 @@ impl DeploymentRecord {
         Ok(self.all()?.remove(&self.place).map(|instance| DeploymentId::from_stored(&instance)))
     }
 
-    /// Keeps the record up to date until it is stopped, and looks once more then. Gives up, and logs that, if the file
-    /// can't be written.
+    /// Keeps the record up to date until stopped, with a last check at the end. If the file can't be written, logs that
+    /// and stops.
     pub(super) async fn keep(self, partitions: Partitions, stop: CancellationToken) {
         loop {
             let is_last = stop.is_cancelled();
@@ -73,8 +73,8 @@ impl DeploymentRecord {
         }
     }
 
-    /// Records the deployment, unless it is recorded already. Never replaces a file that it can't read: that may hold
-    /// the records of other streams.
+    /// Writes the deployment, unless the record already has it. Never replaces an unreadable file, which may hold the
+    /// records of other streams.
     fn write(&self, instance: &DeploymentId) -> io::Result<()> {
         let mut all = self.all()?;
         if all.insert(self.place.clone(), instance.as_str().to_owned()).as_deref() == Some(instance.as_str()) {
@@ -83,7 +83,7 @@ impl DeploymentRecord {
         let new = self.path.with_extension(format!("new-{}", std::process::id()));
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(&all)?)?;
-        // Otherwise a crash of the machine may leave an empty file under the name.
+        // Without this, a crash of the machine could leave an empty file.
         file.sync_all()?;
         fs::rename(&new, &self.path)
     }
@@ -97,7 +97,7 @@ impl DeploymentRecord {
     }
 }
 
-/// The deployment that has counted in any of the partitions.
+/// The deployment that has counted in any partition.
 async fn deployment_of(partitions: &Partitions) -> Option<DeploymentId> {
     for partition in partitions.iter() {
         if let Ok(Some(instance)) = stored_deployment(&partition.client, &partition.keys.checkpoint()).await {
@@ -111,7 +111,7 @@ async fn deployment_of(partitions: &Partitions) -> Option<DeploymentId> {
 mod tests {
     use super::*;
 
-    /// Two daemons on different servers may share a folder: one must not wait because of the other's record.
+    /// Daemons on different servers may share a folder: neither must wait because of the other's record.
     #[test]
     fn records_of_several_servers_lie_side_by_side() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -124,8 +124,7 @@ mod tests {
         assert_eq!(read, [Some("one".to_owned()), Some("other".to_owned())]);
     }
 
-    /// A file that a crash of the machine left empty would be taken for none, and the records of other streams would go
-    /// with the next write.
+    /// If a file left empty by a crash counted as missing, the next write would remove the records of other streams.
     #[test]
     fn a_damaged_file_is_not_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Keeping the embedded Redis: started, started again when it dies, left at the end.
+//! Supervises the embedded Redis: starts it, restarts it when it dies, stops it at the end.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::redis_client::embedded::{EmbeddedStart, StopOutcome};
 use crate::redis_client::{EmbeddedError, EmbeddedServer, RedisConfig};
 
-/// A server that lived this long did not die of its start.
+/// After this uptime the cause of the server's end was not its start.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// Keeps the embedded server, where one is configured.
+/// Supervises the embedded server, if one is configured.
 #[derive(Debug)]
 pub(super) struct EmbeddedSupervisor<'a> {
     config: &'a RedisConfig,
@@ -17,13 +17,13 @@ pub(super) struct EmbeddedSupervisor<'a> {
 }
 
 impl<'a> EmbeddedSupervisor<'a> {
-    /// Starts or adopts the server, and says so.
+    /// Starts or adopts the server, and logs that.
     pub(super) async fn begin(config: &'a RedisConfig) -> Result<Self, EmbeddedError> {
         let server = if config.is_embedded() { Some(ensure(config).await?) } else { None };
         Ok(Self { config, server })
     }
 
-    /// Starts the server again whenever it dies. Returns only when that is impossible. May be given up at any moment.
+    /// Restarts the server when it dies. Returns only if that is impossible. Safe to cancel at any time.
     pub(super) async fn supervise(&mut self) -> EmbeddedError {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
@@ -33,7 +33,7 @@ impl<'a> EmbeddedSupervisor<'a> {
             if begun.elapsed() > SETTLED {
                 retries.reset();
             }
-            tracing::error!("the embedded redis has ended: starting it again");
+            tracing::error!("the embedded redis ended: starting it again");
             tokio::time::sleep(retries.next_delay()).await;
             match ensure(self.config).await {
                 Ok(server) => self.server = Some(server),
@@ -47,8 +47,10 @@ impl<'a> EmbeddedSupervisor<'a> {
         let Some(server) = self.server else { return };
         match server.stop().await {
             Ok(StopOutcome::Stopped) => tracing::info!("the embedded redis has stopped, its data is on disk"),
-            Ok(StopOutcome::StillInUse) => tracing::info!("the embedded redis goes on: another quotabell uses it"),
-            Err(error) => tracing::error!(%error, "the embedded redis could not be stopped"),
+            Ok(StopOutcome::StillInUse) => {
+                tracing::info!("the embedded redis keeps running: another quotabell uses it")
+            }
+            Err(error) => tracing::error!(%error, "could not stop the embedded redis"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! One bound for the log: a line that repeats is written a number of times a minute, and the rest is counted.
+//! Limits the log: a repeated line is written a number of times per minute, and the rest is counted.
 //!
-//! A storm of alerts, or a producer that sends nonsense, fills no disk. Lines are told apart by their call site; lines
-//! that describe a lasting state (see [`ONCE_A_MINUTE`]) also by the fields that say which state it is.
+//! A storm of alerts, or a producer of invalid events, must not fill the disk. The limit applies per call site; for
+//! lines that describe a lasting state (see [`ONCE_A_MINUTE`]) also per value of the state's fields.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use crate::types::{LOG_LINES_MAX, ONCE_A_MINUTE};
 
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The fields that tell states of one call site apart. Each has few values.
+/// The fields that distinguish the states of one call site. Each has few values.
 const STATE_FIELDS: [&str; 4] = ["channel", "error_kind", "partition", "reason"];
 
 /// Counts the lines of each call site.
@@ -31,19 +31,19 @@ struct Key {
     state: u64,
 }
 
-/// The lines of one key in a minute, which begins with the first.
+/// The lines of one key in a minute that begins with the first line.
 #[derive(Debug)]
 struct Interval {
     began: Instant,
     lines: u32,
     suppressed: u64,
     level: Level,
-    /// The message and the state, for the report.
+    /// Message and state, for the report.
     example: String,
 }
 
 impl LogCap {
-    /// Whether the event is written now.
+    /// Whether to write the event.
     fn admit(&self, event: &Event<'_>, now: Instant) -> bool {
         let metadata = event.metadata();
         let is_state = metadata.name() == ONCE_A_MINUTE;
@@ -60,7 +60,7 @@ impl LogCap {
             let (level, example) = (*metadata.level(), fields.example);
             Interval { began: now, lines: 0, suppressed: 0, level, example }
         });
-        // An interval with suppressed lines ends with its report.
+        // A suppressed interval ends with its report instead.
         if interval.suppressed == 0 && now.duration_since(interval.began) >= INTERVAL {
             (interval.began, interval.lines) = (now, 0);
         }
@@ -73,7 +73,7 @@ impl LogCap {
         is_admitted
     }
 
-    /// Logs how many lines were suppressed in intervals that began before `began_before`; these start over.
+    /// Logs the number of suppressed lines of intervals that began before `began_before`, and restarts these.
     pub(super) fn report(&self, began_before: Instant, now: Instant) {
         let mut reports = Vec::new();
         for interval in self.0.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
@@ -82,7 +82,7 @@ impl LogCap {
                 (interval.began, interval.lines) = (now, 0);
             }
         }
-        // Not under the lock, which each line takes.
+        // Outside the lock, because each line takes it.
         for (level, lines, like) in reports {
             match level {
                 Level::ERROR => tracing::error!(lines, like, "more such lines were not logged"),
@@ -92,7 +92,7 @@ impl LogCap {
         }
     }
 
-    /// Reports each minute that is over.
+    /// Reports every past minute.
     pub(super) fn report_each_second(&self) {
         loop {
             std::thread::sleep(Duration::from_secs(1));

@@ -1,7 +1,7 @@
-//! The lines of the log on their way to stderr: a bounded queue that a thread of its own writes.
+//! The queue of log lines: bounded, written to stderr by its own thread.
 //!
-//! Whoever logs only appends to memory. A full disk, a reader that has gone and a pipe that nobody reads concern the
-//! thread alone: it waits or drops lines, counts those, and reports their number once a write succeeds again.
+//! Logging only appends to memory. A full disk, a closed pipe and a pipe without a reader affect only the thread: it
+//! waits or drops lines, counts the dropped lines, and reports their number after the next successful write.
 
 use std::io::{self, Stderr};
 use std::os::fd::AsFd;
@@ -15,14 +15,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::types::meters;
 
-/// Bytes that wait at most: some thousand lines, which is more than a burst, and little memory.
+/// Maximum number of waiting bytes: some thousand lines, more than a burst, but little memory.
 const QUEUE_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of one write, unless one line is longer. Pipes keep writes of this size whole (`PIPE_BUF`), so that lines of
-/// several processes on one pipe do not mix.
+/// Maximum number of bytes per write, unless one line is longer. Pipes do not split writes of this size (`PIPE_BUF`),
+/// so lines of several processes do not mix.
 const WRITE_BYTES_MAX: usize = 4096;
-/// How long the end of the process waits for one write. A reader that takes nothing for this long is gone or hangs.
+/// Maximum time that the end of the process waits for one write. A slower reader is gone or hangs.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for all lines, if the reader is slow.
+/// Maximum time that the end of the process waits for all lines.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -33,15 +33,15 @@ pub(super) struct LogQueue {
 
 #[derive(Debug)]
 struct State {
-    /// Whole lines that wait to be written.
+    /// Complete lines to be written.
     waiting: Vec<u8>,
     /// Whether the thread is writing.
     is_writing: bool,
     /// When the thread began its last write.
     write_began: Instant,
-    /// Lines that were dropped and not reported yet.
+    /// Number of dropped lines that are not reported yet.
     dropped: u64,
-    /// Whether the thread logs the number of dropped lines, for which there is always room.
+    /// Whether the thread is logging the number of dropped lines, for which there is always room.
     is_reporting: bool,
 }
 
@@ -50,7 +50,7 @@ impl LogQueue {
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The system provides no thread.
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let state = State {
             waiting: Vec::new(),
@@ -65,7 +65,7 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Appends a line, or drops it if too much waits. Never blocks for longer than a copy in memory.
+    /// Appends a line, or drops it if the queue is full. Blocks only for a copy in memory.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.lock();
         if state.waiting.len() + line.len() > QUEUE_BYTES_MAX && !state.is_reporting {
@@ -76,7 +76,7 @@ impl LogQueue {
         }
     }
 
-    /// Appends the last text of the process and waits until everything is written, as long as somebody takes it.
+    /// Appends the last text of the process and waits until everything is written, as long as the reader accepts it.
     pub(super) fn end(&self, last: &str) {
         let end = Instant::now() + END_TIMEOUT;
         let mut state = self.lock();
@@ -84,15 +84,15 @@ impl LogQueue {
         self.changed.notify_all();
         while state.is_writing || !state.waiting.is_empty() {
             let now = Instant::now();
-            // A thread that has not woken up yet has been idle, not stuck.
+            // A thread that has not woken up yet was idle, not stuck.
             let stuck = if state.is_writing { state.write_began + STUCK_AFTER } else { now + STUCK_AFTER };
             let Some(wait) = stuck.min(end).checked_duration_since(now).filter(|wait| !wait.is_zero()) else { return };
             state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Writes what waits, for as long as the process lives. Does not take the lock of [`Stderr`]: who holds that during
-    /// a write that blocks would stop everybody else who writes there.
+    /// Writes the queue for the lifetime of the process. Does not lock [`Stderr`], because a blocked write would then
+    /// stop every other writer.
     fn write_lines(&self, stderr: &Stderr) {
         let mut is_torn = false;
         loop {
@@ -100,7 +100,7 @@ impl LogQueue {
             let mut has_failed = false;
             for lines in chunks(&lines) {
                 self.lock().write_began = Instant::now();
-                // A line of which only a part was written does not run into the next one.
+                // Ends a partially written line, so that it does not run into the next one.
                 let newline: &[u8] = if is_torn { b"\n" } else { b"" };
                 let rest = match write_all(stderr, newline) {
                     [] => write_all(stderr, lines),
@@ -129,7 +129,7 @@ impl LogQueue {
         std::mem::take(&mut state.waiting)
     }
 
-    /// Logs how many lines were dropped, in the log's own format.
+    /// Logs the number of dropped lines in the log's format.
     fn report_dropped(&self) {
         let mut state = self.lock();
         let lines = std::mem::take(&mut state.dropped);
@@ -154,7 +154,7 @@ impl State {
     }
 }
 
-/// Whole lines together, up to [`WRITE_BYTES_MAX`]; a longer line alone.
+/// Groups whole lines up to [`WRITE_BYTES_MAX`]; a longer line is alone.
 fn chunks(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let newline = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n');
@@ -171,8 +171,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// Writes all of it, and returns what could not be written. Waits for a pipe that is full, also for one that does not
-/// block.
+/// Writes everything, and returns the rest that could not be written. Waits for a full pipe, even a non-blocking one.
 fn write_all<'a>(to: &impl AsFd, bytes: &'a [u8]) -> &'a [u8] {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -186,9 +185,9 @@ fn write_all<'a>(to: &impl AsFd, bytes: &'a [u8]) -> &'a [u8] {
     rest
 }
 
-/// Waits until a descriptor that does not block takes more, or fails.
+/// Waits until a non-blocking descriptor accepts more, or fails.
 pub fn wait_until_writable(to: &impl AsFd) {
-    // An error says that the descriptor is none: the next write reports that.
+    // An error means a bad descriptor: the next write reports it.
     let _ = poll(&mut [PollFd::new(to.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE);
 }
 
@@ -196,7 +195,7 @@ pub fn wait_until_writable(to: &impl AsFd) {
 mod tests {
     use super::*;
 
-    /// A line that is cut in two is two lines for whoever reads several daemons on one pipe.
+    /// A split line would look like two lines to a reader of several daemons on one pipe.
     #[test]
     fn lines_are_written_whole_and_many_at_once() {
         let long = vec![b'x'; 2 * WRITE_BYTES_MAX];

@@ -1,6 +1,6 @@
-//! The log: text or JSON, on stderr, one line an event whatever a subject is called.
+//! The log: text or JSON, on stderr, one line per event even if a subject contains line breaks.
 //!
-//! The daemon never waits for its log, and never fails by it: see `log_queue`.
+//! The daemon never waits for its log, and never fails because of it: see `log_queue`.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -19,14 +19,14 @@ use crate::types::text::is_inert;
 static QUEUE: OnceLock<Arc<LogQueue>> = OnceLock::new();
 static CAP: LazyLock<LogCap> = LazyLock::new(LogCap::default);
 
-/// Installs the log of this process. Libraries are heard from `warn` on; NO_COLOR is honoured. Panics are logged too.
+/// Installs the log of this process. Logs libraries from `warn` on, honors NO_COLOR, and logs panics.
 ///
 /// # Errors
 ///
-/// The system gives no thread for the log.
+/// The system provides no thread for the log.
 pub fn install(config: &LogConfig) -> io::Result<()> {
     let queue = LogQueue::start()?;
-    // Set before anything is logged, so that the end of the process waits for it.
+    // Set before the first line, so that the end of the process waits for it.
     let queue = Arc::clone(QUEUE.get_or_init(|| queue));
     let filter = EnvFilter::new(format!("warn,quotabell={}", config.level.as_str()));
     let lines = fmt::layer().with_writer(move || OneLine(QueuedLines(Arc::clone(&queue))));
@@ -37,11 +37,11 @@ pub fn install(config: &LogConfig) -> io::Result<()> {
         LogFormat::Text => Box::new(lines.with_ansi(colours)),
         LogFormat::Json => Box::new(lines.json().flatten_event(true)),
     };
-    // Installed once a process; a second call (tests in one process) keeps the first.
+    // Installed once per process; a second call (tests in one process) keeps the first.
     if tracing_subscriber::registry().with(lines).with(filter).with(&*CAP).try_init().is_ok() {
         std::thread::Builder::new().name("log cap".to_owned()).spawn(|| CAP.report_each_second())?;
     }
-    // The hook of the standard library writes to stderr itself, where a full pipe would hold the thread that panics.
+    // The hook of the standard library writes to stderr itself, so a full pipe would block the panicking thread.
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
         let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
@@ -51,19 +51,19 @@ pub fn install(config: &LogConfig) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the last text of the process to stderr, behind what was logged. Where the log has a queue, a reader that
-/// takes nothing does not hold the end up.
+/// Writes the last text of the process to stderr, after the log. With a queue, a reader that accepts nothing does not
+/// delay the end.
 pub fn end(last: &str) {
     let now = Instant::now();
     CAP.report(now, now);
     match QUEUE.get() {
         Some(queue) => queue.end(last),
-        // Nobody is left to tell when stderr is closed too.
+        // If stderr is closed, nobody can be told.
         None => drop(io::stderr().write_all(last.as_bytes())),
     }
 }
 
-/// Hands lines to the queue.
+/// Passes lines to the queue.
 struct QueuedLines(Arc<LogQueue>);
 
 impl Write for QueuedLines {
@@ -77,12 +77,12 @@ impl Write for QueuedLines {
     }
 }
 
-/// Escapes what would end a line or turn its direction on a screen, and that the subscriber lets pass: it knows the
-/// controls of ASCII and of Latin-1 alone. `\u2028` is an escape of JSON too.
+/// Escapes line breaks and direction marks that the subscriber lets pass: it escapes only the controls of ASCII and
+/// Latin-1. `\u2028` is a valid JSON escape too.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
-    /// The subscriber hands over a whole event at once.
+    /// The subscriber passes a whole event at once.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let lines = event.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
         if event.is_ascii() && lines == 1 && event.ends_with(b"\n") {
@@ -102,14 +102,14 @@ fn escaped(event: &str) -> String {
     let mut line = String::with_capacity(event.len());
     let mut rest = event.chars();
     while let Some(character) = rest.next() {
-        // The rest of ASCII is the subscriber's own: it escapes controls, and writes colours.
+        // The subscriber handles the rest of ASCII: it escapes controls and writes colors.
         if matches!(character, '\n' | '\r') && rest.as_str().trim_start_matches(['\n', '\r']).is_empty() {
             line.push('\n');
             break;
         } else if matches!(character, '\n' | '\r') {
             line.extend(character.escape_default());
         } else if !character.is_ascii() && !is_inert(character) {
-            // Two escapes for what JSON writes as a surrogate pair.
+            // Two escapes for a character that JSON writes as a surrogate pair.
             for unit in character.encode_utf16(&mut [0; 2]) {
                 line.push_str(&format!("\\u{unit:04x}"));
             }
@@ -124,14 +124,14 @@ fn escaped(event: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Four digits are all that an escape of JSON has: a fifth would be another character.
+    /// A JSON escape has four digits: a fifth would be another character.
     #[test]
     fn a_character_beyond_the_first_plane_stays_one_in_json() {
         let shown: String = serde_json::from_str(&format!("\"{}\"", escaped("a\u{e0041}b"))).expect("JSON");
         assert_eq!(shown, "a\u{e0041}b");
     }
 
-    /// A subject that is called so would forge a line of the log, or show one backwards.
+    /// A subject with such a name would forge a log line, or show one backwards.
     #[test]
     fn an_event_stays_one_line_and_reads_from_left_to_right() {
         let mut log = Vec::new();

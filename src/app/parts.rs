@@ -1,4 +1,4 @@
-//! The parts of a daemon that its configuration makes. Building them connects nowhere and spawns nothing.
+//! The parts of a daemon, built from its configuration. Building connects nowhere and spawns nothing.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ pub(super) struct Parts<'a> {
     pub(super) plans: Plans,
     pub(super) reloader: Arc<PlanReloader>,
     pub(super) endpoint: RedisEndpoint,
-    /// With the connections of everything but reading, commits, checks and views, which have connections of their own.
+    /// With the connections of everything except reading, commits, checks and views, which have their own.
     pub(super) partitions: Partitions,
     pub(super) channels: Arc<Channels>,
     pub(super) api: Arc<ApiState>,
     pub(super) verification: Arc<VerificationService>,
-    /// Wakes the dispatchers when there are new deliveries.
+    /// Wakes the dispatchers after new deliveries.
     pub(super) new_deliveries: NewDeliveries,
     /// Changes of subjects, for the cache of the check API.
     pub(super) check_changes: ChangeFeed,
@@ -37,7 +37,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Builds the parts, and logs what is legal but unwise.
+    /// Builds the parts, and logs warnings about the configuration.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
         channels.warnings().for_each(|warning| tracing::warn!("{warning}"));
@@ -46,7 +46,7 @@ impl<'a> Parts<'a> {
         token.iter().filter_map(Token::warning).for_each(|warning| tracing::warn!("{warning}"));
         let endpoint = config.endpoint()?;
         let keys = config.keys();
-        // Clients connect when they are first used; each of these has connections of its own.
+        // Clients connect on first use; each of these has its own connections.
         let connect = || -> anyhow::Result<Partitions> { Ok(Partitions::new(&endpoint.client(keys.stream())?, &keys)) };
         let partitions = connect()?;
         let new_deliveries = NewDeliveries::new(partitions.count());

@@ -1,9 +1,9 @@
-//! Reading the configuration again while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
+//! Reloads the configuration while the daemon runs: on SIGHUP, and for `POST /v1/reload`.
 //!
-//! The configuration is judged whole, as at a start, and refused whole. Of a good one the plans come into effect with
-//! the next batch and the next check, and the token of the API with the next request; everything else waits for the
-//! next start. A configuration that takes away what is in use is refused too, unless the operator forces it: an editor
-//! or a deployment may have written half a file.
+//! The configuration is checked as a whole, as at a start, and refused as a whole. The plans of a valid one take effect
+//! with the next batch and the next check, and the API token with the next request; everything else waits for the next
+//! start. A configuration that removes plans in use is refused too, unless the operator forces it, because an editor or
+//! a deployment may have written half a file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,33 +23,32 @@ use crate::subjects::plan_use::{NamedPlan, first_subject_naming};
 use crate::subjects::watch::ChangeFeed;
 use crate::types::meters;
 
-/// Reads the configuration as it stands now.
+/// Reads the current configuration.
 pub type ReadConfig = Box<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
-/// How long the subjects of a plan that is dropped are looked for. Enough for some millions.
+/// Maximum time to search for subjects of a removed plan. Enough for some millions.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct PlanReloader {
     read: ReadConfig,
     plans: Plans,
     token: CurrentToken,
-    /// The servers that hold the settings of subjects.
+    /// A partition on the servers that hold the settings of subjects.
     first: Partition,
-    /// What the daemon was started with: what differs from it waits for the next start.
+    /// The configuration at the start: other differences wait for the next start.
     started: Config,
     started_files: FileDigests,
-    /// Which servers `redis.url` named at the start, without user and password.
+    /// The servers in `redis.url` at the start, without user and password.
     started_redis: String,
-    /// Whether the configuration that was read last had settings of the operator's. Locked while a reload runs: one at
-    /// a time.
+    /// Whether the last configuration had settings of the operator. The lock allows one reload at a time.
     had_settings: tokio::sync::Mutex<bool>,
-    /// Readers that hold settings of subjects, which the plans are part of.
+    /// Readers with cached settings of subjects, which include the plans.
     holders: Mutex<Vec<ChangeFeed>>,
 }
 
 impl PlanReloader {
-    /// For a daemon that was started with `config` and has these plans and this token. Reads the files that it
-    /// names.
+    /// For a daemon that was started with `config` and has these plans and this token. Reads the files that the
+    /// configuration names.
     pub(super) fn new(
         read: ReadConfig,
         config: &Config,
@@ -72,29 +71,29 @@ impl PlanReloader {
         }
     }
 
-    /// A reader of this feed is told of each reload.
+    /// Notifies a reader of this feed of each reload.
     pub(super) fn add_feed(&self, holder: ChangeFeed) {
         lock(&self.holders).push(holder);
     }
 
-    /// Tells every reader that the settings of any subject may mean something else now.
+    /// Notifies every reader that the settings of any subject may have changed.
     pub(super) fn tell_readers(&self) {
         lock(&self.holders).iter().for_each(ChangeFeed::all_changed);
     }
 
-    /// Reads the configuration again whenever the signal comes.
+    /// Reloads on every signal.
     pub(super) async fn on_signal(self: Arc<Self>, mut hangup: Signal) {
         while hangup.recv().await.is_some() {
-            // What became of it is in the log.
+            // The log tells the result.
             let _ = Arc::clone(&self).reload(ReloadMode::Guarded).await;
         }
     }
 
-    /// Reads the configuration again, and tells the log how that ended.
+    /// Reloads the configuration and logs the result.
     pub(super) async fn reload(self: Arc<Self>, mode: ReloadMode) -> Result<ReloadedPlans, ReloadError> {
         let mut had_settings = self.had_settings.lock().await;
         let reader = Arc::clone(&self);
-        // Files are read.
+        // Reading files blocks.
         let read = tokio::task::spawn_blocking(move || (reader.read)().map_err(|error| refused(&error))).await;
         let mut reloaded = read.unwrap_or_else(|error| Err(ReloadError(error.to_string())));
         if let (Ok(config), ReloadMode::Guarded) = (&reloaded, mode)
@@ -107,7 +106,7 @@ impl PlanReloader {
             *had_settings = config.has_file_settings();
             Ok(applied)
         });
-        // Counted first: whoever reads of it in the log finds it in the metrics.
+        // Counted first, so that the metrics are up to date when the log line appears.
         let outcome = if reloaded.is_ok() { "applied" } else { "refused" };
         counter!(meters::RELOADS, "outcome" => outcome).increment(1);
         match &reloaded {
@@ -116,13 +115,13 @@ impl PlanReloader {
             }
             Err(ReloadError(reason)) => tracing::error!(
                 reason,
-                "plans were not reloaded: the configuration is refused, the plans before stay in effect"
+                "plans were not reloaded: the configuration is invalid, and the old plans stay in effect"
             ),
         }
         reloaded
     }
 
-    /// Whether the configuration keeps what is in use.
+    /// Whether the configuration keeps everything that is in use.
     async fn check_in_use(&self, config: &Config, had_settings: bool) -> Result<(), String> {
         if had_settings && !config.has_file_settings() {
             return Err("the configuration file sets nothing any more".to_owned());
@@ -157,7 +156,7 @@ impl PlanReloader {
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let settings = self.started.changed_until_restart(config).join(", ");
         if !settings.is_empty() {
-            tracing::warn!(settings, "settings beside the plans have changed too: they take effect at the next start");
+            tracing::warn!(settings, "other settings changed too: they take effect at the next start");
         }
         let mut files = self.started_files.changed(&FileDigests::from_config(config));
         if config.endpoint().is_ok_and(|redis| redis.to_string() == self.started_redis)
@@ -187,13 +186,13 @@ impl PlanReloader {
     }
 }
 
-/// Digests of the files that settings name, by the setting: contents may be secrets. A file that can't be read has
-/// none.
+/// Digests of the files that settings name, by setting, because the contents may be secrets. An unreadable file has no
+/// digest.
 #[derive(Debug, PartialEq, Eq)]
 struct FileDigests(BTreeMap<&'static str, Option<[u8; 32]>>);
 
 impl FileDigests {
-    /// Reads the files, so it blocks for a moment.
+    /// Reads the files; blocks briefly.
     fn from_config(config: &Config) -> Self {
         let digest = |bytes: Vec<u8>| Sha256::digest(bytes).into();
         Self(
@@ -201,7 +200,7 @@ impl FileDigests {
         )
     }
 
-    /// The settings whose file has other contents now. Another file is another value of the setting, which is told.
+    /// The settings whose file has new contents. A new file name is a changed setting and reported as such.
     fn changed(&self, now: &Self) -> Vec<&'static str> {
         let differs = |(setting, digest): &(&&'static str, _)| now.0.get(**setting).is_some_and(|now| now != *digest);
         self.0.iter().filter(differs).map(|(setting, _)| *setting).collect()
@@ -212,8 +211,8 @@ fn refused(error: &anyhow::Error) -> ReloadError {
     ReloadError(format!("{error:#}"))
 }
 
-/// Lets the alerts that these plans may raise begin with 0: a rate over a series that appears with its first alert
-/// misses that.
+/// Starts the counters of alerts that these plans may raise at 0, because a rate over a series that appears with its
+/// first alert misses that alert.
 fn begin_alert_counters(plans: &Plans) {
     for (threshold, window) in plans.thresholds() {
         let (threshold, window) = (threshold.to_string(), window.as_str());

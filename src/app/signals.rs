@@ -1,23 +1,23 @@
-//! SIGTERM and SIGINT, which end the daemon, and SIGHUP, which does not.
+//! SIGTERM and SIGINT, which end the daemon, and SIGHUP, which reloads.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long after the first signal another one is taken for the same. `timeout` of the shell signals its child and then
-/// the whole group, and a terminal's Ctrl-C reaches both a wrapper and the daemon that the wrapper signals. Shorter
-/// than a person needs to ask again.
+/// For this time after the first signal, another one counts as the same. `timeout` of the shell signals its child and
+/// then the whole group, and Ctrl-C in a terminal reaches both a wrapper and the daemon that the wrapper signals. A
+/// person needs longer for a second signal.
 pub(super) const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
-/// Holds SIGHUP back until [`release_hangup`], in this thread and those that it spawns: a daemon that is starting would
-/// die of it. Processes that are started get it all the same.
+/// Blocks SIGHUP in this thread and its future threads until [`release_hangup`], because it would kill a daemon that is
+/// starting. Child processes still receive it.
 pub fn hold_hangup() {
     // An error would mean that the system does not know the signal.
     let _ = hangup_alone().thread_block();
 }
 
-/// Lets SIGHUP through, and one that was held.
+/// Unblocks SIGHUP, and delivers a blocked one.
 pub fn release_hangup() {
     let _ = hangup_alone().thread_unblock();
 }
@@ -28,7 +28,7 @@ fn hangup_alone() -> SigSet {
     set
 }
 
-/// The signal to read the plans again. From now on it does not end the process.
+/// Listens for the reload signal, which from now on does not end the process.
 pub(super) fn hangup() -> std::io::Result<Signal> {
     let listening = signal(SignalKind::hangup())?;
     release_hangup();
@@ -40,18 +40,18 @@ pub(super) fn hangup() -> std::io::Result<Signal> {
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// When the first of them came.
+    /// Time of the first of them.
     first: Option<Instant>,
 }
 
 impl Signals {
-    /// Listens from now on; the default (to die at once) is off.
+    /// Listens from now on; the default action (immediate end) is off.
     pub(super) fn listen() -> std::io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Self { terminate, interrupt, first: None })
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     pub(super) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -60,7 +60,7 @@ impl Signals {
         self.first.get_or_insert_with(Instant::now);
     }
 
-    /// Waits for one that was sent on its own account, later than [`SAME_SIGNAL`] after the first.
+    /// Waits for a separate signal, later than [`SAME_SIGNAL`] after the first.
     pub(super) async fn stop_again(&mut self) {
         let mut told = false;
         loop {
@@ -71,7 +71,7 @@ impl Signals {
             }
             if !told {
                 tracing::info!(
-                    "a signal within {SAME_SIGNAL:?} of the first is taken for the same: the drain goes on, and a later one ends it"
+                    "a signal within {SAME_SIGNAL:?} of the first was ignored: the drain continues, and a later signal ends it"
                 );
                 told = true;
             }

@@ -1,4 +1,4 @@
-//! Reaching Redis at start: wait while waiting helps, refuse with a reason where it does not.
+//! Connects to Redis at start: waits if waiting can help, and otherwise refuses with a reason.
 
 use std::fmt;
 
@@ -21,14 +21,14 @@ use crate::redis_client::{
 use crate::types::DeploymentId;
 use crate::types::text::pluralize;
 
-/// What to do about a database that the server does not have.
+/// Hint for a database that the server does not have.
 pub const NO_DATABASE_HINT: &str =
     "a server has 16 databases unless its setting `databases` says otherwise: end redis.url with a number, /0 to /15";
 
-/// What to do about a node of a cluster whose URL does not say that it is one.
+/// Hint for a cluster node in a URL of a single server.
 pub const CLUSTER_NODE_HINT: &str = "this is a node of a cluster: name the cluster with some of its nodes, redis.url = \"redis+cluster://host:port,host2:port2\"";
 
-/// A failure that waiting can't mend, with what to do about it.
+/// A failure that waiting can't fix, with its hint.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct StartupError {
@@ -48,7 +48,7 @@ enum StartFailure {
 }
 
 impl Parts<'_> {
-    /// Keeps trying until Redis answers, is fit, and the commit's dry run has passed. May be given up at any moment.
+    /// Retries until Redis answers, is supported, and the commit's dry run has passed. Safe to cancel at any time.
     pub(super) async fn wait_until_ready(&self) -> anyhow::Result<CommitSettings> {
         let stream = &self.config.stream;
         let settings = CommitSettings { trim: stream.trim, partitions: stream.partitions, plans: self.plans.clone() };
@@ -59,7 +59,7 @@ impl Parts<'_> {
                 Ok(servers) => {
                     if servers.iter().any(|server| !server.aof_enabled) {
                         tracing::warn!(
-                            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot"
+                            "this Redis keeps no append-only file: a crash of the server loses all data since its last snapshot"
                         );
                     }
                     return Ok(settings);
@@ -108,7 +108,7 @@ impl Parts<'_> {
         Ok(infos)
     }
 
-    /// Whether an empty Redis has always been empty, as far as the record tells.
+    /// Whether an empty Redis has always been empty, according to the record.
     fn check_new_deployment(&self) -> Result<(), StartFailure> {
         let record = self.deployment_record();
         let path = record.path().display();
@@ -123,8 +123,8 @@ impl Parts<'_> {
         )))
     }
 
-    /// Why a daemon would not start now, by what is stored: a task that ends by itself may have found that a migration
-    /// has taken everything away. `None` also where Redis does not tell in time.
+    /// Why a daemon would not start with the current stored state: a task that ended may have found a migration. `None`
+    /// if the state fits, or if Redis does not answer in time.
     pub(super) async fn unfit_for_stored(&self) -> Option<StartupError> {
         let stored = tokio::time::timeout(RESPONSE_TIMEOUT, stored_partitions(&self.partitions)).await.ok()?.ok()?;
         check_stored_layout(&self.partitions, &stored).err()
@@ -147,8 +147,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Gives all of several partitions the same instance: they are one deployment. The only one gets its name from its
-    /// reader.
+    /// Gives all of several partitions the same deployment id. A single partition gets its id from its reader.
     async fn share_instance(&self) -> redis::RedisResult<()> {
         if self.partitions.count() == 1 {
             return Ok(());
@@ -163,7 +162,7 @@ impl Parts<'_> {
                     instance = client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
                 }
                 Ok(false) => {}
-                // Each reader draws one then; ids are told apart all the same, since a subject has one partition.
+                // Each reader then draws its own id; alert ids stay distinct, because a subject has one partition.
                 Err(error) if error_kind(&error) == ErrorKind::Full => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -171,7 +170,8 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// Whether every server that holds keys will do, and is ready: in a cluster a subject's key may lie on any of them.
+    /// Checks that every server that holds keys is supported and ready: in a cluster a subject's key may be on any of
+    /// them.
     async fn examine_servers(&self) -> Result<Vec<ServerInfo>, StartFailure> {
         let finding = |error: redis::RedisError| self.failure_of(&error, &"find the primaries of Redis");
         self.endpoint.check_slots().await.map_err(finding)?;
@@ -195,7 +195,7 @@ impl Parts<'_> {
         Ok(infos)
     }
 
-    /// Whether waiting mends a failed call to Redis; where it does not, the error names the server.
+    /// Classifies a failed call to Redis as transient or permanent; a permanent error names the server.
     fn failure_of(&self, source: &redis::RedisError, whole: &dyn fmt::Display) -> StartFailure {
         if error_kind(source).is_transient() {
             return StartFailure::Transient(source.to_string());
@@ -213,14 +213,14 @@ impl Parts<'_> {
                     format!("{whole} ({}): the server has no database {}: {source}", self.endpoint, self.endpoint.db());
                 return permanent(problem, NO_DATABASE_HINT);
             }
-            ErrorKind::WrongType => "a key of quotabell's holds something else: look at it, then rename or delete it",
+            ErrorKind::WrongType => "a key of quotabell holds something else: inspect it, then rename or delete it",
             _ => "docs/operations.md says which servers are supported",
         };
         permanent(format_args!("{whole} ({}): {source}", self.endpoint), hint)
     }
 }
 
-/// Whether this server will do at all, where the endpoint says so.
+/// Checks that this server is supported.
 pub fn check_server(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), StartupError> {
     info.check_supported().map_err(|unfit| StartupError::new(&unfit, unfit.hint()))?;
     if info.cluster_enabled && endpoint.deployment() != Deployment::Cluster {
@@ -232,7 +232,7 @@ pub fn check_server(info: &ServerInfo, endpoint: &RedisEndpoint) -> Result<(), S
     Ok(())
 }
 
-/// A daemon with another layout or another number of partitions must not touch what is stored.
+/// Refuses another layout or another number of partitions, so that the daemon does not touch the stored data.
 pub fn check_stored_layout(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     for (Partition { keys, .. }, stored) in partitions.iter().zip(&stored.checkpoints) {
         check_checkpoint(&keys.checkpoint(), stored)?;
@@ -240,12 +240,12 @@ pub fn check_stored_layout(partitions: &Partitions, stored: &StoredPartitions) -
     check_partition_count(partitions, stored)
 }
 
-/// Whether what is stored counts as many partitions as the configuration names.
+/// Checks that the stored number of partitions is the configured one.
 ///
 /// # Errors
 ///
-/// [`StartupError`] where it counts others: an event that is appended would be refused or read by nobody, and a count
-/// be looked for where it is not.
+/// [`StartupError`] if the numbers differ: an appended event would be refused or read by nobody, and counts would be
+/// read from the wrong partition.
 pub fn check_partition_count(partitions: &Partitions, stored: &StoredPartitions) -> Result<(), StartupError> {
     let count = partitions.count();
     let own = partitions.iter().zip(&stored.checkpoints);
@@ -266,7 +266,7 @@ pub fn check_partition_count(partitions: &Partitions, stored: &StoredPartitions)
     }
 }
 
-/// What is said about streams that bear the names of another number of partitions.
+/// A warning about streams with names of another number of partitions.
 pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
     let StoredPartitions { unread, .. } = stored;
     (!unread.is_empty()).then(|| {
@@ -280,8 +280,8 @@ pub fn unread_streams(stored: &StoredPartitions) -> Option<String> {
 fn check_checkpoint(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), StartupError> {
     if let Some(WrongKeyType { key, found, wanted }) = &stored.misplaced {
         return Err(StartupError::new(
-            format_args!("{key} is a {found}, it is to be a {wanted}"),
-            "a key of quotabell's holds something else: rename it (RENAME) or delete it, or set another stream.key",
+            format_args!("{key} is a {found}, not a {wanted}"),
+            "a key of quotabell holds something else: rename it (RENAME) or delete it, or set another stream.key",
         ));
     }
     if let Some(format) = stored.format.as_deref().filter(|format| *format != FORMAT) {
@@ -299,7 +299,7 @@ fn check_checkpoint(checkpoint: &str, stored: &StoredCheckpoint) -> Result<(), S
     if stored.migration.as_deref().is_some_and(|state| state.starts_with(migration::COPYING)) {
         return Err(StartupError::new(
             format_args!("the migration to {checkpoint} is not complete"),
-            "run quotabell migrate again: it goes on where it was",
+            "run quotabell migrate again: it continues where it stopped",
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What the service manager is told (systemd's `Type=notify`): one datagram to the socket that NOTIFY_SOCKET names.
+//! Notifies the service manager (systemd's `Type=notify`): one datagram to the socket in NOTIFY_SOCKET.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,14 +6,14 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What the daemon has become.
+/// State of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DaemonState {
     Ready,
     Stopping,
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 pub(super) fn notify(state: DaemonState) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     let text = match state {
@@ -27,7 +27,7 @@ pub(super) fn notify(state: DaemonState) {
 
 fn send(socket: &OsStr, text: &str) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
-        // A name that is no file: containers get one.
+        // An abstract name instead of a file; containers use one.
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };

@@ -1,4 +1,4 @@
-//! The long-lived tasks of the daemon: spawned, tracked, restarted on errors, drained.
+//! The long-lived tasks of the daemon: spawns, tracks, restarts after errors, drains.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,23 +10,22 @@ use crate::outbox::OutboxError;
 use crate::redis_client::ErrorKind;
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 
-/// A loop that ran for this long has recovered from the error that stopped it before.
+/// After this running time a loop has recovered from its last error.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// How long open connections may take to close at the end: to the mail server, and of HTTP requests that are being
-/// answered.
+/// Maximum time for open connections to close at the end: to the mail server, and of running HTTP requests.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Tasks that live as long as the daemon.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     set: JoinSet<&'static str>,
-    /// Tasks that end with the drain; the others are ended by it.
+    /// Number of tasks that end with the drain; the drain ends the others.
     work: usize,
 }
 
 pub(super) const HTTP: &str = "http";
 
-/// Tasks that serve the others and are ended after them.
+/// Tasks that serve the others and end after them.
 const SERVICES: [&str; 5] = [HTTP, "upkeep", "checks", "reload", "zones"];
 
 impl Tasks {
@@ -40,8 +39,8 @@ impl Tasks {
         });
     }
 
-    /// Spawns a loop that runs until stopped, and is started again whenever it ended with an error. Where everything
-    /// was moved to another deployment it ends for good.
+    /// Spawns a loop that runs until stopped, and restarts it after an error. If everything was moved to another
+    /// deployment, the loop ends for good.
     pub(super) fn spawn_restarted<F>(
         &mut self,
         name: &'static str,
@@ -53,8 +52,8 @@ impl Tasks {
         self.spawn(name, restart_on_error(name, stop.clone(), run));
     }
 
-    /// Waits for a task that ends although the daemon was not told to stop, and returns its name. A panic has been
-    /// printed by its thread.
+    /// Waits for a task that ends although the daemon was not stopped, and returns its name. The task's thread has
+    /// already printed a panic.
     pub(super) async fn one_failed(&mut self) -> &'static str {
         match self.set.join_next().await {
             Some(Ok(name)) => {
@@ -111,7 +110,7 @@ where
                 let failure = format!("{error}: {source}");
                 if logged != failure {
                     logged = failure;
-                    tracing::error!(task = name, %error, source, "the task failed and is retried until the cause is mended");
+                    tracing::error!(task = name, %error, source, "the task failed; the daemon restarts it until the cause is fixed");
                 }
             }
         }
@@ -122,14 +121,14 @@ where
     }
 }
 
-/// Waits until every task has ended, the HTTP server last, so that `/readyz` says 503 meanwhile. What is still running
-/// at the deadline is dropped: leases run out and commits have been made or not.
+/// Waits until every task has ended, the HTTP server last, so that `/readyz` returns 503 meanwhile. Drops tasks that
+/// still run at the deadline: their leases end, and commits are atomic.
 pub(super) async fn drain(tasks: &mut Tasks, serving: &CancellationToken, deadline: Duration) {
     if tokio::time::timeout(deadline, tasks.work_ended()).await.is_err() {
-        tracing::warn!("the drain's deadline passed; what was under way is taken up at the next start");
+        tracing::warn!("the drain's deadline passed; the next start continues the unfinished work");
     }
     serving.cancel();
-    // Requests that are complete get their answer; incomplete ones are not waited for.
+    // Complete requests get their response; incomplete ones are dropped.
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, tasks.has_ended(HTTP)).await;
     tasks.set.shutdown().await;
 }

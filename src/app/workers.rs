@@ -1,4 +1,4 @@
-//! Spawns the tasks that count and deliver, once Redis has been reached.
+//! Spawns the tasks that count and deliver, after the connection to Redis succeeded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use crate::types::Keys;
 pub(super) struct Workers<'a> {
     pub(super) parts: &'a Parts<'a>,
     pub(super) settings: CommitSettings,
-    /// Where this daemon listens. It tells the daemon from others on the same host.
+    /// The daemon's address, which distinguishes daemons on the same host.
     pub(super) address: SocketAddr,
-    /// Ends the workers.
+    /// Stops the workers.
     pub(super) stop: &'a CancellationToken,
-    /// Ends what serves the HTTP routes, after the workers.
+    /// Stops the HTTP server, after the workers.
     pub(super) serving: &'a CancellationToken,
 }
 
@@ -58,7 +58,7 @@ impl Workers<'_> {
         let name = if parts.config.delivery.send { name } else { name.without_sending() };
         let membership = Membership::new(&parts.partitions, name.clone(), parts.plans.clone());
         let Partition { client, keys } = parts.partitions.first();
-        // In the first partition, so that a cap holds for all of them together.
+        // In the first partition, so that a cap holds for all partitions together.
         let caps = Caps::new(Arc::clone(client), keys.clone());
         let consents: Arc<dyn ConsentRequests> = parts.verification.clone();
         let notifier =
@@ -94,7 +94,7 @@ impl Workers<'_> {
         Ok(())
     }
 
-    /// Reads the usage stream of a partition and commits.
+    /// Spawns the loop that reads the usage stream of a partition and commits.
     fn spawn_counting(
         &self,
         tasks: &mut Tasks,
@@ -107,7 +107,7 @@ impl Workers<'_> {
         let partitions = keys.partition().count() as usize;
         let worker = EventWorker::new(EventWorkerParts {
             endpoint: endpoint.clone(),
-            // Of its own, so that commits never queue behind other calls.
+            // A separate client, so that commits never queue behind other calls.
             client: Arc::new(endpoint.client(keys.stream())?),
             lease: Some(lease),
             keys: keys.clone(),
@@ -115,7 +115,7 @@ impl Workers<'_> {
             history: config.history,
             committer: Committer::new(keys.clone(), self.settings.clone()),
             plans: plans.clone(),
-            // One daemon may have to read all of them.
+            // One daemon may have to read all partitions.
             cache_entries: config.subjects.cache_entries.div_ceil(partitions),
             changes,
             new_alerts: Arc::clone(new_alerts),
@@ -125,7 +125,7 @@ impl Workers<'_> {
         Ok(())
     }
 
-    /// Turns alerts of a partition into deliveries, and sends those that are due.
+    /// Spawns the loops that create the deliveries of a partition and send those that are due.
     fn spawn_deliveries(
         &self,
         tasks: &mut Tasks,
@@ -168,7 +168,7 @@ impl Workers<'_> {
     }
 }
 
-/// What the outboxes of all partitions have in common.
+/// Shared parts of the outboxes of all partitions.
 #[derive(Clone)]
 struct SharedByOutboxes {
     contacts: Arc<ContactResolver>,

@@ -1,7 +1,7 @@
 //! Applies updates of the zone data while the daemon runs: the system replaces its files a few times a year.
 //!
-//! Everything that holds a zone has the new rules at once (see [`crate::zones`]). Readers that also hold periods, which
-//! begin and end by these rules, are told to read all settings again.
+//! Everything that holds a zone gets the new rules at once (see [`crate::zones`]). Readers that also cache periods,
+//! whose bounds depend on these rules, are told to read all settings again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::types::meters;
 use crate::zones::data::ZoneData;
 use crate::zones::{self, Refreshed};
 
-/// How often the files of the zones in use are read. Some hundred small files take a few milliseconds.
+/// How often the files of the zones in use are read. Several hundred small files take a few milliseconds.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reads the zone data again and again.
+/// Reads the zone data periodically.
 pub(super) async fn run(reloader: Arc<PlanReloader>) {
     let data = zones::data_in_use();
     set_gauge(&data, 1.0);
@@ -33,7 +33,7 @@ pub(super) async fn run(reloader: Arc<PlanReloader>) {
     }
 }
 
-/// Each failure in `failing` has been logged.
+/// Applies a refresh. `failing` contains the failures that were already logged.
 fn apply(refreshed: &Refreshed, reloader: &PlanReloader, failing: &mut Vec<String>) {
     let Refreshed { data, before, changed, failed } = refreshed;
     let known = std::mem::take(failing);
@@ -41,7 +41,7 @@ fn apply(refreshed: &Refreshed, reloader: &PlanReloader, failing: &mut Vec<Strin
         let reason = error.source.to_string();
         let failure = format!("{error}: {reason}");
         if !known.contains(&failure) {
-            tracing::warn!(%error, reason, "a zone keeps the rules that it had");
+            tracing::warn!(%error, reason, "could not read a zone: it keeps its rules");
         }
         failing.push(failure);
     }
@@ -50,9 +50,9 @@ fn apply(refreshed: &Refreshed, reloader: &PlanReloader, failing: &mut Vec<Strin
         set_gauge(data, 1.0);
     }
     if before.is_some() || !changed.is_empty() {
-        // A name that was unknown may be a zone now, so settings are read again in any case.
+        // A formerly unknown name may be a zone now, so settings are read again.
         reloader.tell_readers();
-        tracing::info!(changed = changed.join(", "), "the zone data have changed and are in effect: {data}");
+        tracing::info!(changed = changed.join(", "), "new zone data are in effect: {data}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Expected against seen: every number of the demonstration, judged. Pure. What differs makes the demonstration fail.
+//! Compares the expected numbers of the demonstration with the observed ones. Pure. A difference makes the
+//! demonstration fail.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -11,43 +12,43 @@ use super::scenario::{Scenario, SimulatedAlert, SimulatedSubject};
 use crate::outbox::Totals;
 use crate::types::AlertId;
 
-/// One number that was expected and one that was seen.
+/// An expected and an observed number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Comparison {
-    /// What it belongs to.
+    /// The section of the summary.
     pub(super) section: &'static str,
     pub(super) what: String,
     pub(super) expected: String,
     pub(super) seen: String,
-    /// What else is worth a word; empty: nothing.
+    /// A remark; may be empty.
     pub(super) note: String,
     pub(super) ok: bool,
 }
 
-/// What came of the demonstration.
+/// The result of the demonstration.
 #[derive(Debug, Default)]
 pub(super) struct ObservedRun {
-    /// Units counted, in the order of the scenario.
+    /// Counted units, in the order of the scenario.
     pub(super) counts: Vec<u64>,
     pub(super) totals: Totals,
-    /// Entries of the stream that were not read.
+    /// Number of unread stream entries.
     pub(super) unread: u64,
     /// The reason of each refused event.
     pub(super) refused: Vec<String>,
-    /// Alerts of the days concerned.
+    /// Alerts of the days in question.
     pub(super) raised: Vec<(AlertId, AlertNumbers)>,
-    /// Everything that arrived, in order.
+    /// All received attempts, in order.
     pub(super) arrivals: Vec<ReceivedAttempt>,
-    /// When the daemon that took over was ready; `None`: none did.
+    /// When the second daemon was ready; `None` if it never was.
     pub(super) taken_over: Option<Instant>,
     /// How the last daemon ended, in a few words.
     pub(super) ended: String,
 }
 
-/// How the last daemon ends when all is well.
+/// How the last daemon ends in a successful run.
 const ENDED_WELL: &str = "exit 0";
 
-/// Judges every number, in the order in which a reader wants them.
+/// Compares every number, in the order of the summary.
 pub(super) fn compare(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     [counts(scenario, seen), alerts(scenario, seen), refusals(scenario, seen), totals(scenario, seen), messages(seen)]
         .concat()
@@ -102,7 +103,8 @@ fn alert(
         let arrivals = accepted.iter().filter(|arrival| arrival.contact.as_ref() == Some(&contact.id));
         let times: Vec<Instant> = arrivals.map(|arrival| arrival.at).collect();
         sent += times.len().min(1);
-        // At-least-once: what the killed daemon could not settle is sent again, with the same id. Nothing else may be.
+        // At least once: deliveries that the killed daemon could not settle are sent again with the same id. Nothing
+        // else may repeat.
         match (times.as_slice(), seen.taken_over) {
             ([first, second], Some(taken_over)) if *first <= taken_over && taken_over < *second => after_the_kill += 1,
             (all, _) => doubled += all.len().saturating_sub(1),
@@ -148,7 +150,7 @@ fn totals(scenario: &Scenario, seen: &ObservedRun) -> Vec<Comparison> {
     ]
 }
 
-/// What the receivers say about what they got.
+/// Checks of the messages by their receivers.
 fn messages(seen: &ObservedRun) -> Vec<Comparison> {
     let all = seen.arrivals.len() as u64;
     let check = |what: &str, expected, is: &dyn Fn(&ReceivedAttempt) -> bool| {
@@ -169,7 +171,7 @@ mod tests {
     use super::super::scenario::tests::sample;
     use super::*;
 
-    /// A demonstration in which everything is right: all arrived at once, and 5 s later the daemon was replaced.
+    /// A correct demonstration: all messages arrived at once, and 5 s later the daemon was replaced.
     fn right(scenario: &Scenario) -> ObservedRun {
         let now = Instant::now();
         let mut seen = ObservedRun {
@@ -212,14 +214,14 @@ mod tests {
         seen
     }
 
-    /// What is wrong, by name, after `spoil` changed a demonstration in which everything is right.
+    /// The names of the wrong numbers after `spoil` changed a correct demonstration.
     fn wrong(scenario: &Scenario, spoil: impl FnOnce(&mut ObservedRun)) -> Vec<String> {
         let mut seen = right(scenario);
         spoil(&mut seen);
         compare(scenario, &seen).into_iter().filter(|check| !check.ok).map(|check| check.what).collect()
     }
 
-    /// Each number alone must be able to fail the demonstration, and one in which everything is right must pass.
+    /// Each number alone must be able to fail the demonstration, and a correct demonstration must pass.
     #[test]
     fn each_number_can_be_wrong() {
         let scenario = sample();
@@ -240,7 +242,7 @@ mod tests {
         let forged: fn(&mut _) = |seen: &mut ObservedRun| seen.arrivals[0].problem = Some("no signature".to_owned());
         assert_eq!(wrong(forged), ["signatures and mails in order"]);
         assert_eq!(wrong(|seen| seen.arrivals[0].numbers.used += 1), ["numbers as in the alert's record"]);
-        // An alert that was not raised, and one that nobody expected.
+        // A missing alert, and an unexpected one.
         let strange: fn(&mut _) = |seen: &mut ObservedRun| {
             seen.raised[0].0 = AlertId::from_stored("alert_0");
             seen.arrivals[0].alert = AlertId::from_stored("alert_0");
@@ -248,8 +250,8 @@ mod tests {
         assert_eq!(wrong(strange), ["alice 80 % of 5000/day, email", "any other"]);
     }
 
-    /// A lost delivery to one of two contacts is wrong; what the killed daemon had sent and could not settle may come
-    /// twice, nothing else may.
+    /// A lost delivery to one of two contacts is wrong. Only messages that the killed daemon had sent and could not
+    /// settle may arrive twice.
     #[test]
     fn a_delivery_comes_once_or_twice_across_the_kill() {
         let scenario = sample();

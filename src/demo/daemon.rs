@@ -1,6 +1,7 @@
-//! The daemon under demonstration: the same binary as a child process, with a configuration file of its own.
+//! The daemon of the demonstration: the same binary as a child process, with its own configuration file.
 //!
-//! It has a process group of its own, so that Ctrl-C in a terminal reaches only the demonstration, which then ends it.
+//! It has its own process group, so that Ctrl-C in a terminal reaches only the demonstration, which then stops the
+//! daemon.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -18,20 +19,19 @@ use super::scenario::FALLBACK_ADDRESS;
 use crate::redis_client::RedisNode;
 use crate::terminal::hint;
 
-/// How long it may take until it is ready.
+/// Maximum time until it is ready.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// How long it may take to drain. Longer than an attempt's deadline.
+/// Maximum time to drain. Longer than an attempt's deadline.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at a daemon that is not ready yet.
+/// Interval between two checks of a daemon that is starting.
 const POLL_EVERY: Duration = Duration::from_millis(20);
-/// How many lines of its log an error shows.
+/// Number of log lines in an error.
 const LAST_LINES: usize = 3;
-/// The configuration in the folder.
+/// File name of the configuration.
 const CONFIGURATION: &str = "demo.toml";
 
-/// Writes the configuration into the folder. Deadlines are short, because a delivery whose daemon was killed waits
-/// until its lease (deadline + 5 s) has run out. The file holds the password of Redis; only its owner can read the
-/// folder.
+/// Writes the configuration into the folder. Deadlines are short, because a delivery of a killed daemon waits until its
+/// lease (deadline + 5 s) has ended. The file holds the password of Redis; only its owner can read the folder.
 pub(super) fn configure(folder: &Path, redis: &RedisNode, partitions: u32, smtp_url: &str) -> anyhow::Result<()> {
     let login = redis.login.current().map(|login| format!(":{}@", login.password)).unwrap_or_default();
     let address = &redis.address;
@@ -62,15 +62,15 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `quotabell run` of this very binary; its log goes to `log` in the folder. One that follows another
-    /// listens where that one did, which is how it knows that it need not wait for its lease to run out.
+    /// Starts `quotabell run` with this binary; its log goes to `log` in the folder. A second daemon listens on the
+    /// address of the first, so that it need not wait for the end of the first one's lease.
     pub(super) fn start(folder: &Path, log: &str, follows: Option<SocketAddr>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let log = folder.join(log);
         let file = File::create(&log).with_context(|| format!("write {}", log.display()))?;
         let mut command = Command::new(&program);
         command.arg("run").arg("--config").arg(folder.join(CONFIGURATION));
-        // Variables of the user's own daemon would change this one, and its supervisor must not hear of it.
+        // Variables of the user's own daemon must not affect this one, nor may its supervisor be notified.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("QUOTABELL") || name == "NOTIFY_SOCKET" {
                 command.env_remove(name);
@@ -86,7 +86,7 @@ impl Daemon {
         Ok(Self { child, pid, log })
     }
 
-    /// Waits until it says that it is ready; where it serves.
+    /// Waits until the daemon logs that it is ready; returns its address.
     pub(super) async fn ready(&mut self) -> anyhow::Result<SocketAddr> {
         let waiting = async {
             let mut looks = interval(POLL_EVERY);
@@ -105,7 +105,7 @@ impl Daemon {
         }
     }
 
-    /// An error where it ended by itself, which it must not.
+    /// Fails if the daemon ended by itself.
     pub(super) fn check_running(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait().context("look at the daemon")? {
             None => Ok(()),
@@ -113,14 +113,14 @@ impl Daemon {
         }
     }
 
-    /// Kills it as a crash would, and waits until it is gone.
+    /// Kills it with SIGKILL, and waits for its end.
     pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().await.with_context(|| format!("kill the daemon (pid {})", self.pid))
     }
 
-    /// Asks it to end and waits until it has; kills it when it takes too long. How it ended, in a few words.
+    /// Sends SIGTERM and waits for the end; kills it after too long. Returns how it ended, in a few words.
     pub(super) async fn drain(&mut self) -> anyhow::Result<String> {
-        // A child that was not waited for keeps its process id, so this reaches nobody else.
+        // A child that was not waited for keeps its process id, so the signal reaches no other process.
         if self.child.try_wait().context("look at the daemon")?.is_none()
             && let Ok(pid) = i32::try_from(self.pid)
         {
@@ -137,14 +137,14 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The first entry of its log with this message.
+    /// The first log entry with this message.
     fn logged(&self, message: &str) -> Option<serde_json::Value> {
         let log = self.log();
         let mut entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         entries.find(|entry| entry["message"] == message)
     }
 
-    /// The error about it, with the end of its log.
+    /// An error with the end of the daemon's log.
     fn failed(&self, what: &str) -> anyhow::Error {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();

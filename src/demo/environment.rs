@@ -1,4 +1,4 @@
-//! What the demonstration starts, and how all of it is stopped: the folder, Redis, the daemon.
+//! The environment of the demonstration: the folder, Redis, the daemon; starts and stops them.
 
 use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,27 +13,26 @@ use super::daemon::Daemon;
 use crate::redis_client::{EmbeddedError, EmbeddedServer, RedisConfig};
 use crate::terminal::hint::with_hint;
 
-/// How many free ports are tried: between our look and the server's bind another program may take one.
+/// Number of ports to try: another program may take a port between the check and the server's bind.
 const PORTS_MAX: usize = 10;
 
-/// Everything that was started.
+/// Everything that the demonstration started.
 pub(super) struct DemoEnvironment {
     pub(super) folder: TempFolder,
     pub(super) redis: EmbeddedServer,
-    /// The daemon that runs now.
+    /// The running daemon.
     pub(super) daemon: Option<Daemon>,
 }
 
-/// Where everything is written, for its owner only. Removed when dropped, so that no error leaves it behind, unless it
-/// is to be kept.
+/// The folder for all files, readable by its owner only. Removed on drop, also after errors, unless `keep` is set.
 pub(super) struct TempFolder {
     pub(super) path: PathBuf,
-    /// It stays, to be looked at.
+    /// Whether the folder stays for inspection.
     pub(super) keep: bool,
 }
 
 impl DemoEnvironment {
-    /// Makes the folder and starts Redis in it, on a free port.
+    /// Creates the folder and starts Redis in it, on a free port.
     pub(super) async fn start() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("quotabell-demo-{:08x}", rand::random::<u32>()));
         let made = DirBuilder::new().mode(0o700).create(&path);
@@ -53,7 +52,7 @@ impl DemoEnvironment {
         if stopped.is_err()
             && let Ok(pid) = i32::try_from(pid)
         {
-            // Nobody else will end it: no later daemon knows its folder.
+            // No later daemon knows this folder, so nobody else would stop the server.
             let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         drop(folder);
@@ -65,7 +64,7 @@ impl DemoEnvironment {
 impl Drop for TempFolder {
     fn drop(&mut self) {
         if !self.keep {
-            // What can't be removed is left to the system, which cleans its place for temporary files.
+            // The system cleans its folder for temporary files later.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -1,15 +1,15 @@
-//! Reads a mail as mail software does, as far as the daemon's own mails need it. Pure.
+//! Reads an email as mail software does, as far as the daemon's own emails require. Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// The value of a mail's header, decoded.
+/// The decoded value of an email's header.
 pub fn header(raw: &str, name: &str) -> Option<String> {
     let (head, _) = raw.split_once("\r\n\r\n")?;
     value_of(head, name).map(|value| decode_words(&value))
 }
 
-/// The text of a mail: its text part, or its whole body where it has no parts.
+/// The text part of an email, or its whole body if it has no parts.
 pub fn text(raw: &str) -> String {
     let body = || raw.split_once("\r\n\r\n").map_or(raw, |(_, body)| body).replace("\r\n", "\n");
     part(raw, "text/plain").unwrap_or_else(body)
@@ -41,7 +41,7 @@ fn value_of(head: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Decodes the encoded words of a header (RFC 2047) that are UTF-8 in base64, the form in which the daemon writes them.
+/// Decodes the encoded words of a header (RFC 2047) in UTF-8 and base64, the form that the daemon uses.
 fn decode_words(value: &str) -> String {
     let mut decoded = String::new();
     let mut was_encoded = false;
@@ -83,7 +83,7 @@ mod tests {
         Content-Transfer-Encoding: quoted-printable\r\n\r\n100 =3D all =C3=A9=\r\n!\r\n--xyz\r\nContent-Type: text/html\r\n\
         \r\n<p>\r\n--xyz--\r\n";
 
-    /// The name of a subject may hold any letter, and numbers are read from the text: both must be decoded.
+    /// The name of a subject may contain any letter, and numbers are read from the text: both must be decoded.
     #[test]
     fn headers_and_parts_are_decoded() {
         assert_eq!(header(MAIL, "Subject").as_deref(), Some("\u{c9}\u{e9} is at 80%"));

@@ -1,9 +1,9 @@
-//! `demo`: the whole job on one machine, in under a minute.
+//! `demo`: all functions on one machine in under a minute.
 //!
-//! Starts a Redis, receivers for mail and webhooks and the real daemon as a child process, sends traffic, kills the
-//! daemon in the middle of it, and compares what is expected with what is seen. Whatever it starts it stops by its
-//! process id, however it ends. Reads no configuration. Read next: `scenario.toml`, the subjects and what they use;
-//! `run`, what happens; `compare`, which finds what is wrong.
+//! Starts a Redis, receivers for email and webhooks, and the real daemon as a child process, sends traffic, kills the
+//! daemon meanwhile, and compares expected and observed numbers. It stops everything that it started by process id,
+//! even after errors. Reads no configuration. Read next: `scenario.toml`, the subjects and their usage; `run`, the
+//! course of events; `compare`, the checks.
 
 use std::future::Future;
 use std::time::Duration;
@@ -30,9 +30,9 @@ use environment::DemoEnvironment;
 use run::DemoTraffic;
 use screen::Screen;
 
-/// How long the traffic lasts.
+/// Duration of the traffic.
 const TRAFFIC: Duration = Duration::from_secs(12);
-/// The same with `--fast`.
+/// Duration of the traffic with `--fast`.
 const TRAFFIC_FAST: Duration = Duration::from_secs(4);
 
 /// Arguments of `demo`.
@@ -68,14 +68,14 @@ pub struct DemoArgs {
 ///
 /// # Errors
 ///
-/// When a part can't be started, when it is interrupted, or when a number is not as expected. Nothing is left running.
+/// If a part can't be started, the demonstration is interrupted, or a number is wrong. Nothing is left running.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let interrupted = interrupted()?;
     let screen = Screen::new(args.format.format());
     screen.line("quotabell demo: the whole job on one machine, in under a minute\n")?;
     let duration = if args.fast { TRAFFIC_FAST } else { TRAFFIC };
     let traffic = DemoTraffic { duration, partitions: args.partitions };
-    // A signal does not cancel this: a server that is still starting has no owner yet that would stop it.
+    // A signal does not cancel this, because a starting server has no owner yet that would stop it.
     let mut environment = DemoEnvironment::start().await?;
     environment.folder.keep = args.keep;
     let outcome = tokio::select! {
@@ -96,8 +96,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens from now on to the signals that end the demonstration early, and ends with the first. Their default, to die
-/// at once and leave everything running, is off.
+/// Listens for the signals that end the demonstration early, and completes at the first. Without this they would kill
+/// the process at once and leave everything running.
 fn interrupted() -> anyhow::Result<impl Future<Output = ()>> {
     let listen = |kind| signal(kind).context("listen to signals");
     let mut interrupt = listen(SignalKind::interrupt())?;

@@ -1,7 +1,6 @@
-//! The receiving side: a mailbox and two webhook receivers, which read and check everything that arrives.
+//! The receivers: a mailbox and two webhook receivers, which check everything that arrives.
 //!
-//! Acts as the customer does: it checks signatures with the public crate and reads nothing that the daemon wrote in
-//! Redis.
+//! They act like a customer: they check signatures with the public crate and read nothing from Redis.
 
 use std::time::Instant;
 
@@ -14,22 +13,22 @@ use crate::contacts::Contact;
 use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::types::{AlertId, Channel, ContactId, DeliveryId};
 
-/// How often the flaky receiver fails.
+/// Number of failures of the flaky receiver.
 pub(super) const FAILURES: usize = 2;
-/// What it says then.
+/// Its status when it fails.
 pub(super) const FAILURE: u16 = 503;
-/// What the mail server says when it took a mail.
+/// The reply code of the mail server for an accepted email.
 const MAIL_ACCEPTED: u16 = 250;
 
 pub(super) struct LocalReceivers {
     pub(super) mail: SmtpCatcher,
-    /// Takes webhooks.
+    /// Accepts webhooks.
     pub(super) steady: HttpCatcher,
-    /// Takes webhooks after it has failed.
+    /// Fails first, then accepts webhooks.
     pub(super) flaky: HttpCatcher,
 }
 
-/// What a message says about its alert.
+/// The numbers in a message about its alert.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct AlertNumbers {
     #[serde(rename = "threshold_percent")]
@@ -38,26 +37,26 @@ pub(super) struct AlertNumbers {
     pub(super) limit: u64,
 }
 
-/// One attempt as its receiver saw it.
+/// An attempt as seen by its receiver.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedAttempt {
     pub(super) channel: Channel,
-    /// The contact that it was sent to; `None`: to no known one.
+    /// The contact; `None` if it is unknown.
     pub(super) contact: Option<ContactId>,
     pub(super) alert: AlertId,
-    /// What it was answered.
+    /// The receiver's status.
     pub(super) status: u16,
-    /// Zeros where it says none.
+    /// Zeros if the message has none.
     pub(super) numbers: AlertNumbers,
-    /// What is good about it, where nothing is wrong.
+    /// A description if everything is correct.
     pub(super) sound: String,
-    /// What is wrong with it.
+    /// What is wrong.
     pub(super) problem: Option<String>,
     pub(super) at: Instant,
 }
 
 impl ReceivedAttempt {
-    /// Whether the receiver took it.
+    /// Whether the receiver accepted it.
     pub(super) const fn is_accepted(&self) -> bool {
         self.status >= 200 && self.status < 300
     }
@@ -73,7 +72,7 @@ impl LocalReceivers {
         })
     }
 
-    /// The next thing that arrives, read as the one to whom it was sent does. Safe to drop while it waits.
+    /// The next attempt, checked by its receiver. Safe to cancel.
     pub(super) async fn next(&mut self, subjects: &[SimulatedSubject]) -> ReceivedAttempt {
         tokio::select! {
             mail = self.mail.next() => read_mail(&mail, subjects),
@@ -104,7 +103,7 @@ fn read_mail(caught: &CaughtMail, subjects: &[SimulatedSubject]) -> ReceivedAtte
     ReceivedAttempt { channel: Channel::Email, contact, alert, status: MAIL_ACCEPTED, numbers, sound, problem, at }
 }
 
-/// The numbers of a mail's text, made for people: `Used  4,000 of 5,000 requests (80.0%)` and `Threshold  80%`.
+/// The numbers in an email's text for people: `Used  4,000 of 5,000 requests (80.0%)` and `Threshold  80%`.
 fn numbers_of_text(text: &str) -> Option<AlertNumbers> {
     let number_after = |name: &str, nth: usize| -> Option<u64> {
         let line = text.lines().map(str::trim).find(|line| line.starts_with(name))?;
@@ -114,7 +113,7 @@ fn numbers_of_text(text: &str) -> Option<AlertNumbers> {
     Some(AlertNumbers { percent: percent.try_into().ok()?, used, limit })
 }
 
-/// The part of a webhook's body that is checked.
+/// The checked part of a webhook's body.
 #[derive(Deserialize)]
 struct Body {
     r#type: String,
@@ -156,12 +155,12 @@ mod tests {
     use super::*;
     use crate::demo::scenario::tests::sample;
 
-    /// A demonstration that takes any signature for a good one shows nothing.
+    /// A demonstration that accepts any signature would show nothing.
     #[test]
     fn a_signature_by_another_secret_is_noticed() {
         let subjects = sample().subjects;
         let body = r#"{"type":"quota.threshold_reached","data":{"threshold_percent":80,"used":80,"limit":100}}"#;
-        // The crate's own clock judges the time, so the signature must be of now.
+        // The crate uses its own clock, so the signature must be current.
         let now_s = chrono::Local::now().timestamp();
         let read = |secret: &str| {
             let signature = Webhook::new(secret).expect("base64").sign("alert_1", now_s, body.as_bytes());

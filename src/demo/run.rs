@@ -1,4 +1,4 @@
-//! What happens in a demonstration: traffic, a kill in the middle of it, alerts that arrive, refused events, a drain.
+//! The course of a demonstration: traffic, a kill, arriving alerts, refused events, a drain.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,20 +26,20 @@ use crate::views::refused::MergedRefusedEvents;
 
 /// The stream's name, as in the defaults.
 const STREAM: &str = "usage";
-/// How long everything may take until the summary; the daemon needs some seconds more when it does not drain.
+/// Maximum time until the summary; the daemon needs some seconds more if it does not drain.
 const WITHIN: Duration = Duration::from_secs(50);
-/// The share of the traffic after which the daemon is killed, in percent.
+/// Share of the traffic before the kill, in percent.
 const KILL_AT_PERCENT: u64 = 45;
-/// Between two looks at the counts.
+/// Interval between two reads of the counts.
 const LOOK_EVERY: Duration = Duration::from_millis(120);
 
 pub(super) struct DemoTraffic {
     pub(super) duration: Duration,
-    /// Over how many streams it is spread.
+    /// Number of streams.
     pub(super) partitions: u32,
 }
 
-/// Sends the traffic, kills the daemon in the middle of it, and compares what was expected with what was seen.
+/// Sends the traffic, kills the daemon meanwhile, and compares expected and observed numbers.
 pub(super) async fn run(
     environment: &mut DemoEnvironment,
     screen: &Screen,
@@ -92,7 +92,7 @@ pub(super) async fn run(
     let all = async { tokio::try_join!(scenario.send(partitions, duration, &sent, &allowed), run.follow(daemon)) };
     match timeout(WITHIN.saturating_sub(screen.elapsed()), all).await {
         Ok(done) => drop(done?),
-        // What is missing shows in the summary.
+        // The summary shows what is missing.
         Err(_) => screen.say(Color::Red, "failed", "not everything was done in time")?,
     }
     run.seen.ended = daemon.drain().await?;
@@ -113,28 +113,28 @@ pub(super) async fn run(
     Ok(compare(scenario, &run.seen))
 }
 
-/// One demonstration while it runs.
+/// A running demonstration.
 struct Run<'a> {
     screen: &'a Screen,
     folder: &'a Path,
     scenario: &'a Scenario,
     partitions: &'a Partitions,
-    /// Where the first daemon listened.
+    /// Address of the first daemon.
     address: SocketAddr,
     receivers: LocalReceivers,
     sent: &'a Cell<u64>,
     seen: ObservedRun,
-    /// Stream and entry of the refused events that were told.
+    /// Stream and entry of the refused events that were already printed.
     refused_said: BTreeSet<(String, String)>,
-    /// How many events may be sent by now.
+    /// Number of events that may be sent so far.
     allowed: &'a Cell<u64>,
-    /// Who has got other limits.
+    /// Subjects whose limits were changed.
     upgraded: BTreeSet<Subject>,
 }
 
 impl Run<'_> {
-    /// Tells what happens, kills the daemon and starts another in the middle of the traffic, and ends when everything
-    /// was sent, read, counted and delivered. The caller bounds it.
+    /// Prints events, kills the daemon and starts another one during the traffic, and ends when everything was sent,
+    /// read, counted and delivered. The caller limits the time.
     async fn follow(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
         let kill_after = self.scenario.events() * KILL_AT_PERCENT / 100;
         let mut looks = interval(LOOK_EVERY);
@@ -158,7 +158,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes other limits of those who are to have them by now.
+    /// Changes the limits of subjects when their time has come.
     async fn upgrade(&mut self) -> anyhow::Result<()> {
         if self.sent.get() < self.allowed.get() {
             return Ok(());
@@ -182,7 +182,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Kills the daemon and starts another.
+    /// Kills the daemon and starts another one.
     async fn replace(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
         let pid = daemon.pid;
         daemon.kill().await?;
@@ -197,11 +197,11 @@ impl Run<'_> {
         self.screen.say(Color::Gray, "daemon", what)
     }
 
-    /// Reads what the daemon wrote, and tells what is new of it.
+    /// Reads the daemon's results from Redis and prints new ones.
     async fn look(&mut self) -> anyhow::Result<()> {
         let Self { partitions, screen, seen, refused_said, .. } = self;
-        // In this order: an event that was sent is unread or counted, and what was counted has its alert in the outbox
-        // or as a delivery. Read the other way round, something could slip through between two reads.
+        // In this order: a sent event is unread or counted, and a counted event has its alert in the outbox or as a
+        // delivery. In the reverse order something could be missed between two reads.
         seen.unread = unread(partitions).await?;
         let mut pipeline = redis::pipe();
         for SimulatedSubject { uses, day, .. } in &self.scenario.subjects {
@@ -229,7 +229,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Tells what has arrived at a receiver.
+    /// Prints an attempt that reached a receiver.
     fn take(&mut self, arrival: ReceivedAttempt) -> anyhow::Result<()> {
         let before = self.seen.arrivals.iter();
         let attempt = 1 + before.filter(|one| (&one.alert, &one.contact) == (&arrival.alert, &arrival.contact)).count();
@@ -253,7 +253,7 @@ impl Run<'_> {
     }
 }
 
-/// How many events of all streams are not counted yet.
+/// Number of uncounted events in all streams.
 async fn unread(partitions: &Partitions) -> anyhow::Result<u64> {
     let mut unread = 0;
     for Partition { client, keys } in partitions.iter() {

@@ -1,6 +1,7 @@
-//! What happens in the demonstration, read from `scenario.toml`: who uses how much, and what must be refused.
+//! The scenario, from `scenario.toml`: usage by subject, and the events that must be refused.
 //!
-//! What is expected of the daemon is computed from here alone, never read back from it. Sending is a plain client's
+//! The expected results are computed from this file only, never read from the daemon. Events are sent with a plain
+//! XADD.
 //! XADD.
 
 use std::cell::Cell;
@@ -22,15 +23,15 @@ use crate::types::{
 };
 use crate::zones::Zone;
 
-/// Everything below; {steady} and {flaky} stand for the URLs of receivers.
+/// The scenario; {steady} and {flaky} are the URLs of receivers.
 pub(super) const FILE: &str = include_str!("scenario.toml");
-/// The instance that the daemon finds, so that the ids of its alerts are known beforehand.
+/// The deployment id that the daemon finds, so that the ids of its alerts are known in advance.
 const INSTANCE: &str = "demo";
 /// The fallback contact: it gets the alerts of subjects without contacts.
 pub(super) const FALLBACK_ADDRESS: &str = "ops@example.com";
-/// Between two writes of events.
+/// Interval between two writes of events.
 const TICK: Duration = Duration::from_millis(40);
-/// How far behind its first sending an event is sent again, as a share of the traffic.
+/// Delay of a repeated event after its first sending, as a share of the traffic.
 const REPEAT_AFTER: f64 = 0.005;
 
 #[derive(Deserialize)]
@@ -39,20 +40,20 @@ struct File {
     refused: Vec<BadEvent>,
 }
 
-/// What a subject is and uses, as the file says it.
+/// A subject and its usage, as in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubjectUse {
     pub(super) subject: Subject,
     #[serde(default)]
     pub(super) metric: Metric,
-    /// The alerts that follow from `fields` or the plan, and its use: `80 % of 5000/day`.
+    /// The expected alerts, which follow from `fields` or the plan and the usage: `80 % of 5000/day`.
     #[serde(default)]
     alerts: Vec<String>,
-    /// The fields of its hash; empty: Redis does not know it.
+    /// The fields of its hash; empty for a subject unknown to Redis.
     #[serde(default)]
     fields: BTreeMap<String, String>,
-    /// E-mail addresses and URLs.
+    /// Email addresses and URLs.
     #[serde(default)]
     contacts: Vec<String>,
     pub(super) events: u32,
@@ -61,18 +62,18 @@ pub(super) struct SubjectUse {
     pub(super) upgrade: Option<Upgrade>,
 }
 
-/// Other fields of a subject's hash, in the middle of the traffic.
+/// New fields of a subject's hash during the traffic.
 #[derive(Deserialize)]
 pub(super) struct Upgrade {
-    /// The share of the traffic that is sent before.
+    /// The share of the traffic before the change.
     pub(super) at: f64,
-    /// The alert that arrives before.
+    /// The alert that must arrive before the change.
     pub(super) after: String,
     pub(super) fields: BTreeMap<String, String>,
 }
 
 pub(super) struct SimulatedAlert {
-    /// As the file says it.
+    /// As in the file.
     pub(super) what: String,
     pub(super) id: AlertId,
     pub(super) period: Period,

@@ -1,7 +1,6 @@
-//! What people see: a line for everything that happens, and at the end the table of what was expected and what was
-//! seen.
+//! The output for people: a line per event, and a table of expected and observed numbers at the end.
 //!
-//! Lines go to stdout, or to stderr where stdout is to hold JSON. Coloured only on a terminal.
+//! Lines go to stdout, or to stderr if stdout holds JSON. Colored only on a terminal.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -42,12 +41,12 @@ impl Screen {
         output.finish()
     }
 
-    /// Tells about a part of the set-up.
+    /// Prints a part of the setup.
     pub(super) fn set_up(&self, label: &str, what: impl fmt::Display) -> anyhow::Result<()> {
         self.labelled(&format!("{label:LABEL_WIDTH$}  "), LABEL_WIDTH + 2, &what.to_string())
     }
 
-    /// Says what has happened, and when.
+    /// Prints an event with its time.
     pub(super) fn say(&self, color: Color, label: &str, what: impl fmt::Display) -> anyhow::Result<()> {
         let label = self.styling.paint(color, format_args!("{label:LABEL_WIDTH$}"));
         let time = format!("{:5.1}s", self.elapsed().as_secs_f64());
@@ -56,7 +55,7 @@ impl Screen {
         self.labelled(&label, columns, &printable(&what.to_string()))
     }
 
-    /// Prints text behind a label of so many columns; a long one in lines that fit the terminal.
+    /// Prints text behind a label of `columns` width, wrapped to the terminal.
     fn labelled(&self, label: &str, columns: usize, text: &str) -> anyhow::Result<()> {
         if self.format == Format::Json {
             return self.line(format_args!("{label}{text}"));
@@ -66,7 +65,7 @@ impl Screen {
         output.finish()
     }
 
-    /// Shows the checks; a failure when one of them is wrong, which makes the exit code 1.
+    /// Prints the comparisons; fails if one is wrong, which makes the exit code 1.
     pub(super) fn show(&self, checks: &[Comparison]) -> anyhow::Result<()> {
         let seconds = self.elapsed().as_secs_f64();
         let wrong = checks.iter().filter(|check| !check.ok).count();

@@ -1,5 +1,5 @@
 #!lua
--- append: append entries of another deployment's stream, each once however often it is tried.
+-- append: append entries of another deployment's stream; a repeated call appends nothing twice.
 --
 -- KEYS[1] stream   KEYS[2] checkpoint hash, which remembers how far a stream was copied
 --

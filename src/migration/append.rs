@@ -1,4 +1,4 @@
-//! Streams: entries are appended in the order in which they were, each once.
+//! Copies stream entries in their order, each once.
 
 use std::sync::LazyLock;
 
@@ -11,13 +11,13 @@ use crate::types::{Keys, PartitionNumber, StreamId};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("append.lua")));
 
-/// Entries that are read, and appended, at once.
+/// Number of entries per read and per append.
 const ENTRIES_AT_ONCE: usize = 500;
 
 text_enum! {
     /// A stream of a partition.
     pub enum CopiedStream {
-        /// Usage events that nobody has counted yet.
+        /// Usage events that are not counted yet.
         Usage = "usage",
         /// Alerts that are not fanned out yet.
         Outbox = "outbox",
@@ -26,14 +26,14 @@ text_enum! {
     }
 }
 
-/// An entry as XRANGE answers it.
+/// An entry in the form of XRANGE.
 pub(super) type Entry = (String, Vec<Vec<u8>>);
 
-/// An entry of the source, as its partition of the target is to have it.
+/// An entry of the source, in the form for its partition of the target.
 #[derive(Debug, Clone)]
 pub(super) struct PartitionedEntry {
     pub(super) partition: u32,
-    /// Its id at the source.
+    /// Its id in the source.
     pub(super) id: String,
     /// Fields and values in turn.
     pub(super) values: Vec<Vec<u8>>,
@@ -48,7 +48,7 @@ impl CopiedStream {
         }
     }
 
-    /// Behind which entry it is copied, where events are counted up to this one.
+    /// The entry after which copying starts, if events up to `counted` are counted.
     pub(super) const fn begin(self, counted: StreamId) -> StreamId {
         match self {
             Self::Usage => counted,
@@ -56,7 +56,7 @@ impl CopiedStream {
         }
     }
 
-    /// The subject of an entry. One that names nobody goes to the first partition, which refuses it as any other would.
+    /// The subject of an entry. An entry without a subject goes to the first partition, which refuses it.
     fn subject_of(self, values: &[Vec<u8>]) -> Vec<u8> {
         let field = |name: &str| {
             let mut pairs = values.chunks_exact(2);
@@ -71,15 +71,15 @@ impl CopiedStream {
         }
     }
 
-    /// The next entries behind `after`; none at the end of the stream.
+    /// The next entries after `after`; none at the end of the stream.
     pub(super) async fn entries(self, from: &Partition, after: &str) -> RedisResult<Vec<Entry>> {
         let mut read = redis::cmd("XRANGE");
         read.arg(self.key(&from.keys)).arg(format!("({after}")).arg("+").arg("COUNT").arg(ENTRIES_AT_ONCE);
         from.client.query(&read).await
     }
 
-    /// The next entries behind `after`, each with the number of the partition that is to have it, as they are to be
-    /// there; and the id of the last one. `None` at the end of the stream.
+    /// The next entries after `after`, in their form for the target, each with the number of its partition, and the id
+    /// of the last one. `None` at the end of the stream.
     pub(super) async fn next(
         self,
         from: &Partition,
@@ -91,7 +91,7 @@ impl CopiedStream {
         let last = last.clone();
         let divided = entries.into_iter().map(|(id, mut values)| {
             let partition = PartitionNumber::of_subject(&self.subject_of(&values), partitions).get();
-            // One field more than is allowed: the target refuses such an event as the source would.
+            // One field more than allowed, so that the target refuses the event as the source would.
             values.truncate(2 * (FIELDS_MAX + 1));
             if self == Self::Usage {
                 add_arrival(&id, &mut values);
@@ -101,7 +101,7 @@ impl CopiedStream {
         Ok(Some((last, divided.collect())))
     }
 
-    /// Copies the entries behind `after`. Says how many were appended.
+    /// Copies the entries after `after`. Returns the number of appended entries.
     pub(super) async fn copy(self, from: &Partition, after: StreamId, to: &Partitions) -> RedisResult<u64> {
         let mut after = after.to_string();
         let mut appended = 0;
@@ -118,12 +118,12 @@ impl CopiedStream {
         Ok(appended)
     }
 
-    /// The field of a target's checkpoint that tells up to which entry of a source it was copied.
+    /// The field of a target's checkpoint that stores the last copied entry of a source.
     pub(super) fn copied_field(self, source: &Keys) -> String {
         format!("copied:{self}:{}", source.stream())
     }
 
-    /// Whether a field of a checkpoint tells how far another stream than this was copied.
+    /// Whether a checkpoint's field stores the progress of a different stream.
     pub(super) fn is_field_of_another(self, field: &str) -> bool {
         field.strip_prefix("copied:").is_some_and(|rest| !rest.starts_with(&format!("{self}:")))
     }
@@ -138,8 +138,8 @@ impl CopiedStream {
     }
 }
 
-/// An event counts and is late by when it arrived at the source, which was not now. A second migration keeps the first
-/// arrival.
+/// Adds the arrival time at the source, which decides where an event counts and whether it is late. A second migration
+/// keeps the first arrival.
 fn add_arrival(id: &str, values: &mut Vec<Vec<u8>>) {
     let has_arrival = values.chunks_exact(2).any(|pair| pair[0] == SOURCE_ARRIVAL.as_bytes());
     if let (false, Ok(StreamId { ms, .. })) = (has_arrival, id.parse()) {
@@ -156,7 +156,7 @@ mod tests {
         pairs.iter().map(|text| text.as_bytes().to_vec()).collect()
     }
 
-    /// An event that was sent before midnight would count for the day on which it was copied.
+    /// Without it an event sent before midnight would count for the day of the copy.
     #[test]
     fn an_event_keeps_its_time() {
         let mut plain = values(&["subject", "alice"]);
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(own, plain, "a second migration keeps the first arrival");
     }
 
-    /// The source counts an event of as many fields as are allowed.
+    /// The source counts an event with the maximum number of fields.
     #[test]
     fn an_event_of_as_many_fields_as_are_allowed_is_not_refused() {
         for (fields, is_allowed) in [(FIELDS_MAX, true), (FIELDS_MAX + 1, false)] {
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What lies in the wrong partition is never found.
+    /// An entry in the wrong partition would never be found.
     #[test]
     fn the_subject_is_found_in_each_stream() {
         assert_eq!(CopiedStream::Usage.subject_of(&values(&["units", "2", "subject", "a"])), b"a");

@@ -1,4 +1,4 @@
-//! Removes from the target what a migration has copied there: the source may not have it any more.
+//! Removes earlier copies from the target, because the source may have changed.
 
 use redis::RedisResult;
 
@@ -11,8 +11,8 @@ use super::error::MigrationError;
 use super::target::Target;
 
 impl Migration<'_> {
-    /// Removes every copy of an earlier run but events, which are appended once, and settings of subjects, which other
-    /// streams of the target may use. Returns how many keys those were.
+    /// Removes all copies of an earlier run, except events, which are appended once, and settings of subjects, which
+    /// other streams of the target may use. Returns the number of removed keys.
     pub(super) async fn clear_copies(&self) -> Result<u64, MigrationError> {
         let mut removed = 0;
         for Partition { client, keys } in self.to.iter() {
@@ -23,7 +23,7 @@ impl Migration<'_> {
         Ok(removed)
     }
 
-    /// Removes the settings of subjects that an earlier run has copied and the source does not have any more.
+    /// Removes settings of subjects that an earlier run copied and that the source no longer has.
     pub(super) async fn remove_other_subjects(&self, copied: &Target<'_>) -> Result<(), MigrationError> {
         let others = copied.other_subjects().await?;
         match others.first() {
@@ -41,7 +41,7 @@ impl Migration<'_> {
     }
 }
 
-/// Removes all keys of the partition but its stream and its checkpoint. What other streams of the server have stays.
+/// Removes all keys of the partition except its stream and its checkpoint. Data of other streams stays.
 async fn remove_keys(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     let server = client.primary().await?;
     let mut scan = Scan::keys(keys.pattern());
@@ -55,7 +55,7 @@ async fn remove_keys(client: &RedisClient, keys: &Keys) -> RedisResult<u64> {
     Ok(removed)
 }
 
-/// Entries of the streams that were removed are appended again.
+/// Forgets the copy progress of the removed streams, so that their entries are appended again.
 async fn forget_copied_entries(client: &RedisClient, keys: &Keys) -> RedisResult<()> {
     let mut fields: Vec<String> = client.query(redis::cmd("HKEYS").arg(keys.checkpoint())).await?;
     fields.retain(|field| CopiedStream::Usage.is_field_of_another(field));

@@ -1,5 +1,4 @@
-//! Streams are compared entry by entry: whether the target has each of the source's as often as the source, in whatever
-//! order.
+//! Compares streams entry by entry, in any order: the target must have each entry of the source equally often.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,14 +10,14 @@ use crate::types::StreamId;
 
 use super::append::{CopiedStream, PartitionedEntry};
 
-/// Counts entries of a stream by what they hold.
+/// Counts entries of a stream by their content.
 #[derive(Debug)]
 pub(super) struct EntryComparison {
     stream: CopiedStream,
     hasher: RandomState,
-    /// By partition of the target, and by a digest of an entry: how often the source has it more often than the target.
+    /// By partition of the target and digest of an entry: how many more copies the source has than the target.
     lacking: Vec<HashMap<u64, u64>>,
-    /// Entries of the target that are not the source's.
+    /// Number of entries that only the target has.
     surplus: u64,
 }
 
@@ -28,8 +27,7 @@ impl EntryComparison {
         Self { stream, hasher: RandomState::new(), lacking, surplus: 0 }
     }
 
-    /// Takes the entries of a partition of the source behind `after`, as far as they were copied: producers may go on
-    /// meanwhile.
+    /// Adds the copied entries of a source partition after `after`. Producers may append more meanwhile.
     pub(super) async fn take_source(&mut self, from: &Partition, after: StreamId, to: &Partitions) -> RedisResult<()> {
         let mut copied = Vec::new();
         for Partition { client, keys } in to.iter() {
@@ -49,7 +47,7 @@ impl EntryComparison {
         Ok(())
     }
 
-    /// Takes the entries of the target.
+    /// Adds the entries of the target.
     pub(super) async fn take_target(&mut self, to: &Partitions) -> RedisResult<()> {
         for (partition, lacking) in to.iter().zip(&mut self.lacking) {
             let mut after = StreamId::ZERO.to_string();
@@ -68,12 +66,12 @@ impl EntryComparison {
         Ok(())
     }
 
-    /// How many entries of the target are not the source's.
+    /// Number of entries that only the target has.
     pub(super) const fn surplus(&self) -> u64 {
         self.surplus
     }
 
-    /// How many entries differ. The target's stream of events may have some that producers have written there already.
+    /// Number of differing entries. Producers may already have written events to the target's stream.
     pub(super) fn differences(&self) -> u64 {
         let lacking: u64 = self.lacking.iter().flat_map(HashMap::values).sum();
         lacking + if self.stream == CopiedStream::Usage { 0 } else { self.surplus }

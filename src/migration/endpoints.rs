@@ -2,13 +2,13 @@
 
 use crate::redis_client::Partitions;
 
-/// From where to where.
+/// Source and target of a migration.
 #[derive(Debug)]
 pub struct Migration<'a> {
-    /// What is copied.
+    /// The source.
     pub from: &'a Partitions,
     /// The target.
     pub to: &'a Partitions,
-    /// The same as people read it.
+    /// The target, as text for people.
     pub to_shown: &'a str,
 }

@@ -1,4 +1,4 @@
-//! Why a migration can't be done.
+//! Errors of a migration.
 
 use redis::RedisError;
 
@@ -6,7 +6,7 @@ use crate::ledger::commit_settings::FORMAT;
 use crate::outbox::OutboxError;
 use crate::types::StreamId;
 
-/// Why nothing more was copied.
+/// Why the migration stopped.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
@@ -54,7 +54,7 @@ fn events_are(events: u64) -> String {
 }
 
 impl MigrationError {
-    /// Makes an error of Redis one of ours, which says what was to be done.
+    /// Wraps an error of Redis, with the operation that failed.
     pub(super) fn redis(what: impl Into<String>) -> impl Fn(RedisError) -> Self {
         let what = what.into();
         move |source| Self::Redis { what: what.clone(), source }

@@ -1,4 +1,5 @@
-//! Attempts that were under way when the source was marked: their outcomes are recorded there until their leases end.
+//! Waits for attempts that were running when the source was marked: the source records their outcomes until their
+//! leases end.
 
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use crate::types::{Destination, Keys};
 
 use super::error::MigrationError;
 
-/// How often the source is asked whether attempts are over.
+/// Interval between checks of the source's leases.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Waits until no delivery of the source is leased: as long as the longest lease at most, since no new one begins after
-/// the mark. A message that has left would otherwise leave from the target once more.
+/// Waits until no delivery of the source is leased, at most the longest lease, because no new lease starts after the
+/// mark. Otherwise the target could send a message again.
 pub(super) async fn wait(from: &Partitions, say: &mut impl FnMut(&str)) -> Result<(), MigrationError> {
     let mut is_said = false;
     for Partition { client, keys } in from.iter() {

@@ -1,4 +1,4 @@
-//! Pieces of what is stored: as they are read from one deployment, and written to or compared with another.
+//! Chunks of stored data, read from one deployment and written to or compared with another.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,9 +7,9 @@ use redis::{Pipeline, RedisResult, Value, from_redis_value};
 /// A part of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyChunk {
-    /// The key, as it is called at the target.
+    /// The key's name in the target.
     pub(super) key: String,
-    /// What belongs into it.
+    /// Its content.
     pub(super) content: Elements,
     /// When the key expires, Unix ms; `None` for never.
     pub(super) expires_at_ms: Option<i64>,
@@ -20,32 +20,32 @@ pub(super) struct KeyChunk {
 pub(super) enum Elements {
     /// A string.
     Text(Vec<u8>),
-    /// Fields and values of a hash that has no others.
+    /// All fields and values of a hash.
     Fields(Vec<(Vec<u8>, Vec<u8>)>),
-    /// Some of the fields and values of a hash, each in one chunk.
+    /// Some fields and values of a hash; each is in one chunk.
     SomeFields(Vec<(Vec<u8>, Vec<u8>)>),
     /// Scores and members of a sorted set.
     Scores(Vec<(Vec<u8>, Vec<u8>)>),
     /// Members of a set.
     Members(Vec<Vec<u8>>),
-    /// Values of a list, which may have others.
+    /// Values of a list, which may have more.
     Values(Vec<Vec<u8>>),
 }
 
 impl KeyChunk {
-    /// Adds the commands that write it to a target that was cleared before. Several chunks of one key are merged, and
-    /// keep the latest end of any.
+    /// Adds the commands that write the chunk to a cleared target. Chunks of one key are merged, and the latest expiry
+    /// counts.
     pub(super) fn write(&self, pipeline: &mut Pipeline) {
         let key = &self.key;
         match &self.content {
             Elements::Text(text) => pipeline.cmd("SET").arg(key).arg(text).ignore(),
             Elements::Fields(fields) => {
-                // Settings of subjects are not cleared before, and may have fewer fields now.
+                // Settings of subjects are not cleared in advance and may have fewer fields now.
                 pipeline.cmd("DEL").arg(key).ignore();
                 pipeline.cmd("HSET").arg(key).arg(fields).ignore()
             }
             Elements::SomeFields(fields) => pipeline.cmd("HSET").arg(key).arg(fields).ignore(),
-            // Of what several partitions share, the highest score.
+            // The highest score, if several partitions share a member.
             Elements::Scores(scores) => pipeline.cmd("ZADD").arg(key).arg("GT").arg(scores).ignore(),
             Elements::Members(members) => pipeline.cmd("SADD").arg(key).arg(members).ignore(),
             Elements::Values(values) => pipeline.cmd("RPUSH").arg(key).arg(values).ignore(),
@@ -56,7 +56,7 @@ impl KeyChunk {
         }
     }
 
-    /// Adds the two commands that [`Self::is_as_read`] judges.
+    /// Adds the two commands whose replies [`Self::is_as_read`] checks.
     pub(super) fn read(&self, pipeline: &mut Pipeline) {
         let key = &self.key;
         let members_of =
@@ -74,8 +74,7 @@ impl KeyChunk {
         pipeline.cmd("PEXPIRETIME").arg(key);
     }
 
-    /// Whether the target has it, and not for a shorter time. What it has beyond that is
-    /// [`super::surplus`]'s to find.
+    /// Whether the target has the content with at least the same lifetime. [`super::surplus`] finds further content.
     pub(super) fn is_as_read(&self, content: Value, expires_at_ms: i64) -> RedisResult<bool> {
         let is_kept = self.expires_at_ms.is_none_or(|at| expires_at_ms >= at);
         let is_same = match &self.content {
@@ -109,7 +108,7 @@ impl KeyChunk {
         Ok(is_kept && is_same)
     }
 
-    /// How many elements it has.
+    /// Number of its elements.
     pub(super) fn len(&self) -> u64 {
         let elements = match &self.content {
             Elements::Text(_) => 1,
@@ -119,7 +118,7 @@ impl KeyChunk {
         elements as u64
     }
 
-    /// What tells its elements from others of the key, where there is such a thing: fields and members.
+    /// The names of its elements (fields and members), if elements have names.
     pub(super) fn names(&self) -> impl Iterator<Item = &Vec<u8>> {
         let (pairs, members): (&[_], &[_]) = match &self.content {
             Elements::Fields(pairs) | Elements::SomeFields(pairs) => (pairs, &[]),

@@ -1,4 +1,4 @@
-//! The marks in the checkpoints of both deployments: how far the target is, and that the source is left.
+//! The marks in the checkpoints of both deployments: the progress of the target, and that the source was left.
 
 use redis::RedisResult;
 
@@ -10,44 +10,44 @@ use super::endpoints::Migration;
 use super::error::MigrationError;
 use super::source;
 
-/// What the checkpoint's field `migration` begins with while a deployment is being copied to.
+/// Prefix of the checkpoint's field `migration` while a deployment is being copied to.
 pub const COPYING: &str = "copying";
-/// What it begins with afterwards.
+/// Prefix of the field after the migration.
 const COMPLETE: &str = "done";
 
-/// The field of the source's checkpoint that says where everything has gone.
+/// The field of the source's checkpoint that names the target.
 pub(super) const MOVED_TO: &str = "moved_to";
-/// The field of the target's first checkpoint that says whose the settings of subjects there are.
+/// The field of the target's first checkpoint that tells who owns the settings of subjects.
 pub(super) const SETTINGS: &str = "migration_settings";
-/// No subject was there before: what is there now was copied.
+/// The target had no subjects before, so all were copied.
 const OWN: &str = "own";
-/// Subjects were there before, of another stream.
+/// The target had subjects of another stream.
 const SHARED: &str = "shared";
-/// The field of the target's first checkpoint that says up to where the partitions of the source were counted.
+/// The field of the target's first checkpoint with the counted positions of the source's partitions.
 pub(super) const COUNTED: &str = "migration_counted";
 
-/// What the checkpoints of the source say together.
+/// The state of the source's checkpoints.
 #[derive(Debug)]
 pub(super) struct SourceState {
     pub(super) instance: String,
     pub(super) fingerprint: String,
-    /// Of each partition, up to where events are counted.
+    /// Per partition, the last counted entry.
     pub(super) counted: Vec<StreamId>,
 }
 
-/// How far the target is.
+/// Progress of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetState {
-    /// Nothing is there.
+    /// The target is empty.
     Empty,
-    /// A part of this source may be there.
+    /// The target may hold a part of this source.
     Begun,
-    /// Everything is there: only events that reached the source afterwards are not.
+    /// The target holds everything except events that reached the source later.
     Complete,
 }
 
 impl SourceState {
-    /// The newest entry that any partition has counted. Entries of the target are newer.
+    /// The newest entry that any partition has counted. Entries of the target must be newer.
     pub(super) fn last_counted(&self) -> StreamId {
         self.counted.iter().copied().max().unwrap_or(StreamId::ZERO)
     }
@@ -81,8 +81,8 @@ impl Migration<'_> {
         Ok(state)
     }
 
-    /// Two targets of one source would both send its alerts, under the same ids. Returns whether every partition of the
-    /// source is marked as moved to this target.
+    /// Fails if the source was moved to another target, because two targets would both send its alerts under the same
+    /// ids. Returns whether every partition of the source is marked as moved to this target.
     pub(super) async fn ensure_not_moved(&self) -> Result<bool, MigrationError> {
         let (here, mut is_marked) = (self.moved_to(), true);
         for Partition { client, keys } in self.from.iter() {
@@ -99,7 +99,7 @@ impl Migration<'_> {
         Ok(is_marked)
     }
 
-    /// The mark of the source: under another number of partitions the target would be another deployment.
+    /// The mark for the source. It includes the number of partitions, because another number is another deployment.
     fn moved_to(&self) -> String {
         format!("{} with stream.partitions = {}", self.to_shown, self.to.count())
     }
@@ -132,7 +132,7 @@ impl Migration<'_> {
         })
     }
 
-    /// Marks both deployments: from then on no daemon counts or sends at either.
+    /// Marks both deployments: from then on no daemon counts or sends in either.
     pub(super) async fn mark(&self, source: &SourceState, target: TargetState) -> Result<(), MigrationError> {
         let copying = format!("{COPYING} {}", source.instance);
         if target == TargetState::Empty {
@@ -149,7 +149,7 @@ impl Migration<'_> {
         set_in_checkpoints(self.from, MOVED_TO, &self.moved_to(), "mark the source").await
     }
 
-    /// Whether the subjects of the target were copied there, so that one which the source does not have may be removed.
+    /// Whether the subjects of the target were copied there, so that those missing in the source may be removed.
     pub(super) async fn owns_subjects(&self) -> Result<bool, MigrationError> {
         let Partition { client, keys } = self.to.first();
         let read = redis::cmd("HGET").arg(keys.checkpoint()).arg(SETTINGS).to_owned();
@@ -157,7 +157,8 @@ impl Migration<'_> {
         Ok(settings.map_err(MigrationError::redis("read the mark of the target"))?.as_deref() == Some(OWN))
     }
 
-    /// Events that an earlier run appended must not be counted at the source: the target would count them too.
+    /// Fails if the source has counted events since an earlier run appended them, because the target would count them
+    /// too.
     pub(super) async fn ensure_counted_as_before(&self, source: &SourceState) -> Result<(), MigrationError> {
         let Partition { client, keys } = self.to.first();
         let redis = MigrationError::redis("note up to where the source was counted");
@@ -183,7 +184,7 @@ async fn set_in_checkpoints(
     Ok(())
 }
 
-/// A key of the partition that is there, but for the stream.
+/// An existing key of the partition other than the stream.
 async fn any_key(client: &RedisClient, keys: &Keys) -> RedisResult<Option<String>> {
     let server = client.primary().await?;
     let mut scan = Scan::keys(keys.pattern());

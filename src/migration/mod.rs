@@ -1,11 +1,10 @@
-//! Copies everything that is stored to another deployment, perhaps with another number of partitions, while no daemon
-//! runs.
+//! Copies all stored data to another deployment, optionally with another number of partitions, while no daemon runs.
 //!
-//! May be interrupted and run again: what an earlier run copied is removed first, so that the target has what the
-//! source has now, and events that nobody has counted are appended once. Both deployments are marked before anything is
-//! copied. Scripts that count or send look at the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or
-//! cut off changes nothing either. Read next: [`marks`]; [`source`], how keys are divided among partitions; [`target`]
-//! and [`surplus`], how they are written and compared; [`append`] and [`compare`], the streams; [`undo`].
+//! It may be interrupted and run again: it first removes the copies of an earlier run, so that the target matches the
+//! source's current data, and appends uncounted events once. It marks both deployments before it copies. Scripts that
+//! count or send check the marks (`moved_away` in `prelude.lua`), so a daemon that was paused or cut off changes
+//! nothing. Read next: [`marks`]; [`source`], which divides keys among partitions; [`target`] and [`surplus`], which
+//! write and compare them; [`append`] and [`compare`], the streams; [`undo`].
 
 mod append;
 mod clear;
@@ -38,21 +37,20 @@ use target::{Purpose, Target};
 /// What was copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigrationSummary {
-    /// Counters, flags, records, deliveries and whatever else lies in keys: fields and members, that were compared.
+    /// Number of compared fields and members of all keys: counters, flags, records, deliveries and others.
     pub elements: u64,
-    /// Entries of streams that were appended by this run: events that nobody had counted, alerts on their way, refused
-    /// events.
+    /// Number of stream entries that this run appended: uncounted events, pending alerts, refused events.
     pub entries: u64,
 }
 
 impl Migration<'_> {
-    /// Copies, compares, and puts the target into effect; `say` is told of each step. Where that was done before, only
-    /// events are copied that reached the source since: then a daemon may run at the target.
+    /// Copies, compares, and puts the target into effect; calls `say` at each step. If the migration was complete
+    /// already, only copies events that reached the source since; a daemon may then run at the target.
     ///
     /// # Errors
     ///
-    /// [`MigrationError`]. The source is as it was but for a mark that keeps daemons from working there;
-    /// [`Self::undo`] takes it away.
+    /// [`MigrationError`]. The source is unchanged except for a mark that keeps daemons from working there;
+    /// [`Self::undo`] removes it.
     pub async fn run(&self, mut say: impl FnMut(&str)) -> Result<MigrationSummary, MigrationError> {
         let state = self.source_state().await?;
         let is_marked = self.ensure_not_moved().await?;
@@ -69,7 +67,7 @@ impl Migration<'_> {
         }
         ensure_no_daemon(self.to).await?;
         self.mark(&state, target).await?;
-        // A daemon that was paused may have committed up to the mark.
+        // A paused daemon may have committed before the mark.
         let state = self.source_state().await?;
         in_flight::wait(self.from, &mut say).await?;
         self.ensure_counted_as_before(&state).await?;
@@ -88,7 +86,7 @@ impl Migration<'_> {
         Ok(migrated)
     }
 
-    /// Lets the streams of the target begin behind what was counted.
+    /// Sets the first ids of the target's streams after the counted entries.
     async fn begin_streams(&self, source: &SourceState) -> Result<(), MigrationError> {
         let counted = source.last_counted();
         if counted == StreamId::ZERO {
@@ -137,7 +135,7 @@ impl Migration<'_> {
         Ok(appended)
     }
 
-    /// Whether the target has what the source has, and nothing else. Returns how many fields and members that are.
+    /// Whether the target has exactly the source's data. Returns the number of compared fields and members.
     async fn compare(&self, source: &SourceState) -> Result<u64, MigrationError> {
         let mut compared = self.transfer(Purpose::Compare).await?;
         compared.compare_back().await?;
@@ -171,14 +169,14 @@ impl Migration<'_> {
         Ok(comparison)
     }
 
-    /// Writes totals and checkpoints, the marks last.
+    /// Writes totals and checkpoints, with the marks last.
     async fn complete(&self, source: &SourceState) -> Result<(), MigrationError> {
         let mut whole = Totals::default();
         for Partition { client, keys } in self.from.iter() {
             whole.add(&totals(client, keys).await?);
         }
-        // Each partition has those deliveries that may still end otherwise, by a replay too. Whose the others were is
-        // not known any more: the first partition has them, with all that was counted.
+        // Each partition gets the pending and the replayable deliveries of its subjects. The owners of ended deliveries
+        // are unknown, so the first partition gets those and all counts.
         for Partition { client, keys } in self.to.iter().skip(1) {
             let Totals { pending, dead_kept, .. } = totals(client, keys).await?;
             let paused_ms = whole.paused_ms;

@@ -1,4 +1,4 @@
-//! Reads what a partition has stored, as chunks for the partitions that are to have it.
+//! Reads the data of a partition as chunks for the partitions of the target.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,49 +15,48 @@ use super::target::Target;
 /// A field of a hash, and its value.
 type Field = (Vec<u8>, Vec<u8>);
 
-/// How the keys of a family are divided.
+/// How the keys of a family are divided among partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyPlacement {
-    /// A hash with a field for each subject.
+    /// A hash with a field per subject.
     FieldOfSubject,
-    /// A hash whose fields end with the subject, behind the first colon.
+    /// A hash whose fields end with the subject, after the first colon.
     FieldEndsWithSubject,
-    /// A string of one subject, which the key names before its last four parts.
+    /// A string of one subject, which the key contains before its last four parts.
     Flag,
-    /// A key of one subject, which it ends with.
+    /// A key of one subject, which is the end of the key.
     KeyOfSubject,
-    /// A hash that names its subject, and its places in the sorted sets of deliveries.
+    /// A hash that names its subject, with its places in the sorted sets of deliveries.
     Delivery,
-    /// Every partition gets what all partitions of the source have.
+    /// Every partition gets the data of all source partitions.
     Shared,
-    /// Every partition gets that of the first partition of the source that has it.
+    /// Every partition gets the data of the first source partition that has it.
     SharedByFirst,
-    /// The first partition gets it, for it belongs to no subject.
+    /// The first partition gets it, because it belongs to no subject.
     First,
-    /// Copied in another way, or in effect for moments only: leases, caps, cooldowns, what the limiters let through.
+    /// Copied in another way, or short-lived: leases, caps, cooldowns, states of limiters.
     LeftOut,
 }
 
-/// By the name of a family; `None` for one that this version does not know.
+/// The placement of a family; `None` for a family that this version does not know.
 fn placement_of(family: &str) -> Option<KeyPlacement> {
     Some(match family {
         "usage" | "history" => KeyPlacement::FieldOfSubject,
         "raised" => KeyPlacement::FieldEndsWithSubject,
         "alert" => KeyPlacement::Flag,
-        // Since when a contact fails: otherwise the time after which it is disabled would begin anew.
+        // The time since which a contact fails: without it the period before disabling would start again.
         "failing" | "subject_deliveries" => KeyPlacement::KeyOfSubject,
         "delivery" => KeyPlacement::Delivery,
-        // The digest of an event's id does not tell whose it is.
+        // The digest of an event's id does not reveal its subject.
         "metrics" | "seen" | "history_metrics" => KeyPlacement::Shared,
         "paused" => KeyPlacement::SharedByFirst,
         "verify_requests" | "verify_code" | "verify_guesses" | "verify_link" | "verify_sent" => KeyPlacement::First,
         "unverified" | "unsubscribe_key" | "digest" => KeyPlacement::First,
         "checkpoint" | "outbox" | "refused" | "totals" => KeyPlacement::LeftOut,
         "due" | "pending" | "waiting" | "deliveries" | "dead" => KeyPlacement::LeftOut,
-        // The queues of destinations are made anew, from the deliveries; what is known of a destination is found out
-        // anew.
+        // The queues of destinations are rebuilt from the deliveries; the health of a destination is learned again.
         "destinations" | "destinations_unhealthy" | "destination" | "leased" | "circuits" => KeyPlacement::LeftOut,
-        // Days are archived again from their counters, which changes nothing.
+        // Days are archived again from their counters, with the same result.
         "history_progress" => KeyPlacement::LeftOut,
         "lease" | "cap" | "cooldown" | "window" | "verify_open" | "probe" => KeyPlacement::LeftOut,
         _ => return None,
@@ -76,14 +75,14 @@ impl<'a> Source<'a> {
         Self { from, to }
     }
 
-    /// Transfers every chunk to the target.
+    /// Transfers all chunks to the target.
     pub(super) async fn transfer(&self, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let keys = &self.from.keys;
         let redis = MigrationError::redis(format!("read what {} has stored", keys.stream()));
-        // What belongs to one server is asked of it.
+        // Server-specific data is read from that server.
         let server = self.from.client.primary().await.map_err(&redis)?;
         let mut scan = Scan::keys(keys.pattern());
-        // A scan may name a key twice.
+        // A scan may return a key twice.
         let (hasher, mut given) = (RandomState::new(), HashSet::new());
         while let Some(found) = scan.next::<String>(&server).await.map_err(&redis)? {
             for key in found.iter().filter(|key| given.insert(hasher.hash_one(key))) {
@@ -92,7 +91,7 @@ impl<'a> Source<'a> {
                 if placement != KeyPlacement::LeftOut {
                     let read = MigrationError::redis(format!("read {key}"));
                     let expires_at_ms = self.expires_at_ms(key).await.map_err(&read)?;
-                    // -2: it is gone meanwhile.
+                    // -2: the key has expired meanwhile.
                     if expires_at_ms != -2 {
                         let expires_at_ms = (expires_at_ms >= 0).then_some(expires_at_ms);
                         self.transfer_key(StoredKey { key, family, placement, expires_at_ms }, target).await?;
@@ -146,7 +145,7 @@ impl<'a> Source<'a> {
     async fn transfer_fields(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         let mut scan = Scan::hash(stored.key);
-        // A scan may name a field twice.
+        // A scan may return a field twice.
         let mut given = HashSet::new();
         while let Some(fields) = scan.next::<Field>(&self.from.client).await.map_err(&read)? {
             let mut parts = vec![Vec::new(); self.to.iter().len()];
@@ -170,13 +169,13 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// A delivery lies in several sorted sets, as far as it is pending, kept or dead.
+    /// A delivery is in several sorted sets, depending on its state.
     async fn transfer_delivery(&self, stored: StoredKey<'_>, target: &mut Target<'_>) -> Result<(), MigrationError> {
         let read = MigrationError::redis(format!("read {}", stored.key));
         let client = &self.from.client;
         let fields: Vec<Field> = client.query(redis::cmd("HGETALL").arg(stored.key)).await.map_err(&read)?;
         if fields.is_empty() {
-            // It has expired since its time was read.
+            // It has expired since its expiry was read.
             return Ok(());
         }
         let field =
@@ -197,7 +196,7 @@ impl<'a> Source<'a> {
         let scores: Vec<Option<Vec<u8>>> = client.pipe(&pipeline).await.map_err(&read)?;
         target.write_chunk(number, stored.chunk(keys, Elements::Fields(fields))).await?;
         if scores[0].is_some() {
-            // The first lease looks when something may leave, and writes it there.
+            // The first lease computes the due time and stores it there.
             let content = Elements::Scores(vec![(b"0".to_vec(), destination.as_str().into())]);
             let key = keys.destinations_unhealthy();
             target.take_shared(number, KeyChunk { key, content, expires_at_ms: None }).await?;
@@ -211,7 +210,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// A whole key, of whatever type.
+    /// A whole key of any type.
     async fn content(&self, key: &str) -> RedisResult<Elements> {
         let client = &self.from.client;
         let kind: String = client.query(redis::cmd("TYPE").arg(key)).await?;
@@ -219,7 +218,7 @@ impl<'a> Source<'a> {
             "string" => Elements::Text(client.query(redis::cmd("GET").arg(key)).await?),
             "set" => Elements::Members(client.query(redis::cmd("SMEMBERS").arg(key)).await?),
             "list" => Elements::Values(client.query(redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?),
-            // Of none, because it has expired meanwhile, there are no fields.
+            // `none` means that the key has expired meanwhile.
             "hash" | "none" => Elements::Fields(client.query(redis::cmd("HGETALL").arg(key)).await?),
             _ => {
                 let members: Vec<(Vec<u8>, Vec<u8>)> =
@@ -238,12 +237,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The sorted sets of deliveries, the queue first; the last has subject and delivery as its members.
+/// The sorted sets of deliveries, the queue first; the last one has subject and delivery as its members.
 fn sorted_sets(keys: &Keys, destination: &Destination) -> [String; 5] {
     [keys.due(destination), keys.pending(), keys.deliveries(), keys.dead(), keys.waiting()]
 }
 
-/// A key at the source.
+/// A key of the source.
 #[derive(Debug, Clone, Copy)]
 struct StoredKey<'a> {
     key: &'a str,
@@ -257,18 +256,18 @@ impl StoredKey<'_> {
         KeyChunk { key: self.family.key_in(keys), content, expires_at_ms: self.expires_at_ms }
     }
 
-    /// `:<subject>:<metric>:<percent>:<period>:<units>`, of which the subject alone may hold colons.
+    /// The subject in `:<subject>:<metric>:<percent>:<period>:<units>`; only the subject may contain colons.
     fn subject_of_flag(&self) -> &[u8] {
         self.name_in_key().rsplitn(5, ':').nth(4).unwrap_or_default().as_bytes()
     }
 
-    /// What stands behind the tag and its colon.
+    /// The part after the tag and its colon.
     fn name_in_key(&self) -> &str {
         self.family.rest.strip_prefix(':').unwrap_or(self.family.rest)
     }
 }
 
-/// Transfers the settings of every subject of the source, which belong to no partition.
+/// Transfers the settings of all subjects of the source, which belong to no partition.
 pub(super) async fn transfer_subjects(
     source: &RedisClient,
     keys: &Keys,
@@ -282,7 +281,7 @@ pub(super) async fn transfer_subjects(
         while let Some(found) = scan.next::<Vec<u8>>(&server).await.map_err(&redis)? {
             let hashes: Vec<RedisResult<Value>> = server.pipe(&hashes_of(&found)).await.map_err(&redis)?;
             for (key, hash) in found.iter().zip(hashes) {
-                // A key that holds no hash is no subject.
+                // A key that is not a hash is not a subject.
                 let Ok(fields) = hash.and_then(|hash| Ok(Vec::from_redis_value(hash)?)) else { continue };
                 let name = String::from_utf8_lossy(key.get(prefix.len()..).unwrap_or_default()).into_owned();
                 if !fields.is_empty() {
@@ -297,8 +296,8 @@ pub(super) async fn transfer_subjects(
     target.flush().await
 }
 
-/// Fails where the target has a subject that the source does not have, or has otherwise: its settings would be mixed
-/// with those of the source. Returns how many it has.
+/// Fails if the target has a subject that differs from the source or that the source lacks, because settings would be
+/// mixed. Returns the number of the target's subjects.
 pub(super) async fn ensure_no_other_subjects(from: &Partition, to: &Partition) -> Result<usize, MigrationError> {
     let mut subjects = 0;
     let redis = MigrationError::redis("look which subjects are at the target");
@@ -340,7 +339,7 @@ mod tests {
     use crate::types::keys::FAMILY_PREFIX;
     use crate::types::{AlertKey, Metric, Percent, Period};
 
-    /// A family that is added and forgotten here would stay behind.
+    /// A new family that is missing here would not be copied.
     #[test]
     fn every_family_of_the_table_of_keys_is_known() {
         let table = include_str!("../../docs/redis-keys.md");
@@ -354,7 +353,7 @@ mod tests {
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 
-    /// A subject with colons would otherwise be looked for in another partition.
+    /// A subject with colons must not be assigned to another partition.
     #[test]
     fn a_flag_names_its_subject() {
         let keys = Keys::new("usage");

@@ -1,4 +1,4 @@
-//! The comparison in the other direction: whether the target has keys or elements that the source does not have.
+//! The reverse comparison: finds keys and elements of the target that the source does not have.
 
 use redis::{Pipeline, RedisResult};
 
@@ -8,18 +8,17 @@ use crate::types::{KeyFamily, Keys};
 use super::error::MigrationError;
 use super::target::Target;
 
-/// Keys of the target that say how far it is, or that are compared in another way.
+/// Keys with the progress of the target, and keys that are compared in another way.
 const LEFT_OUT: [&str; 5] = ["checkpoint", "outbox", "refused", "totals", "lease"];
-/// The places of deliveries. What is there of one that has expired says nothing: at the source it is trimmed at some
-/// time.
+/// The sorted sets of deliveries. Members of expired deliveries are ignored, because the source trims them later.
 const OF_DELIVERIES: [&str; 5] = ["due", "pending", "waiting", "deliveries", "dead"];
-/// A key that ends so soon may have ended at the source already.
+/// A key with less remaining lifetime may already have expired in the source.
 const ENDS_SOON_MS: i64 = 60_000;
-/// Keys that are looked for at once.
+/// Number of keys per read.
 const KEYS_AT_ONCE: usize = 1_000;
 
 impl Target<'_> {
-    /// Notes each key of the target that has more than was taken; after everything was compared.
+    /// Records every key of the target with more elements than were copied. Call it after the comparison.
     pub(super) async fn compare_back(&mut self) -> Result<(), MigrationError> {
         for (number, Partition { client, keys }) in (0..).zip(self.partitions.iter()) {
             let redis = MigrationError::redis(format!("look what else {} has at the target", keys.stream()));
@@ -44,7 +43,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// The settings of subjects that the target has and that were not taken.
+    /// Subjects with settings in the target that were not copied.
     pub(super) async fn other_subjects(&self) -> Result<Vec<String>, MigrationError> {
         let Partition { client, keys } = self.partitions.first();
         let redis = MigrationError::redis("look which subjects are at the target");
@@ -59,7 +58,7 @@ impl Target<'_> {
         Ok(others)
     }
 
-    /// Those of the keys that have more elements than were taken.
+    /// The keys that have more elements than were copied.
     async fn larger(&self, number: u32, server: &RedisClient, found: Vec<String>) -> RedisResult<Vec<String>> {
         let mut types = redis::pipe();
         found.iter().for_each(|key| {
@@ -86,14 +85,14 @@ impl Target<'_> {
     }
 }
 
-/// How many members of a sorted set are deliveries that can be read.
+/// The number of readable deliveries in a sorted set.
 async fn readable(server: &RedisClient, keys: &Keys, key: &str) -> RedisResult<u64> {
     let members: Vec<Vec<u8>> = server.query(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1)).await?;
     let mut readable = 0;
     for members in members.chunks(KEYS_AT_ONCE) {
         let mut pipeline = Pipeline::new();
         for member in members {
-            // Of one that waits for a contact the subject stands before the id.
+            // For a delivery that waits for a contact, the subject precedes the id.
             let id = member.rsplit(|byte| *byte == 0).next().unwrap_or_default();
             pipeline.cmd("EXISTS").arg([keys.delivery_prefix().as_bytes(), id].concat());
         }
@@ -104,6 +103,6 @@ async fn readable(server: &RedisClient, keys: &Keys, key: &str) -> RedisResult<u
 
 async fn ends_soon(server: &RedisClient, key: &str) -> RedisResult<bool> {
     let left: i64 = server.query(redis::cmd("PTTL").arg(key)).await?;
-    // -1: it never ends, -2: it has ended.
+    // -1: no expiry, -2: expired.
     Ok(left != -1 && left < ENDS_SOON_MS)
 }

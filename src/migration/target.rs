@@ -1,4 +1,4 @@
-//! Where chunks go: written to the target, or compared with what it has.
+//! The destination of chunks: writes them to the target, or compares them with its data.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,39 +10,39 @@ use crate::redis_client::Partitions;
 use super::error::MigrationError;
 use super::key_chunk::{Elements, KeyChunk};
 
-/// Elements that are written or compared in one write.
+/// Number of elements per write or comparison.
 const ELEMENTS_AT_ONCE: u64 = 2_000;
-/// Differences that are named.
+/// Maximum number of differences that are named.
 const NAMED_MAX: usize = 10;
 
-/// What is done with chunks.
+/// What to do with chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// They are written.
+    /// Write them.
     Copy,
-    /// They are compared with what is there.
+    /// Compare them with the target's data.
     Compare,
 }
 
-/// Takes chunks.
+/// Receives chunks.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub(super) partitions: &'a Partitions,
     purpose: Purpose,
-    /// Of each partition, what is to be written or compared.
+    /// The pending chunks of each partition.
     pending: Vec<Vec<KeyChunk>>,
     elements_pending: u64,
-    /// Elements that were taken.
+    /// Number of elements received.
     pub(super) elements: u64,
-    /// Keys that the target does not have as the source does, the first few, ...
+    /// The first keys that differ between source and target.
     pub(super) differing: Vec<String>,
-    /// ... and how many there are.
+    /// Number of keys that differ.
     pub(super) differences: u64,
     hasher: RandomState,
-    /// How many elements each key is to have, by partition and digest of the key. A digest of 64 bits for each key,
-    /// because there are millions.
+    /// The expected number of elements of each key, by partition and digest of the key. A digest of 64 bits, because
+    /// there are millions of keys.
     sizes: HashMap<(u32, u64), u64>,
-    /// Digests of the elements that several partitions of the source may have.
+    /// Digests of the elements that several source partitions may have.
     shared: HashSet<u64>,
 }
 
@@ -62,17 +62,17 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Takes a chunk for a partition, whose elements come once; one without elements is of a key that has expired
-    /// meanwhile.
+    /// Receives a chunk for a partition; its elements occur once. A chunk without elements belongs to a key that has
+    /// expired meanwhile.
     pub(super) async fn write_chunk(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
         let elements = chunk.len();
         self.take_with(partition, chunk, elements).await
     }
 
-    /// Takes a chunk whose elements other partitions of the source may have too.
+    /// Receives a chunk whose elements other source partitions may have too.
     pub(super) async fn take_shared(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
         let new = match &chunk.content {
-            // A list keeps what comes twice.
+            // A list keeps duplicates.
             Elements::Values(values) => values.len(),
             _ => {
                 let Self { hasher, shared, .. } = self;
@@ -83,7 +83,7 @@ impl<'a> Target<'a> {
         self.take_with(partition, chunk, new as u64).await
     }
 
-    /// Takes a chunk unless there was one of its key.
+    /// Receives a chunk unless its key was received before.
     pub(super) async fn take_first(&mut self, partition: u32, chunk: KeyChunk) -> Result<(), MigrationError> {
         if self.size_of(partition, &chunk.key) > 0 { Ok(()) } else { self.write_chunk(partition, chunk).await }
     }
@@ -99,12 +99,12 @@ impl<'a> Target<'a> {
         if self.elements_pending < ELEMENTS_AT_ONCE { Ok(()) } else { self.flush().await }
     }
 
-    /// How many elements a key is to have, by what was taken.
+    /// The expected number of elements of a key.
     pub(super) fn size_of(&self, partition: u32, key: &str) -> u64 {
         self.sizes.get(&(partition, self.hasher.hash_one(key))).copied().unwrap_or(0)
     }
 
-    /// Writes or compares what was taken.
+    /// Writes or compares the pending chunks.
     pub(super) async fn flush(&mut self) -> Result<(), MigrationError> {
         self.elements_pending = 0;
         let partitions = self.partitions;
@@ -124,7 +124,7 @@ impl<'a> Target<'a> {
             let found: Vec<Value> = partition.client.pipe(&pipeline).await.map_err(redis("compare"))?;
             for (chunk, found) in chunks.iter().zip(found.chunks_exact(2)) {
                 let expires_at_ms = redis::from_redis_value_ref(&found[1]).unwrap_or(-2);
-                // A key without an end lives longer than any.
+                // A key without an expiry outlives all others.
                 let expires_at_ms = if expires_at_ms == -1 { i64::MAX } else { expires_at_ms };
                 if !chunk.is_as_read(found[0].clone(), expires_at_ms).unwrap_or(false) {
                     self.differs(&chunk.key);
@@ -134,7 +134,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Notes that the target does not have a key as the source does.
+    /// Records that a key differs between source and target.
     pub(super) fn differs(&mut self, key: &str) {
         self.differences += 1;
         if self.differing.len() < NAMED_MAX {

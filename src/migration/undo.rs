@@ -1,4 +1,4 @@
-//! Gives a migration up that is not complete: nothing of it stays at the target, and daemons may work at the source.
+//! Undoes an incomplete migration: removes all copies from the target, so that daemons may work in the source.
 
 use crate::redis_client::{Partition, RedisClient};
 
@@ -9,12 +9,12 @@ use super::marks::{MOVED_TO, TargetState, ensure_no_daemon};
 use super::target::{Purpose, Target};
 
 impl Migration<'_> {
-    /// Removes what was copied, then the marks. Repeatable. Returns how many keys were removed at the target.
+    /// Removes the copies, then the marks. Repeatable. Returns the number of keys removed from the target.
     ///
     /// # Errors
     ///
-    /// [`MigrationError`]: a complete move is not undone, since a daemon may have counted at the target, and events
-    /// that producers have written to the target are not removed.
+    /// [`MigrationError`]: a complete migration can't be undone, because a daemon may have counted in the target.
+    /// Events that producers wrote to the target stay.
     pub async fn undo(&self, mut say: impl FnMut(&str)) -> Result<u64, MigrationError> {
         let state = self.source_state().await?;
         self.ensure_not_moved().await?;
@@ -31,7 +31,7 @@ impl Migration<'_> {
                 say("removing what was copied");
                 removed += self.remove_copied_subjects().await?;
                 removed += self.clear_copies().await?;
-                // The first one last: it says whose the settings of subjects are.
+                // The first checkpoint last, because it tells who owns the settings of subjects.
                 for Partition { client, keys } in self.to.iter().skip(1).chain(self.to.iter().take(1)) {
                     removed += remove(client, &[keys.stream(), &keys.checkpoint()]).await?;
                 }
@@ -48,7 +48,7 @@ impl Migration<'_> {
         if !self.owns_subjects().await? {
             return Ok(0);
         }
-        // Without any, each subject of the target is another one.
+        // Without copied subjects, every subject of the target is foreign.
         let subjects = Target::new(self.to, Purpose::Compare).other_subjects().await?;
         self.remove_subjects(&subjects).await.map_err(MigrationError::redis("remove settings of subjects"))?;
         Ok(subjects.len() as u64)

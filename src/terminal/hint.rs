@@ -13,9 +13,9 @@ use crate::types::text::printable;
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// What was asked is done.
+    /// Success.
     Done,
-    /// It failed; a connection that can't be made, too.
+    /// Failure, including failed connections.
     Failed,
     /// The command line is wrong.
     Usage,
@@ -35,7 +35,7 @@ impl Exit {
     }
 }
 
-/// A failure with its hint and its exit code; the error below it is shown as it is.
+/// A failure with its hint and its exit code; the inner error is shown unchanged.
 #[derive(Debug)]
 struct Advised {
     error: anyhow::Error,
@@ -51,22 +51,22 @@ impl fmt::Display for Advised {
 
 impl std::error::Error for Advised {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The display above is the error's own, so the chain goes on below it.
+        // The display above is the inner error's own, so the chain continues with its source.
         self.error.source()
     }
 }
 
-/// Adds to a failure what to do about it; exit 1.
+/// Adds a hint to a failure; exit code 1.
 pub fn with_hint<T, E: Into<anyhow::Error>>(result: Result<T, E>, hint: impl fmt::Display) -> anyhow::Result<T> {
     result.map_err(|error| advised(error.into(), hint, Exit::Failed))
 }
 
-/// What was asked can't be done.
+/// A failure of the requested operation.
 pub fn failed(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
     advised(anyhow::anyhow!("{message}"), hint, Exit::Failed)
 }
 
-/// The command line is wrong in a way that the parser of arguments can't see.
+/// An error in the command line that the argument parser can't detect.
 pub fn usage(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
     advised(anyhow::anyhow!("{message}"), hint, Exit::Usage)
 }
@@ -75,23 +75,23 @@ fn advised(error: anyhow::Error, hint: impl fmt::Display, exit: Exit) -> anyhow:
     Advised { error, hint: hint.to_string(), exit }.into()
 }
 
-/// What is left to say about a command that ended: its exit code and the lines for stderr.
+/// The result of a command: its exit code and the lines for stderr.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExitReport {
     /// The exit code.
     pub exit: Exit,
-    /// `error: ...` and `hint: ...`; empty when there is nothing to say.
+    /// `error: ...` and `hint: ...`; may be empty.
     pub text: String,
 }
 
 impl ExitReport {
-    /// Writes the text to stderr, behind the log.
+    /// Writes the text to stderr, after the log.
     pub fn print(&self) {
         logging::end(&self.text);
     }
 }
 
-/// Judges how a command ended. Pure.
+/// Turns a command's result into its report. Pure.
 pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
     match outcome {
         Ok(()) => ExitReport { exit: Exit::Done, text: String::new() },
@@ -104,7 +104,7 @@ pub fn report(outcome: &anyhow::Result<()>) -> ExitReport {
     }
 }
 
-/// The error and its causes, outermost first. Some errors say their cause in their own text: it is not said again.
+/// The error and its causes, outermost first, without causes that an outer text already contains.
 fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(|cause| cause.to_string().split('\n').map(printable).collect::<Vec<_>>().join("\n"))
@@ -120,7 +120,7 @@ fn causes(error: &anyhow::Error) -> String {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    // Only our own stdout: Redis' connection may break in the same way, as a redis error.
+    // Only our stdout: a broken connection to Redis is a redis error.
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
@@ -141,11 +141,11 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
             return (Exit::Failed, hint.into());
         }
         if cause.is::<DrainInterrupted>() {
-            let hint = "what was not settled is sent again by the next daemon, under the same id: receivers drop what they have";
+            let hint = "the next daemon sends unsettled deliveries again under the same ids: receivers drop duplicates";
             return (Exit::Failed, hint.to_owned());
         }
         if cause.is::<EmbeddedError>() {
-            return (Exit::Failed, "redis.url can name a server that runs already, as redis://127.0.0.1:6379".into());
+            return (Exit::Failed, "redis.url can name a running server, such as redis://127.0.0.1:6379".into());
         }
         if cause.is::<EndpointError>() {
             return (Exit::Configuration, "docs/configuration.md lists the forms of redis.url".into());
@@ -160,21 +160,21 @@ fn judged(error: &anyhow::Error) -> (Exit, String) {
     )
 }
 
-/// What to do about a failed call to Redis.
+/// Hint for a failed call to Redis.
 pub fn of_redis(error: &redis::RedisError) -> &'static str {
     DeploymentError::find_in(error).map_or_else(|| of_error_kind(error_kind(error)), DeploymentError::hint)
 }
 
-/// What to do about a call to the server at this URL, which failed.
+/// Hint for a failed call to the server of this deployment.
 pub fn of_call(error: &redis::RedisError, deployment: Deployment) -> &'static str {
     match (error_kind(error), deployment) {
-        // Whoever knows that it is a cluster follows to the other node.
+        // A client in cluster mode follows the redirect.
         (ErrorKind::Moved, Deployment::Standalone | Deployment::Sentinel) => CLUSTER_NODE_HINT,
         _ => of_redis(error),
     }
 }
 
-/// What to do about a failed call to Redis, by its kind.
+/// Hint for a kind of error.
 const fn of_error_kind(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Unreachable => {
@@ -195,14 +195,14 @@ const fn of_error_kind(kind: ErrorKind) -> &'static str {
             "name the deployment to which everything was moved in redis.url, and its stream.partitions"
         }
         ErrorKind::WrongType => {
-            "a key of quotabell's holds something else: look at it with `redis-cli TYPE KEY`, and rename or delete it"
+            "a key of quotabell holds something else: inspect it with `redis-cli TYPE KEY`, and rename or delete it"
         }
         ErrorKind::Other => "`quotabell check-config` checks the configuration and the connection",
     }
 }
 
-/// Turns what the parser of arguments says into our form: `own_hint`, or else its tip, becomes the hint, at the end.
-/// Pure.
+/// Converts a message of the argument parser to our form: `own_hint`, or else the parser's tip, becomes the hint at the
+/// end. Pure.
 pub fn report_usage(rendered: &str, own_hint: Option<&str>) -> ExitReport {
     const TIP: &str = "tip: ";
     let is_advice = |line: &str| line.trim_start().starts_with(TIP) || line.starts_with("For more information");
@@ -211,7 +211,7 @@ pub fn report_usage(rendered: &str, own_hint: Option<&str>) -> ExitReport {
     let hint = own_hint.or(tip).unwrap_or("--help after the command shows its options, with examples");
     let mut text = String::new();
     for line in rest {
-        // Where a tip was taken out, two blank lines would be left.
+        // Removing a tip would leave two blank lines.
         if !(line.is_empty() && (text.is_empty() || text.ends_with("\n\n"))) {
             text.push_str(line);
             text.push('\n');
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use anyhow::Context as _;
 
-    /// Each failure must end with its own code and hint, also when context was added on the way.
+    /// Each failure must end with its own code and hint, even if context was added.
     #[test]
     fn the_innermost_advice_decides_code_and_hint() {
         let wrapped: anyhow::Result<()> = Err(usage("nothing to set", "name an option")).context("subject set");
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(report(&pipe).exit, Exit::Done);
     }
 
-    /// A cause below the advised error must be shown once, not twice.
+    /// A cause below a hinted error must be shown once, not twice.
     #[test]
     fn causes_are_shown_once() {
         let failed: anyhow::Result<()> = Err(io::Error::from(io::ErrorKind::NotFound)).context("open contacts.csv");

@@ -1,4 +1,4 @@
-//! What a person sees on a terminal: tables, printable text, progress, errors with their hint and exit code.
+//! Terminal output: tables, printable text, progress, errors with their hint and exit code.
 
 pub mod hint;
 pub(crate) mod output;

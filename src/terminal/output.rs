@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for programs, nothing that could steer a terminal.
+//! Output of commands: tables for people, JSON for programs, without terminal control characters.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -33,16 +33,16 @@ impl FormatArgs {
 pub enum Format {
     /// For people: aligned columns.
     Table,
-    /// For programs: one object a line.
+    /// For programs: one object per line.
     Json,
 }
 
-/// Stdout, buffered. Its errors are errors of the command, so that a closed pipe ends it instead of panicking.
+/// Buffered stdout. Its errors are errors of the command, so that a closed pipe ends it instead of a panic.
 #[derive(Debug)]
 pub struct Output {
     to: BufWriter<WaitingWriter<StdoutLock<'static>>>,
     styling: Styling,
-    /// The columns of the terminal; `None` if stdout is not a terminal, and lines may be as long as they like.
+    /// Width of the terminal; `None` if stdout is not a terminal, so lines may be of any length.
     width: Option<usize>,
 }
 
@@ -56,14 +56,13 @@ impl Output {
         writeln!(self.to, "{line}").context(WRITE)
     }
 
-    /// Prints a sentence, on a terminal in lines that fit it: those after the first are indented, so that it is seen
-    /// where the next one begins.
+    /// Prints a sentence. On a terminal it is wrapped, with later lines indented, so that the next sentence is
+    /// recognizable.
     pub fn sentence(&mut self, text: &str) -> anyhow::Result<()> {
         self.labelled("", Margins { first: 0, others: SENTENCE_INDENT, end: self.width }, text)
     }
 
-    /// Prints text behind a label, on a terminal in lines that fit it and begin where the text does. `columns` is the
-    /// width of the label, which may hold colours.
+    /// Prints text after a label, wrapped on a terminal. `columns` is the width of the label, which may contain colors.
     pub fn behind(&mut self, label: &str, columns: usize, text: &str) -> anyhow::Result<()> {
         self.labelled(label, Margins { first: columns, others: columns, end: self.width }, text)
     }
@@ -74,24 +73,24 @@ impl Output {
         lines[1..].iter().try_for_each(|line| self.line(line))
     }
 
-    /// Prints text or bytes as they are.
+    /// Prints text or bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.to.write_all(bytes).context(WRITE)
     }
 
-    /// Prints one JSON object on a line of its own.
+    /// Prints one JSON object on its own line.
     pub fn json(&mut self, object: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(object).context("write JSON")?;
         self.line(text)
     }
 
-    /// Prints rows under a heading. Columns are as wide as they need; on a terminal those that may shrink are cut where
-    /// a line would not fit. For a list that arrives in parts, use the same [`Table`] again.
+    /// Prints rows under a heading. Columns are as wide as necessary; on a terminal, shrinkable columns are cut if a
+    /// line would not fit. For a list in parts, reuse the same [`Table`].
     pub fn rows(&mut self, table: &mut Table, rows: &[Vec<String>]) -> anyhow::Result<()> {
         table.lines(rows, self.width, self.styling).iter().try_for_each(|line| self.line(line))
     }
 
-    /// Prints a part of a list: a line of JSON for each, or a row each. For the parts that follow, use the same
+    /// Prints a part of a list, one line of JSON or one row per element. For the following parts, reuse the same
     /// [`Table`].
     pub fn list<T: Serialize>(
         &mut self,
@@ -107,20 +106,20 @@ impl Output {
         }
     }
 
-    /// Prints `name  value` lines, names aligned. On a terminal a value that does not fit goes on below itself.
+    /// Prints `name  value` lines with aligned values. On a terminal a long value continues below itself.
     pub fn pairs(&mut self, pairs: &[(&str, String)]) -> anyhow::Result<()> {
         let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let label = |name: &str| format!("{name:width$}{:PAIR_GAP$}", "");
         pairs.iter().try_for_each(|(name, value)| self.behind(&label(name), width + PAIR_GAP, &printable(value)))
     }
 
-    /// Writes out what is buffered. Without it the end of the output may be lost.
+    /// Writes the buffer. Without this call the end of the output may be lost.
     pub fn finish(mut self) -> anyhow::Result<()> {
         self.to.flush().context(WRITE)
     }
 }
 
-/// Prints one thing: as JSON, or as `table` prints it for people.
+/// Prints one object: as JSON, or for people with `table`.
 pub fn print(
     format: &FormatArgs,
     object: &impl Serialize,
@@ -134,7 +133,7 @@ pub fn print(
     output.finish()
 }
 
-/// Prints a list: a line of JSON for each, or a row each; for people an empty one says `empty`.
+/// Prints a list, one line of JSON or one row per element; for people an empty list prints `empty`.
 pub fn print_list<T: Serialize>(
     format: &FormatArgs,
     listed: &[T],
@@ -150,8 +149,7 @@ pub fn print_list<T: Serialize>(
     output.finish()
 }
 
-/// Says something beside the data, on stderr; on a terminal in lines that fit it, as [`Output::sentence`]. Where nobody
-/// listens any more, there is nobody to tell.
+/// Prints text on stderr, beside the data; wrapped on a terminal, as in [`Output::sentence`]. Ignores a closed stderr.
 pub fn say(text: impl fmt::Display) {
     let margins = Margins { first: 0, others: SENTENCE_INDENT, end: columns_of(&io::stderr()) };
     for line in text.to_string().split('\n').flat_map(|line| wrapped(&printable(line), margins)) {
@@ -159,8 +157,8 @@ pub fn say(text: impl fmt::Display) {
     }
 }
 
-/// Waits where a descriptor does not block and is full: another program has made a pipe or a terminal so that both
-/// share, and nothing of the output may be missing.
+/// Waits if a descriptor is non-blocking and full, because another program made a shared pipe or terminal non-blocking.
+/// No output may be lost.
 #[derive(Debug)]
 struct WaitingWriter<W>(W);
 
@@ -185,28 +183,28 @@ impl<W: Write + AsFd> Write for WaitingWriter<W> {
     }
 }
 
-/// The columns of a terminal; `None` if the stream is not a terminal, and lines may be as long as they like.
+/// Width of a terminal; `None` if the stream is not a terminal, so lines may be of any length.
 fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let columns = || terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0));
     stream.is_terminal().then(|| columns().unwrap_or(TERMINAL_COLUMNS))
 }
 
-/// Says on a terminal that a list is empty. A program that reads the list sees that by itself.
+/// Prints on a terminal that a list is empty. A program sees that without a message.
 pub fn say_empty(what: &str) {
     if io::stderr().is_terminal() {
         say(what);
     }
 }
 
-/// The space between a name and its value.
+/// Number of spaces between a name and its value.
 const PAIR_GAP: usize = 2;
 
-/// How far the lines of a sentence after its first are indented.
+/// Indent of a sentence's later lines.
 const SENTENCE_INDENT: usize = 2;
 
 const WRITE: &str = "write to stdout";
 
-/// The width of a terminal that does not say how wide it is.
+/// Assumed width of a terminal that does not report its width.
 const TERMINAL_COLUMNS: usize = 80;
 
 /// A value or a dash.
@@ -228,7 +226,7 @@ pub fn rounded(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// An age that needs more than three places would move every column behind it.
+    /// An age of more than three characters would shift all later columns.
     #[test]
     fn ages_are_rounded_to_their_largest_unit() {
         for (s, text) in

@@ -1,4 +1,4 @@
-//! The progress of long work, on stderr and only where that is a terminal.
+//! Progress of long operations, on stderr and only on a terminal.
 
 use std::io::IsTerminal as _;
 
@@ -6,12 +6,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressUnit {
-    /// Events, subjects.
+    /// Events or subjects.
     Items,
     Bytes,
 }
 
-/// A bar over `total`; a hidden one where stderr is no terminal. It draws at most a few times a second, so counting is
+/// A bar for `total` steps, hidden if stderr is not a terminal. It draws at most a few times per second, so counting is
 /// cheap.
 pub fn bar(total: u64, unit: ProgressUnit) -> ProgressBar {
     if !std::io::stderr().is_terminal() {

@@ -1,4 +1,4 @@
-//! Columns of a list: how wide each one is, which ones are cut on a narrow terminal, which one is coloured. Pure.
+//! Columns of a list: widths, cutting on a narrow terminal, colors. Pure.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -6,14 +6,15 @@ use std::io::IsTerminal;
 use crate::types::text::printable;
 
 const GAP: usize = 2;
-/// A column is not cut below this, so that a name stays recognisable.
+/// Minimum width of a cut column, so that names stay recognizable.
 const CUT_WIDTH_MIN: usize = 8;
-/// A name in the first column that is no wider than this, as a UUID, gives way last: the other commands need all of it.
+/// A name in the first column up to this width (that of a UUID) is cut last, because other commands need the whole
+/// name.
 const NAME_WIDTH: usize = 36;
-/// What stands at the end of text that was cut.
+/// Marks cut text.
 const CUT: char = '…';
 
-/// Whether the terminal is asked for bold text and colours.
+/// Whether to use bold text and colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Styling {
     Ansi,
@@ -21,14 +22,14 @@ pub enum Styling {
 }
 
 impl Styling {
-    /// What a stream is to get: only a terminal is asked, and only one that was not told otherwise (no-color.org).
+    /// The styling for a stream: only on a terminal, and unless NO_COLOR is set (no-color.org).
     pub fn for_stream(stream: &impl IsTerminal) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if stream.is_terminal() && !no_color && !dumb { Self::Ansi } else { Self::Plain }
     }
 
-    /// The text in a colour, where there are colours.
+    /// The text in a color, if colors are in use.
     pub fn paint(self, color: Color, text: impl fmt::Display) -> String {
         match self {
             Self::Ansi => format!("\x1b[{}m{text}\x1b[0m", color.sgr()),
@@ -41,13 +42,13 @@ impl Styling {
 pub enum Color {
     /// A heading.
     Bold,
-    /// What went well.
+    /// Success.
     Green,
-    /// What is under way.
+    /// In progress.
     Yellow,
-    /// What failed.
+    /// Failure.
     Red,
-    /// What ended without being done.
+    /// Ended without success or failure.
     Gray,
 }
 
@@ -73,7 +74,7 @@ pub struct Table {
     color: Option<ColumnColor>,
 }
 
-/// Which column is coloured, and how its text decides about that.
+/// The colored column, and the function that chooses the color of its text.
 #[derive(Debug, Clone, Copy)]
 struct ColumnColor {
     column: usize,
@@ -92,28 +93,28 @@ impl Table {
         }
     }
 
-    /// The columns, by position, whose text is cut where a line would be wider than the terminal.
+    /// The columns, by position, whose text is cut if a line would be wider than the terminal.
     #[must_use]
     pub const fn may_shrink(mut self, columns: &'static [usize]) -> Self {
         self.may_shrink = columns;
         self
     }
 
-    /// The column among those whose text is cut before that of any other.
+    /// The column that is cut before all others.
     #[must_use]
     pub const fn shrinks_first(mut self, column: usize) -> Self {
         self.shrinks_first = Some(column);
         self
     }
 
-    /// Colours the cells of one column by their text.
+    /// Colors the cells of one column by their text.
     #[must_use]
     pub const fn colored(mut self, column: usize, of: fn(&str) -> Option<Color>) -> Self {
         self.color = Some(ColumnColor { column, of });
         self
     }
 
-    /// The rows as lines, below the heading where that was not printed yet. `width` is that of the terminal.
+    /// The rows as lines, with the heading before the first ones. `width` is that of the terminal.
     pub fn lines(&mut self, rows: &[Vec<String>], width: Option<usize>, styling: Styling) -> Vec<String> {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         for row in &rows {
@@ -139,8 +140,8 @@ impl Table {
         lines
     }
 
-    /// The widths with which a line fits. First the named column shrinks, then the widest of those that may. Where even
-    /// the least is too wide, the terminal breaks the line.
+    /// The widths that make a line fit. First the column `first` shrinks, then the widest of the shrinkable ones. If
+    /// even the minimum is too wide, the terminal breaks the line.
     fn fitted(&self, width: Option<usize>) -> Vec<usize> {
         let mut widths = self.widths.clone();
         let gaps = GAP * widths.len().saturating_sub(1);
@@ -158,7 +159,7 @@ impl Table {
     }
 }
 
-/// One line: each cell in its column, without spaces at the end. `styled` may add what takes no column.
+/// One line: each cell in its column, without trailing spaces. `styled` may add characters without width.
 fn aligned(row: &[String], widths: &[usize], styled: impl Fn(usize, String) -> String) -> String {
     let mut line = String::new();
     let mut padding = 0;
@@ -197,7 +198,7 @@ mod tests {
         Table::new(&["ID", "SUBJECT", "STATE", "ERROR"]).may_shrink(&[1, 3]).colored(2, color)
     }
 
-    /// A line that the terminal breaks in two is read as two; a pipe wants the whole text.
+    /// A line that the terminal breaks would look like two; a pipe needs the whole text.
     #[test]
     fn columns_are_cut_to_the_terminal_and_whole_in_a_pipe() {
         let rows = [row(&["6f1ed002", &"s".repeat(100), "dead", &"e".repeat(60)]), row(&["1", "", "pending", ""])];
@@ -206,12 +207,12 @@ mod tests {
         assert!(lines[1].starts_with("6f1ed002  sss") && lines[1].ends_with('…'), "{lines:#?}");
         let whole = table().lines(&rows, None, Styling::Plain);
         assert!(whole[1].contains(&rows[0][1]) && whole[1].contains(&rows[0][3]), "{whole:#?}");
-        // Where no column is left at all, a name stays recognisable.
+        // Even without a free column a name stays recognizable.
         let narrow = table().lines(&rows, Some(10), Styling::Plain);
         assert!(narrow[1].contains("sssssss…"), "{narrow:#?}");
     }
 
-    /// A subject that was cut can't be handed to another command: it stays whole as long as other columns can give way.
+    /// A cut subject can't be passed to another command: it stays whole while other columns can shrink.
     #[test]
     fn a_name_in_the_first_column_gives_way_last() {
         let id = "7b0c6f4e-2c39-4d1e-9f0a-5a3f1b2c4d6e";
@@ -221,7 +222,7 @@ mod tests {
         assert!(lines[1].starts_with(id) && lines[1].chars().count() <= 64, "{lines:#?}");
     }
 
-    /// Colours take no column, and text that could steer a terminal is escaped before its width is taken.
+    /// Colors take no width, and control characters are escaped before the width is measured.
     #[test]
     fn colours_and_escapes_keep_the_columns_aligned() {
         let rows = [row(&["1", "a\x1bb", "dead", "x"]), row(&["2", "a", "pending", "y"])];
@@ -235,7 +236,7 @@ mod tests {
         );
     }
 
-    /// A list that arrives in parts has one heading.
+    /// A list in parts has one heading.
     #[test]
     fn the_heading_is_printed_once() {
         let mut table = table();

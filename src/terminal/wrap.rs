@@ -1,17 +1,16 @@
-//! Text in lines that fit a terminal. Pure.
+//! Wraps text to a terminal. Pure.
 
-/// Where the lines of a text begin and end, in columns.
+/// Start and end of the lines of a text, in columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Margins {
-    /// Where the first line begins: behind a label, say.
+    /// Start of the first line, for example after a label.
     pub first: usize,
     pub others: usize,
-    /// Where all end; `None` for one line, however long.
+    /// End of all lines; `None` for one line of any length.
     pub end: Option<usize>,
 }
 
-/// The text in lines, broken at spaces. Those after the first bear their indent. A word that fits no line, as an id
-/// that somebody may want to copy, stays whole.
+/// Wraps the text at spaces and indents later lines. A word longer than a line, such as an id to copy, stays whole.
 pub fn wrapped(text: &str, Margins { first, others, end }: Margins) -> Vec<String> {
     let Some(end) = end else { return vec![text.to_owned()] };
     let (mut lines, mut line, mut column) = (Vec::new(), String::new(), first);
@@ -40,7 +39,7 @@ pub fn wrapped(text: &str, Margins { first, others, end }: Margins) -> Vec<Strin
 mod tests {
     use super::*;
 
-    /// A terminal breaks a line in the middle of a word, and what is copied from two lines is another id.
+    /// A terminal breaks a line within a word, and an id copied from two lines is wrong.
     #[test]
     fn text_is_broken_at_spaces_and_words_stay_whole() {
         let lines = |text: &str, first, others, end| wrapped(text, Margins { first, others, end });

@@ -268,7 +268,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
         let () = redis.client().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
     }
     let broken = run("alice");
-    assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell's holds"), "{}", broken.told());
+    assert!(broken.code == 1 && broken.stderr.contains("\nhint: a key of quotabell holds"), "{}", broken.told());
     assert_eq!(receiver.next().await.uri.path(), "/shared");
     assert!(receiver.try_next().is_none());
 }

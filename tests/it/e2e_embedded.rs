@@ -161,7 +161,7 @@ async fn the_embedded_redis_is_stopped_by_the_last_daemon_only() {
     all_counted(&client, 5).await;
     let pid = place.pid().expect("the record names it");
     old.signal(Signal::SIGTERM);
-    old.ended().await.expect_code(0, &["the embedded redis goes on: another quotabell uses it", "drained"]);
+    old.ended().await.expect_code(0, &["the embedded redis keeps running: another quotabell uses it", "drained"]);
     add(&client, 5).await;
     all_counted(&client, 10).await;
     assert_eq!(place.pid(), Some(pid));
@@ -183,8 +183,8 @@ async fn an_embedded_redis_that_dies_is_started_again_and_counting_goes_on() {
     all_counted(&client, 5).await;
     let first = place.pid().expect("the record names it");
     kill(first, Signal::SIGKILL).expect("it runs");
-    one.says("the embedded redis has ended: starting it again").await;
-    other.says("the embedded redis has ended: starting it again").await;
+    one.says("the embedded redis ended: starting it again").await;
+    other.says("the embedded redis ended: starting it again").await;
     let again = || async {
         let answers = client.query::<String>(&redis::cmd("PING")).await.is_ok();
         place.pid().filter(|pid| answers && *pid != first)

@@ -339,7 +339,7 @@ async fn a_checkpoint_of_another_type_ends_the_start_and_is_named() {
     let () = run(&client, &["SET", "quota_checkpoint:{usage}", "mine"]).await;
     add(&client, 1).await;
     let ended = DaemonSetup::on(&server.url()).run_to_its_end().await;
-    ended.expect_code(1, &["error: ", "quota_checkpoint:{usage}", "hint: a key of quotabell's holds something else"]);
+    ended.expect_code(1, &["error: ", "quota_checkpoint:{usage}", "hint: a key of quotabell holds something else"]);
     assert_eq!(run::<String>(&client, &["GET", "quota_checkpoint:{usage}"]).await, "mine");
 }
 
@@ -349,7 +349,7 @@ async fn a_stream_of_another_type_ends_the_start_and_is_named() {
     let server = RedisServer::start();
     let () = run(&server.client(), &["SET", "usage", "mine"]).await;
     let ended = DaemonSetup::on(&server.url()).run_to_its_end().await;
-    ended.expect_code(1, &["error: usage is a string, it is to be a stream", "hint: "]);
+    ended.expect_code(1, &["error: usage is a string, not a stream", "hint: "]);
 }
 
 /// While it runs each key is named, the metric for alerting shows it, and nothing claims that counting goes on before

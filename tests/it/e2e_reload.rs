@@ -118,7 +118,7 @@ async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
     let text = std::fs::read_to_string(&daemon.file).expect("it is there");
     std::fs::write(&daemon.file, format!("{text}{more}")).expect("written");
     daemon.daemon.signal(Signal::SIGHUP);
-    let said = daemon.daemon.says("settings beside the plans have changed too").await;
+    let said = daemon.daemon.says("other settings changed too").await;
     assert!(said.contains("email.smtp_url, webhook.timeout"), "{said}");
     assert!(!said.contains("hunter2") && !said.contains("29s"), "{said}");
     daemon.daemon.says("plans were read again and are in effect").await;
@@ -252,7 +252,7 @@ async fn a_setting_that_was_restored_waits_for_nothing() {
     write_plans(&daemon.file, &format!("{plans}[webhook]\ntimeout = \"29s\"\n"));
     daemon.daemon.signal(Signal::SIGHUP);
     daemon.daemon.says("plans were read again and are in effect").await;
-    assert!(daemon.daemon.has_said("settings beside the plans have changed too"));
+    assert!(daemon.daemon.has_said("other settings changed too"));
     let lines = daemon.daemon.lines();
     write_plans(&daemon.file, plans);
     daemon.daemon.signal(Signal::SIGHUP);

@@ -76,7 +76,7 @@ async fn a_second_signal_ends_at_once_and_the_send_is_taken_up_at_the_next_start
         daemon.signal(Signal::SIGTERM);
         daemon.says("draining").await;
         let error = "error: ended by a second signal before the drain was over";
-        let hint = "hint: what was not settled is sent again by the next daemon, under the same id";
+        let hint = "hint: the next daemon sends unsettled deliveries again under the same ids";
         daemon.ended_by(second).await.expect_code(1, &[error, hint]);
         let totals = outbox.assert_balanced().await;
         assert_eq!((totals.delivered, totals.pending), (0, 1), "the delivery is still due");

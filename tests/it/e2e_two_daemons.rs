@@ -220,7 +220,7 @@ async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     standby.drain().await;
 
     let () = shared.outbox.client.pipe(&spoil).await.expect("done");
-    let told = format!("error: {key} is a list, it is to be a string");
+    let told = format!("error: {key} is a list, not a string");
     shared.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     findings.note("Redis", fitness(&redis, &servers));
     if servers.iter().any(|server| !server.aof_enabled) {
         findings.warn(
-            "this Redis keeps no append-only file: a crash of the server loses what came after its last snapshot \
+            "this Redis keeps no append-only file: a crash of the server loses all data since its last snapshot \
              (`redis-cli config set appendonly yes`, and in its configuration file)",
         );
     }
