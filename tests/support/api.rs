@@ -1,4 +1,4 @@
-//! A plain client of the HTTP API, which holds every answer against the OpenAPI document.
+//! A plain client of the HTTP API that checks every response against the OpenAPI document.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ impl Documented {
         Self(serde_json::from_str(&DOCUMENT).expect("JSON"))
     }
 
-    /// What it says about a route; null for one that it does not know.
+    /// The operation of a route; null for an unknown route.
     pub fn operation(&self, method: &str, path: &str) -> &Value {
         &self.0["paths"][path][method.to_lowercase()]
     }
@@ -31,7 +31,7 @@ impl Documented {
         schemas.values().filter(names_members).any(|schema| self.mismatches(object, schema, "body").is_empty())
     }
 
-    /// What stands behind a reference within the document.
+    /// Resolves a reference within the document.
     fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
         match value.get("$ref").and_then(Value::as_str) {
             Some(reference) => {
@@ -41,7 +41,7 @@ impl Documented {
         }
     }
 
-    /// The path of the document that this one is an instance of.
+    /// The path of the document that matches this one.
     fn template(&self, path: &str) -> Option<String> {
         let matches = |template: &str| {
             let (mut parts, mut given) = (template.split('/'), path.split('/'));
@@ -51,7 +51,7 @@ impl Documented {
         self.0["paths"].as_object().expect("paths").keys().find(|template| matches(template)).cloned()
     }
 
-    /// Fails where an answer has a status, a media type, a lack of headers or a body that the document does not know.
+    /// Fails if a response has an undocumented status, media type, header or body.
     fn judge(&self, method: &str, path: &str, answer: &Answer) {
         let Some(template) = self.template(path.split('?').next().expect("a path")) else { return };
         let operation = self.operation(method, &template);
@@ -78,8 +78,8 @@ impl Documented {
     }
 }
 
-/// A body against its schema, as far as the document uses JSON Schema. Stricter than that in one way: a member that the
-/// schema does not name is a mismatch, since nobody who reads the document would know it.
+/// Checks a body against its schema, for the used parts of JSON Schema. Stricter in one way: a member that the schema
+/// does not name is a mismatch, because readers of the document would not know it.
 impl Documented {
     fn mismatches(&self, value: &Value, schema: &Value, at: &str) -> Vec<String> {
         let schema = self.resolved(schema);
@@ -157,7 +157,7 @@ pub struct Caller {
     documented: Documented,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -169,12 +169,12 @@ pub struct Answer {
 pub type Header<'a> = (&'a str, &'a str);
 
 impl Caller {
-    /// Of this daemon, without a token.
+    /// A client of this daemon, without a token.
     pub async fn of(daemon: &mut Daemon) -> Self {
         Self::at(daemon.http().await)
     }
 
-    /// Of the daemon that listens here, without a token.
+    /// A client of the daemon at this address, without a token.
     pub fn at(address: SocketAddr) -> Self {
         // The daemon's own provider; a second test in this process finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -182,13 +182,13 @@ impl Caller {
         Self { address, client, token: None, documented: Documented::read() }
     }
 
-    /// The same, showing this token.
+    /// The same client with this token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.without_token() }
     }
 
-    /// The same, showing none.
+    /// The same client without a token.
     #[must_use]
     pub fn without_token(&self) -> Self {
         let (client, documented) = (self.client.clone(), Documented::read());
@@ -209,7 +209,7 @@ impl Caller {
         self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    /// Sends whatever it is given, and judges the answer by the document.
+    /// Sends a request, and checks the response against the document.
     pub async fn send(
         &self,
         method: &str,
@@ -243,7 +243,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// It must be a problem of RFC 9457 with this status, whose detail says this.
+    /// Expects a problem (RFC 9457) with this status and this text in its detail.
     pub fn expect_problem(&self, status: u16, said: &str) {
         assert_eq!(self.status, status, "{}", self.text);
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.text);

@@ -1,4 +1,4 @@
-//! The real binary, run to its end with an environment of its own.
+//! Runs the real binary to its end, in a separate environment.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -8,25 +8,25 @@ use std::process::{Command, Stdio};
 
 use nix::pty::{OpenptyResult, openpty};
 
-/// What one run left behind.
+/// The result of one run.
 #[derive(Debug)]
 pub struct Finished {
     /// The exit code.
     pub code: i32,
-    /// What it printed.
+    /// Its stdout.
     pub stdout: String,
-    /// What it said beside.
+    /// Its stderr.
     pub stderr: String,
 }
 
 impl Finished {
-    /// Stdout of a run that must have worked.
+    /// Stdout of a successful run.
     pub fn expect_done(self) -> String {
         assert_eq!(self.code, 0, "{}", self.stderr);
         self.stdout
     }
 
-    /// Stdout of a run that must have worked, as JSON Lines.
+    /// Stdout of a successful run, as JSON Lines.
     pub fn expect_json(self) -> Vec<serde_json::Value> {
         self.expect_done().lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
     }
@@ -37,7 +37,7 @@ impl Finished {
     }
 }
 
-/// The binary with arguments; nothing of the tests' own environment reaches it.
+/// The binary with its arguments. It inherits nothing from the tests' environment.
 #[derive(Debug)]
 pub struct Quotabell {
     command: Command,
@@ -69,20 +69,20 @@ impl Quotabell {
         self
     }
 
-    /// Gives it this on stdin.
+    /// Sends this text to its stdin.
     pub fn stdin(mut self, text: &str) -> Self {
         text.clone_into(&mut self.stdin);
         self
     }
 
-    /// Runs it to its end with its stderr on a terminal, and gives what that shows.
+    /// Runs it to its end with stderr on a terminal, and returns what the terminal shows.
     pub fn run_on_terminal(mut self) -> String {
         let OpenptyResult { master, slave } = openpty(None, None).expect("a terminal");
         self.command.stdout(Stdio::null()).stderr(slave);
         self.shown_on(master)
     }
 
-    /// Runs it to its end with its stdout on a terminal that does not say how wide it is, and gives what that shows.
+    /// Runs it to its end with stdout on a terminal without a width, and returns what the terminal shows.
     pub fn print_on_terminal(mut self) -> String {
         let OpenptyResult { master, slave } = openpty(None, None).expect("a terminal");
         self.command.stdout(slave).stderr(Stdio::inherit());
@@ -92,10 +92,10 @@ impl Quotabell {
     fn shown_on(mut self, master: OwnedFd) -> String {
         self.command.stdin(Stdio::null());
         let mut child = self.command.spawn().expect("the binary starts");
-        // The command holds our end of its side; the terminal ends once nobody does.
+        // The command holds our copy of the other side; the terminal ends when nobody holds it.
         drop(self.command);
         let mut shown = Vec::new();
-        // How a terminal ends is an error, not an end of file.
+        // A terminal ends with an error, not with an end of file.
         let _ = File::from(master).read_to_end(&mut shown);
         assert!(child.wait().expect("the binary ends").success());
         String::from_utf8(shown).expect("the terminal shows UTF-8")

@@ -1,4 +1,4 @@
-//! The commands that read the books, run on a server that has been filled.
+//! Commands that read the ledger, run on a filled server.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use quotabell::outbox::Settlement;
@@ -15,7 +15,7 @@ pub fn run(server: &RedisServer, line: &str) -> Finished {
     quotabell(line.split_whitespace()).redis(&server.url()).run()
 }
 
-/// The ids of what was listed.
+/// The ids in a list.
 pub fn ids(listed: &[Value]) -> Vec<&str> {
     listed.iter().map(|thing| thing["id"].as_str().expect("an id")).collect()
 }
@@ -24,7 +24,7 @@ pub async fn server_time(client: &RedisClient) -> UnixMs {
     client.server_time().await.expect("TIME works")
 }
 
-/// Puts an alert into the books as a commit does.
+/// Stores an alert as a commit does.
 pub async fn record(client: &RedisClient, alert: &Alert) {
     let keys = Keys::new("usage");
     let raised = keys.raised(&alert.metric, alert.period, keys::bucket(alert.subject.as_str()));
@@ -49,7 +49,7 @@ pub async fn with_dead(names: &[&str]) -> (Outbox, Vec<DeliveryId>) {
     (outbox, dead)
 }
 
-/// Hides in snapshots what differs from run to run: ids (they hold the day), times, durations.
+/// Hides varying parts in snapshots: ids (they contain the day), times, durations.
 pub fn hide_what_varies() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"alert_[0-9a-f]{32}", "alert_ID");

@@ -1,4 +1,4 @@
-//! Certificates for one test: an authority that nobody knows, and a server certificate of its own.
+//! Certificates for one test: an unknown authority, and a server certificate.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,12 +17,12 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes both anew.
+    /// Creates both.
     pub fn new() -> Self {
         Self::for_names(&["localhost"])
     }
 
-    /// Makes both anew, for these names and 127.0.0.1.
+    /// Creates both, for these names and 127.0.0.1.
     pub fn for_names(names: &[&str]) -> Self {
         let authority_key = KeyPair::generate().expect("a key");
         let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
@@ -46,7 +46,7 @@ impl Certificates {
         Self { directory, acceptor }
     }
 
-    /// A server that shows the certificate of an authority as its own, as a plain `openssl req -x509` makes it.
+    /// A server that uses an authority's certificate as its own, as a plain `openssl req -x509` creates it.
     pub fn authority_as_server() -> TlsAcceptor {
         let key = KeyPair::generate().expect("a key");
         let mut authority = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
@@ -66,7 +66,7 @@ impl Certificates {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// The same for a server that floods its clients, for which it needs the keys of a connection.
+    /// The same for a server that floods its clients and therefore needs the connection's keys.
     pub fn flooding_acceptor(&self) -> TlsAcceptor {
         let mut config = rustls::ServerConfig::clone(self.acceptor.config());
         config.enable_secret_extraction = true;

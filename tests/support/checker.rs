@@ -1,6 +1,6 @@
-//! Compares everything that Redis holds of a partition with the plain model of its stream: counters of every window,
-//! refused events, totals, records, flags, the outbox and the deliveries. Everything must have been counted and fanned
-//! out, and limits must not have changed.
+//! Compares everything that Redis stores of a partition with the plain model of its stream: counters of every window,
+//! refused events, totals, records, flags, the outbox and the deliveries. All events must be counted and fanned out,
+//! and limits must not have changed.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::cmp::Ordering;
@@ -16,22 +16,22 @@ use redis::{FromRedisValue, RedisResult};
 
 use super::stream_model::{Counter, Reached, StreamModel};
 
-/// So many keys or entries are asked for at once.
+/// Number of keys or entries per request.
 const KEYS_AT_ONCE: usize = 1_000;
-/// How often a question is asked again.
+/// Maximum number of attempts per request.
 const TRIES_MAX: u32 = 10;
-/// Deliveries that end while they are read are read again, this often at most.
+/// Maximum number of repeated reads, if deliveries end while they are read.
 const READINGS_MAX: u32 = 1_000;
 
-/// What differs, in words; empty where all is well.
+/// The differences, in words; empty if there are none.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// Events that are in the stream and not in the counts, or neither counted nor refused.
+    /// Events in the stream that are not in the counts, or are neither counted nor refused.
     pub lost: Vec<String>,
-    /// Events that are in the counts more than once, or both counted and refused.
+    /// Events that were counted twice, or both counted and refused.
     pub doubled: Vec<String>,
     pub raised_twice: Vec<String>,
-    /// Thresholds that were reached without an alert, and alerts that nobody is told of.
+    /// Reached thresholds without an alert, and alerts without a delivery.
     pub never_raised: Vec<String>,
     pub other: Vec<String>,
 }
@@ -45,7 +45,7 @@ impl Findings {
         self.all().next().is_none()
     }
 
-    /// Fails with what differs.
+    /// Fails if there is a difference.
     pub fn expect_none(&self) {
         assert!(self.is_clean(), "{}", self.all().map(String::as_str).collect::<Vec<_>>().join("\n"));
     }
@@ -60,7 +60,7 @@ impl Findings {
         self.expect(found == expected, || format!("{what}: {found:?}, expected {expected:?}"));
     }
 
-    /// Compares what commits have written with the model of the stream that was read.
+    /// Compares the commits' data with the model of the stream.
     pub fn judge(&mut self, keys: &Keys, stored: &Stored, model: &StreamModel) {
         self.judge_counts(stored, model);
         self.judge_refused(stored, model);
@@ -80,7 +80,7 @@ impl Findings {
             self.expect(other.is_none(), || format!("{counter:?} lies in two buckets"));
         }
         for counter in counts.keys().copied().chain(model.counts.keys()).collect::<BTreeSet<_>>() {
-            // A credit leaves a counter of zero, and so does what was never counted.
+            // A credit leaves a counter of zero, like a counter that never existed.
             let found = counts.get(counter).copied().unwrap_or(0);
             let expected = model.counts.get(counter).copied().unwrap_or(0);
             let told = format!("{counter:?}: {found} units, expected {expected}");
@@ -92,7 +92,7 @@ impl Findings {
         }
     }
 
-    /// I1, I8: what was refused, with its reason, once.
+    /// I1, I8: refused events, each once, with the reason.
     fn judge_refused(&mut self, stored: &Stored, model: &StreamModel) {
         let mut refused = BTreeSet::new();
         for (id, reason) in &stored.refused {
@@ -105,7 +105,7 @@ impl Findings {
                 self.expect_equal(format!("the reason of {id}"), Some(reason.as_str()), expected);
             }
         }
-        // What is refused is kept up to a bound, the newest of it: those that had to go for others are no loss.
+        // Refused events are kept up to a bound: the oldest ones are dropped, which is no loss.
         let is_bounded = stored.refused.len() as u64 >= REFUSED_KEPT;
         let oldest = stored.refused.first().filter(|_| is_bounded).map(|(id, _)| StreamId::from_stored(Some(id)));
         let is_kept = |id: &str| oldest.is_none_or(|oldest| StreamId::from_stored(Some(id)) >= oldest);
@@ -147,7 +147,7 @@ impl Findings {
         }
     }
 
-    /// I2: no flag without its alert, and no alert without its flag.
+    /// I2: each flag has its alert, and each alert has its flag.
     fn judge_flags(&mut self, keys: &Keys, stored: &Stored) {
         let mut expected = BTreeSet::new();
         for (_, RaisedRecord { alert, .. }) in &stored.records {
@@ -160,7 +160,7 @@ impl Findings {
         self.never_raised.extend(lonely.map(|flag| format!("{flag} is claimed, and there is no alert")));
     }
 
-    /// Takes those of another partition.
+    /// Adds the differences of another partition.
     pub fn extend(&mut self, other: Self) {
         self.lost.extend(other.lost);
         self.doubled.extend(other.doubled);
@@ -170,14 +170,14 @@ impl Findings {
     }
 }
 
-/// What a comparison found, and the alerts that were raised.
+/// The result of a comparison, and the raised alerts.
 #[derive(Debug, Default)]
 pub struct Compared {
     pub findings: Findings,
     pub alerts: Vec<Alert>,
 }
 
-/// Enters the stream as it is, of which nothing was trimmed, and gives the ids of its entries.
+/// Enters the untrimmed stream into the model, and returns the ids of its entries.
 pub async fn enter_stream(client: &RedisClient, stream: &str, model: &mut StreamModel) -> HashSet<String> {
     let mut ids = HashSet::new();
     let mut after = "-".to_owned();
@@ -196,7 +196,7 @@ pub async fn enter_stream(client: &RedisClient, stream: &str, model: &mut Stream
     }
 }
 
-/// Compares a partition with the model of its stream. Nothing may be uncounted or in the outbox, and nobody may write
+/// Compares a partition with the model of its stream. Everything must be counted and fanned out, and nobody may write
 /// meanwhile.
 pub async fn compare(client: &RedisClient, keys: &Keys, model: &StreamModel) -> Compared {
     let mut checker = Checker { client, keys, findings: Findings::default() };
@@ -215,11 +215,11 @@ pub async fn stored_of(client: &RedisClient, keys: &Keys) -> Stored {
     Checker { client, keys, findings: Findings::default() }.stored().await
 }
 
-/// What is stored beside the deliveries themselves.
+/// The stored indexes of deliveries.
 struct Schedule {
-    /// How many were made and are not forgotten.
+    /// Number of deliveries that were created and still exist.
     made: u64,
-    /// How many wait for a contact.
+    /// Number of deliveries that wait for a contact.
     waiting: u64,
     /// The ids in each queue, by its key.
     queues: BTreeMap<String, BTreeSet<String>>,
@@ -227,7 +227,7 @@ struct Schedule {
     destinations: BTreeSet<String>,
 }
 
-/// What is stored of a partition as far as commits write it, wherever it is stored.
+/// The data that commits have written to a partition.
 #[derive(Debug, Default)]
 pub struct Stored {
     pub instance: String,
@@ -245,7 +245,7 @@ pub struct Stored {
     pub raised: u64,
 }
 
-/// Asks again where a machine that is busy with other things is too slow to answer.
+/// Asks again if a busy machine is too slow to reply.
 async fn answered<T, F: Future<Output = RedisResult<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let mut tries = 0;
     loop {
@@ -270,14 +270,14 @@ impl Checker<'_> {
         answered(words[0], || self.client.query(&command)).await
     }
 
-    /// The names of the partition's keys of one kind, as `quota_usage`.
+    /// The names of the partition's keys of one kind, such as `quota_usage`.
     async fn names(&self, kind: &str) -> Vec<String> {
         let prefix = format!("{kind}:{{{}}}:", self.keys.stream());
-        // Brackets in a pattern stand for themselves only in brackets; the stream of a test has none.
+        // Brackets in a pattern would need escaping; streams of tests have none.
         self.run(&["KEYS", &format!("{prefix}*")]).await
     }
 
-    /// The answers to one command a key.
+    /// The replies to one command per key.
     async fn of_each<T: FromRedisValue>(&self, name: &str, keys: &[String], arguments: &[&str]) -> Vec<T> {
         let mut answers = Vec::with_capacity(keys.len());
         for some in keys.chunks(KEYS_AT_ONCE) {
@@ -303,7 +303,7 @@ impl Checker<'_> {
         }
         let stream: Vec<(String, Vec<Vec<u8>>)> = self.run(&["XRANGE", &self.keys.refused(), "-", "+"]).await;
         let refused = stream.iter().map(|(_, words)| {
-            // Ours come first; the entry's own fields, which may bear any name and hold any bytes, follow.
+            // Our fields come first, then the entry's own fields with arbitrary names and bytes.
             let text = |at: usize| String::from_utf8(words[at].clone()).expect("ours is text");
             assert_eq!((text(0), text(2)), ("entry".to_owned(), "reason".to_owned()));
             (text(1), text(3))
@@ -338,8 +338,8 @@ impl Checker<'_> {
         self.findings.expect_equal("alerts that are not fanned out", found.outbox, 0);
     }
 
-    /// I4: every alert has a delivery, each delivery has its alert, and what is pending is in the schedule.
-    /// Gives the keys of those that are pending.
+    /// I4: every alert has a delivery, each delivery has its alert, and pending deliveries are scheduled. Returns the
+    /// keys of the pending ones.
     async fn deliveries(&mut self, alerts: &[Alert]) -> BTreeSet<String> {
         let mut deliveries = self.stored_deliveries().await;
         let mut readings = 0;
@@ -348,7 +348,7 @@ impl Checker<'_> {
             assert!(readings < READINGS_MAX, "deliveries of {} change all the time", self.keys.stream());
             let schedule = self.schedule().await;
             let before = std::mem::replace(&mut deliveries, self.stored_deliveries().await);
-            // Those of an hour that is long over end as soon as they are made, also meanwhile.
+            // Deliveries of an hour that ended long ago end at once, possibly during the read.
             if before == deliveries {
                 break schedule;
             }
@@ -391,7 +391,7 @@ impl Checker<'_> {
         pending_keys
     }
 
-    /// Of each delivery, by its key: type, alert, contact, state and channel.
+    /// Type, alert, contact, state and channel of each delivery, by its key.
     async fn stored_deliveries(&self) -> BTreeMap<String, [Option<String>; 5]> {
         let names = self.names("quota_delivery").await;
         let fields = ["type", "alert_id", "contact_id", "state", "channel"];
@@ -399,7 +399,7 @@ impl Checker<'_> {
         names.into_iter().zip(hashes).collect()
     }
 
-    /// Each delivery that is there is found by its subject: an erasure looks nowhere else.
+    /// Each existing delivery is listed under its subject, because an erasure looks only there.
     async fn deliveries_are_found_by_subject(&mut self) {
         let mut found = BTreeSet::new();
         for key in self.names("quota_subject_deliveries").await {
@@ -411,7 +411,7 @@ impl Checker<'_> {
         let subjects: Vec<Option<String>> = self.of_each("HGET", &names, &["subject"]).await;
         for (name, subject) in names.iter().zip(subjects) {
             let id = name.rsplit_once(':').expect("an id").1.to_owned();
-            // Without one it has expired since it was listed.
+            // A delivery without a subject has expired since it was listed.
             let is_found = subject.is_none_or(|subject| found.contains(&(subject, id)));
             self.findings.expect(is_found, || format!("{name} is not found by its subject"));
         }
@@ -436,7 +436,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Only the keys that docs/redis-keys.md names live for ever; what a killed start has left behind goes by itself.
+    /// Only keys that docs/redis-keys.md names live forever; remains of a killed start expire.
     async fn lives(&mut self, pending: &BTreeSet<String>) {
         let keys = self.keys;
         let lasting = [keys.checkpoint(), keys.outbox(), keys.refused(), keys.totals(), keys.deliveries(), keys.dead()];
@@ -450,13 +450,13 @@ impl Checker<'_> {
                 .any(|prefix| name.starts_with(prefix));
             let may_last =
                 lasting.contains(name) || is_queue || pending.contains(name) || name.starts_with(keys.subject_prefix());
-            // Below zero: no time to live, or gone since it was listed.
+            // Below zero: no TTL, or the key has expired since it was listed.
             self.findings.expect(may_last || ttl_s != -1, || format!("{name} has no time to live"));
         }
     }
 }
 
-/// Which threshold an alert is of.
+/// The threshold of an alert.
 pub fn reached_of(alert: &Alert) -> Reached {
     let counter = Counter {
         subject: alert.subject.to_string(),

@@ -1,8 +1,8 @@
--- Put before a script by clocked_server.rs: time is what the test says, everything else is the server's.
+-- Inserted before a script by clocked_server.rs: the test controls the time, everything else is the server's.
 --
--- The clock, us, is the last of ARGV, which the script itself does not see. When a key ends stands beside it, under its
--- name and ':ends', since the server's own end would come by the server's own clock. As Redis has it, a key is there in
--- the millisecond of its end and gone in the next, and a time to live that is no positive whole number is an error.
+-- The clock, us, is the last of ARGV, which the script itself does not see. A key's expiry is stored beside it, under
+-- its name and ':ends', because the server's own expiry would follow the server's clock. As in Redis, a key exists in
+-- the millisecond of its expiry and is gone in the next, and a TTL that is not a positive whole number is an error.
 
 local clock_us = tonumber(ARGV[#ARGV])
 local KEYS, ARGV = KEYS, {unpack(ARGV, 1, #ARGV - 1)}
@@ -14,7 +14,7 @@ local redis = (function(server)
   local function exists(key) return server.call('EXISTS', key) == 1 end
 
   local function whole(argument)
-    -- As the server turns a number of Lua into text.
+    -- The server's conversion of a Lua number to text.
     local digits = type(argument) == 'number' and string.format('%.17g', argument) or argument
     if not string.match(digits, '^%d+$') then error('ERR value is not an integer or out of range: ' .. digits) end
     return tonumber(digits)
@@ -67,7 +67,7 @@ local redis = (function(server)
   end
   local function call(command, ...)
     local key = KEYS[1]
-    -- A key that is empty is gone, and its end with it.
+    -- An empty key does not exist, and neither does its expiry.
     if not exists(key) then server.call('DEL', end_of(key)) end
     return (commands[string.upper(command)] or function(...) return server.call(command, ...) end)(...)
   end

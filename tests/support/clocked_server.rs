@@ -1,10 +1,9 @@
-//! A real server whose scripts go by a clock that the test sets, so that time is part of a random schedule and
-//! answers can be compared to the microsecond.
+//! A real server whose scripts use a clock that the test sets, so that time is a part of a random schedule and replies
+//! are exact to the microsecond.
 //!
-//! Between the caller and the server stands a relay. It puts `clocked_server.lua` before each script that is loaded,
-//! and the clock behind the arguments of each call; the rest passes as it is. So the public API is what is tested, on a
-//! real server, with nothing of ours changed. It can also send a call twice, as a connection does whose answer was
-//! lost.
+//! A relay is between the caller and the server. It inserts `clocked_server.lua` before each script that is loaded, and
+//! appends the clock to the arguments of each call; everything else passes unchanged. So a test uses the public API and
+//! unchanged code on a real server. The relay can also send a call twice, as after a lost reply.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,7 +16,7 @@ use quotabell::redis_client::RedisClient;
 use super::redis_server::RedisServer;
 
 const PRELUDE: &str = include_str!("clocked_server.lua");
-/// Some time of this century, us.
+/// A time in this century, us.
 pub const CLOCK_START_US: u64 = 1_763_715_600_000_000;
 
 /// The server, the relay, and the clock.
@@ -26,21 +25,21 @@ pub struct ClockedServer {
     server: RedisServer,
     port: u16,
     state: Arc<ClockState>,
-    /// Past the relay, to look at what stands in the server.
+    /// A connection without the relay, to inspect the server.
     direct: RedisClient,
 }
 
-/// What the test has set.
+/// The settings of the test.
 #[derive(Debug)]
 struct ClockState {
     now_us: AtomicU64,
     twice: AtomicBool,
-    /// The hash of a script as the caller knows it, and as the server does.
+    /// The hash of a script for the caller, and for the server.
     scripts: Mutex<HashMap<Vec<u8>, String>>,
 }
 
 impl ClockedServer {
-    /// A server, at [`CLOCK_START_US`].
+    /// Starts a server at [`CLOCK_START_US`].
     pub fn start() -> Self {
         let server = RedisServer::start();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -54,7 +53,7 @@ impl ClockedServer {
         std::thread::spawn(move || {
             for caller in listener.incoming().map_while(Result::ok) {
                 let state = Arc::clone(&shared);
-                // Either side's end is the connection's end.
+                // If either side ends, the connection ends.
                 std::thread::spawn(move || relay(&caller, server_port, &state));
             }
         });
@@ -62,7 +61,7 @@ impl ClockedServer {
         Self { server, port, state, direct }
     }
 
-    /// A client whose scripts go by the clock.
+    /// A client whose scripts use the clock.
     pub fn client(&self) -> RedisClient {
         RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL"))
     }
@@ -72,7 +71,7 @@ impl ClockedServer {
         self.port
     }
 
-    /// A client past the relay, to look at what stands in the server.
+    /// A client without the relay, to inspect the server.
     pub fn direct(&self) -> RedisClient {
         self.server.client()
     }
@@ -82,28 +81,28 @@ impl ClockedServer {
         self.state.now_us.store(now_us, Ordering::SeqCst);
     }
 
-    /// Whether each call from now on is sent twice, and the second answer returned.
+    /// Whether each later call is sent twice; the second reply is returned.
     pub fn send(&self, sent: Sent) {
         self.state.twice.store(sent == Sent::Twice, Ordering::SeqCst);
     }
 
-    /// Fails when the key is there and has no end.
+    /// Fails if the key exists without an expiry.
     pub async fn expect_end(&self, key: &str) {
         let exists = async |key: &str| self.direct.query::<bool>(redis::cmd("EXISTS").arg(key)).await.expect("EXISTS");
         assert!(!exists(key).await || exists(&format!("{key}:ends")).await, "{key} has no end");
     }
 }
 
-/// How often a call reaches the server.
+/// How often the relay sends a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// As it should.
+    /// Normally.
     Once,
-    /// As after a lost answer.
+    /// As after a lost reply.
     Twice,
 }
 
-/// Passes commands to the server and replies back, one after the other, until either side is gone.
+/// Relays commands and replies, one after another, until either side ends.
 fn relay(caller: &TcpStream, server_port: u16, state: &ClockState) -> io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", server_port))?;
     caller.set_nodelay(true)?;
@@ -125,7 +124,7 @@ fn relay(caller: &TcpStream, server_port: u16, state: &ClockState) -> io::Result
 }
 
 impl ClockState {
-    /// The command as the server is to see it.
+    /// The command for the server.
     fn adapted(&self, mut command: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let mut scripts = self.scripts.lock().expect("no relay panicked");
         if command[0] == b"SCRIPT" {
@@ -168,13 +167,13 @@ fn read_command(from: &mut impl BufRead) -> io::Result<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// One reply, as it stands on the wire.
+/// One reply in its wire form.
 fn read_reply(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut reply = read_line(from)?;
     match reply[0] {
         b'$' => {
             let length = usize::try_from(number(&reply) + 2).unwrap_or(0);
-            // A bulk string that is null has no bytes and no end of line.
+            // A null bulk string has no bytes and no line end.
             let length = if length < 2 { 0 } else { length };
             let mut body = vec![0; length];
             from.read_exact(&mut body)?;
@@ -198,7 +197,7 @@ fn read_line(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What stands behind the first byte of a line.
+/// The number behind the first byte of a line.
 fn number(line: &[u8]) -> i64 {
     String::from_utf8_lossy(&line[1..]).trim().parse().expect("a number")
 }

@@ -1,4 +1,4 @@
-//! A proxy that opens connections by CONNECT. Every name stands for this machine there.
+//! A proxy that opens connections by CONNECT. It resolves every name to this machine.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// Host and port, as the client wrote them.
@@ -17,7 +17,7 @@ pub struct Asked {
     pub authorization: Option<String>,
 }
 
-/// The proxy, on a free port of 127.0.0.1. Gone when dropped.
+/// The proxy, on a free port of 127.0.0.1. Stops on drop.
 #[derive(Debug)]
 pub struct ConnectProxy {
     address: SocketAddr,
@@ -32,13 +32,13 @@ impl ConnectProxy {
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let shared = Arc::clone(&asked);
         let task = tokio::spawn(async move {
-            // Dropped with this task, and ends the connections with it.
+            // Dropped with this task, which ends the connections.
             let mut clients = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.expect("a connection");
                 let asked = Arc::clone(&shared);
                 clients.spawn(async move {
-                    // A client that leaves is not our concern.
+                    // A client may leave at any time.
                     let _ = serve(client, &asked).await;
                 });
             }
@@ -46,7 +46,7 @@ impl ConnectProxy {
         Self { address, asked, task }
     }
 
-    /// The setting that names it.
+    /// The setting for this proxy.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -55,7 +55,7 @@ impl ConnectProxy {
         self.address
     }
 
-    /// What was asked for so far.
+    /// The requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

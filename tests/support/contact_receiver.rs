@@ -1,6 +1,6 @@
-//! A receiver for many contacts at once: each contact has its path, its secret and its way to answer. It looks into
-//! Redis whether success had been recorded before an attempt arrived, and holds each answer for a few round trips, so
-//! that kills land in the middle of sends.
+//! A receiver for many contacts: each contact has its path, its secret and its behavior. It checks in Redis that no
+//! success was recorded before an attempt arrived, and delays each response by a few round trips, so that kills happen
+//! in the middle of sends.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ use tokio::task::JoinHandle;
 
 use super::webhook_receiver::verify;
 
-/// Round trips to Redis before an answer.
+/// Number of round trips to Redis before a response.
 const HELD_ROUND_TRIPS: u32 = 4;
 
-/// How a contact answers.
+/// Behavior of a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerMode {
-    /// Takes everything.
+    /// Accepts everything.
     Good,
-    /// Is overloaded at the first attempt of each alert.
+    /// Fails at the first attempt of each alert.
     Flaky,
-    /// Drops everything.
+    /// Refuses everything.
     Refuses,
-    /// Wants nothing more, ever.
+    /// Returns 410.
     Gone,
 }
 
@@ -45,12 +45,12 @@ pub struct ReceivingContact {
     pub mode: AnswerMode,
 }
 
-/// What arrived for one alert at one contact.
+/// The requests for one alert at one contact.
 #[derive(Debug, Clone, Default)]
 pub struct Arrived {
     pub requests: u64,
     pub accepted: u64,
-    /// The first body; the others were compared with it.
+    /// The first body; later bodies were compared with it.
     pub body: serde_json::Value,
 }
 
@@ -61,7 +61,7 @@ pub struct AlertAtContact {
     pub alert: String,
 }
 
-/// The receiver on a free port. Gone when dropped.
+/// The receiver on a free port. Stops on drop.
 #[derive(Debug)]
 pub struct ContactReceiver {
     address: SocketAddr,
@@ -81,7 +81,7 @@ struct Shared {
 
 impl ContactReceiver {
     pub async fn start(client: RedisClient, keys: Keys) -> Self {
-        // On every address of this machine, each of which is a destination.
+        // On every address of this machine; each is another destination.
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
@@ -97,7 +97,7 @@ impl ContactReceiver {
         Self { address, shared, task }
     }
 
-    /// Adds a contact, and gives its JSON.
+    /// Adds a contact and returns its JSON.
     pub fn add_contact(&self, contact: ReceivingContact) -> serde_json::Value {
         self.add_contact_at("127.0.0.1", contact)
     }
@@ -110,17 +110,17 @@ impl ContactReceiver {
         json
     }
 
-    /// Everything that has arrived.
+    /// All requests so far.
     pub fn arrived(&self) -> BTreeMap<AlertAtContact, Arrived> {
         lock(&self.shared.arrived).clone()
     }
 
-    /// How many requests have arrived; changes when one does, before it is answered.
+    /// Number of requests so far; changes before a request is answered.
     pub fn requests(&self) -> watch::Receiver<u64> {
         self.shared.requests.subscribe()
     }
 
-    /// What should not have happened.
+    /// Unexpected events.
     pub fn faults(&self) -> Vec<String> {
         lock(&self.shared.faults).clone()
     }
@@ -139,7 +139,7 @@ async fn take(
     headers: HeaderMap,
     body: Bytes,
 ) -> (StatusCode, [(&'static str, &'static str); 1]) {
-    // Heard only where the status says no.
+    // The header matters only if the status is a failure.
     let answer = |status| (status, [("webhook-delivery", "abort-message")]);
     let Some(contact) = lock(&shared.contacts).get(uri.path()).cloned() else {
         lock(&shared.faults).push(format!("a request to {uri}"));
@@ -171,7 +171,7 @@ async fn take(
             lock(&shared.faults).push(format!("{delivery}: another body: {} and {}", so_far.body, verified.body));
         }
         match contact.mode {
-            // Without the word: it is to be tried again.
+            // Without the header: the delivery must be retried.
             AnswerMode::Flaky if so_far.requests == 1 => StatusCode::SERVICE_UNAVAILABLE,
             AnswerMode::Refuses => StatusCode::UNPROCESSABLE_ENTITY,
             AnswerMode::Gone => StatusCode::GONE,

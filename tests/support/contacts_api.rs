@@ -1,4 +1,4 @@
-//! The API of contacts on the real binary, with the mail server that its verifications go to.
+//! The API of contacts on the real binary, with the mail server for its verifications.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::BTreeSet;
@@ -19,12 +19,12 @@ use super::redis_server::RedisServer;
 /// The token of the daemon.
 pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Another code than this one.
+/// A code other than this one.
 pub fn wrong(code: &str) -> &'static str {
     if code == "000000" { "000001" } else { "000000" }
 }
 
-/// A daemon with its Redis and a mail server, and a client that has the token.
+/// A daemon with its Redis and a mail server, and a client with the token.
 pub struct ContactsApi {
     pub outbox: Outbox,
     pub mailbox: SmtpCatcher,
@@ -32,12 +32,12 @@ pub struct ContactsApi {
     pub caller: Caller,
 }
 
-/// A mail that asks for a confirmation.
+/// An email that asks for a confirmation.
 #[derive(Debug)]
 pub struct VerificationMail {
     pub to: String,
     pub code: String,
-    /// Path of the confirm link, below the public URL.
+    /// Path of the confirm link.
     pub path: Option<String>,
     pub text: String,
     pub html: String,
@@ -58,7 +58,7 @@ impl ContactsApi {
         Self::start_daemon(outbox, mailbox, change).await
     }
 
-    /// Kills the daemon and starts another one with other settings on the same Redis and mail server.
+    /// Kills the daemon and starts another one with changed settings on the same Redis and mail server.
     pub async fn restart_after_kill(self, change: impl FnOnce(DaemonSetup) -> DaemonSetup) -> Self {
         self.daemon.kill().await;
         Self::start_daemon(self.outbox, self.mailbox, change).await
@@ -79,7 +79,7 @@ impl ContactsApi {
         Self { outbox, mailbox, daemon, caller }
     }
 
-    /// Adds a contact and gives its id.
+    /// Adds a contact and returns its id.
     pub async fn add(&self, of: &str, contact: &Value) -> String {
         let answer = self.try_add(of, contact).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
@@ -106,7 +106,7 @@ impl ContactsApi {
         answer.json()["contacts"].as_array().expect("a list").clone()
     }
 
-    /// Adds a contact and gives what is answered.
+    /// Adds a contact and returns the response.
     pub async fn try_add(&self, of: &str, contact: &Value) -> Answer {
         self.caller.post(&format!("/v1/subjects/{of}/contacts"), contact).await
     }
@@ -115,13 +115,13 @@ impl ContactsApi {
         self.caller.send("DELETE", &format!("/v1/subjects/{of}/contacts/{contact}"), &[], "").await
     }
 
-    /// Removes a contact, which must work.
+    /// Removes a contact; it must succeed.
     pub async fn remove_existing(&self, of: &str, contact: &str) {
         let answer = self.remove(of, contact).await;
         assert_eq!((answer.status, answer.text.as_str()), (204, ""));
     }
 
-    /// The next mail; it must ask for a confirmation.
+    /// The next email, which must ask for a confirmation.
     pub async fn next_verification(&mut self) -> VerificationMail {
         let mail = tokio::time::timeout(WAIT_MAX, self.mailbox.next()).await.expect("a mail in time");
         let parsed = ParsedMail::parse(&mail.text());
@@ -137,7 +137,7 @@ impl ContactsApi {
         VerificationMail { to: mail.to[0].clone(), code, path, text, html: parsed.parts[1].content.clone() }
     }
 
-    /// The next mail; it must be an alert.
+    /// The next email, which must be an alert.
     pub async fn next_alert(&mut self) -> String {
         let mail = tokio::time::timeout(WAIT_MAX, self.mailbox.next()).await.expect("a mail in time");
         let parsed = ParsedMail::parse(&mail.text());
@@ -167,14 +167,14 @@ impl ContactsApi {
         eventually(&line, || async { self.caller.get("/metrics").await.text.contains(&line).then_some(()) }).await;
     }
 
-    /// Makes every pending delivery due, as the passing of time does.
+    /// Makes every pending delivery due, as if time had passed.
     pub async fn make_all_due(&self) {
         for id in self.outbox.queued().await {
             self.outbox.let_time_pass(&DeliveryId::from_stored(&id)).await;
         }
     }
 
-    /// Waits until so many deliveries have ended in this state.
+    /// Waits until this number of deliveries has ended in this state.
     pub async fn ended(&self, state: &str, times: u64) {
         let totals = self.outbox.keys.totals();
         let count = || async {
@@ -184,7 +184,7 @@ impl ContactsApi {
         eventually(state, || async { (count().await == times).then_some(()) }).await;
     }
 
-    /// Stops Redis, or lets it go on, as a machine does that is short of memory.
+    /// Stops or continues Redis, like a machine that is short of memory.
     pub fn signal_redis(&self, signal: Signal) {
         let server = Pid::from_raw(i32::try_from(self.outbox.server.pid()).expect("a process id"));
         nix::sys::signal::kill(server, signal).expect("it runs");
@@ -194,14 +194,14 @@ impl ContactsApi {
         self.caller.send("POST", path, &[], "").await
     }
 
-    /// Adds one more contact elsewhere and waits for its mail: whatever was asked for before has left by then, and
-    /// nothing else had.
+    /// Adds another contact and waits for its email. Earlier requests have been sent by then, so this proves that
+    /// nothing else was sent.
     pub async fn nothing_else_was_sent(&mut self) {
         self.add_email("last", "last@b.test").await;
         assert_eq!(self.next_verification().await.to, "last@b.test", "another message left");
     }
 
-    /// Whatever is stored below keys of this pattern, as text.
+    /// The values of all keys with this pattern, as text.
     pub async fn texts(&self, pattern: &str) -> Vec<String> {
         let mut texts = Vec::new();
         let names: BTreeSet<String> = self.outbox.run("KEYS", pattern).await;

@@ -1,5 +1,5 @@
-//! The real binary as a daemon: `quotabell run` with an environment of its own, watched through its log and its HTTP
-//! port, killed when dropped.
+//! The real binary as a daemon: `quotabell run` in a separate environment, observed through its log and its HTTP port,
+//! killed on drop.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
@@ -13,22 +13,22 @@ use tokio::sync::watch;
 
 use super::eventually::{WAIT_MAX, eventually};
 
-/// What the log says once everything runs.
+/// The log line when everything runs.
 pub const READY: &str = "quotabell is ready";
-/// What the log says before the address of the HTTP port.
+/// The log line's text before the address of the HTTP port.
 const LISTENS: &str = "http listens address=";
 /// A data folder that does not exist.
 pub const NO_FOLDER: &str = "/nonexistent/data";
-/// How many lines of the log are shown when a test fails.
+/// Number of log lines that a failing test shows.
 const LAST_LINES: usize = 60;
 
-/// A daemon that is not started yet.
+/// The settings of a daemon that is not started yet.
 #[derive(Debug, Clone)]
 pub struct DaemonSetup {
     variables: Vec<Variable>,
-    /// Options behind `run`.
+    /// Options after `run`.
     arguments: Vec<String>,
-    /// How many file descriptors it may have; `None`: as many as the tests.
+    /// Maximum number of file descriptors; `None`: the same as the tests.
     descriptors: Option<u32>,
 }
 
@@ -45,7 +45,7 @@ pub struct Daemon {
     log: watch::Receiver<Vec<String>>,
 }
 
-/// An answer of its HTTP port.
+/// A response of its HTTP port.
 #[derive(Debug)]
 pub struct HttpResponse {
     pub status: u16,
@@ -53,14 +53,14 @@ pub struct HttpResponse {
 }
 
 impl DaemonSetup {
-    /// On this Redis, with an HTTP port that the system chooses, receivers on this machine allowed, and retries that a
-    /// test can wait for. Nothing of the tests' own environment reaches it but PATH.
+    /// On this Redis, with a free HTTP port, with receivers on this machine allowed, and with short retries. It
+    /// inherits only PATH from the tests' environment.
     pub fn on(redis_url: &str) -> Self {
         let setup = Self { variables: Vec::new(), arguments: Vec::new(), descriptors: None };
         setup
             .env("PATH", std::env::var("PATH").as_deref().unwrap_or_default())
             .env("QUOTABELL__REDIS__URL", redis_url)
-            // A folder of the developer's would remember the deployments of tests.
+            // A developer's folder would record the deployments of tests.
             .env("QUOTABELL__REDIS__DATA_DIR", NO_FOLDER)
             .env("QUOTABELL__HTTP__LISTEN", "127.0.0.1:0")
             .env("QUOTABELL__WEBHOOK__ALLOW_HTTP", "true")
@@ -77,18 +77,18 @@ impl DaemonSetup {
         self
     }
 
-    /// Adds an option behind `run`.
+    /// Adds an option after `run`.
     pub fn argument(mut self, option: &str) -> Self {
         self.arguments.push(option.to_owned());
         self
     }
 
-    /// Lets it have only so many file descriptors.
+    /// Limits its file descriptors.
     pub fn descriptors(self, descriptors: u32) -> Self {
         Self { descriptors: Some(descriptors), ..self }
     }
 
-    /// Starts the process and waits for nothing.
+    /// Starts the process without waiting.
     pub fn spawn(&self) -> Daemon {
         let mut command = self.command();
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary starts");
@@ -133,13 +133,13 @@ impl DaemonSetup {
         daemon
     }
 
-    /// Starts it, waits for its end, and gives exit code and log.
+    /// Starts it, waits for its end, and returns exit code and log.
     pub async fn run_to_its_end(&self) -> Ended {
         self.spawn().ended().await
     }
 }
 
-/// What a daemon left behind.
+/// The result of a daemon.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -147,7 +147,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// It must have ended by itself with this code, having said all this.
+    /// Expects that it ended by itself with this code and logged these texts.
     pub fn expect_code(&self, code: i32, said: &[&str]) {
         assert_eq!(self.status.code(), Some(code), "{}", self.log);
         for text in said {
@@ -157,7 +157,7 @@ impl Ended {
 }
 
 impl Daemon {
-    /// Waits for a line of the log that holds this text, and gives it; one that was said before will do.
+    /// Waits for a log line with this text, and returns it; an earlier line counts.
     pub async fn says(&mut self, text: &str) -> String {
         self.says_again(text, 0).await
     }
@@ -179,12 +179,12 @@ impl Daemon {
         self.log.borrow().iter().skip(after).cloned().collect()
     }
 
-    /// Whether the log holds this text by now.
+    /// Whether the log contains this text so far.
     pub fn has_said(&self, text: &str) -> bool {
         self.log.borrow().iter().any(|line| line.contains(text))
     }
 
-    /// How many lines it has said.
+    /// Number of log lines so far.
     pub fn lines(&self) -> usize {
         self.log.borrow().len()
     }
@@ -196,13 +196,13 @@ impl Daemon {
         address.trim().parse().expect("an address")
     }
 
-    /// Gets a page of its HTTP port.
+    /// Requests a path of its HTTP port.
     pub async fn get(&mut self, path: &str) -> HttpResponse {
         let address = self.http().await;
         http_get(address, path).await.expect("the daemon answers")
     }
 
-    /// Waits until `/readyz` says so: each part of a daemon notices by itself that Redis is back.
+    /// Waits until `/readyz` reports readiness: each part of a daemon notices separately that Redis is back.
     pub async fn becomes_ready(&mut self) {
         let address = self.http().await;
         eventually("the daemon is ready", || async {
@@ -220,7 +220,7 @@ impl Daemon {
         nix::sys::signal::kill(self.pid(), signal).expect("it runs");
     }
 
-    /// Ends it as a crash would, and waits until it is gone. It must have lived until now.
+    /// Kills it as a crash would, and waits for its end. It must still have been running.
     pub async fn kill(mut self) {
         self.child.start_kill().expect("it runs");
         let status = self.child.wait().await.expect("it can be waited for");
@@ -235,13 +235,13 @@ impl Daemon {
     pub async fn ended(mut self) -> Ended {
         let status = tokio::time::timeout(WAIT_MAX, self.child.wait()).await.expect("it ends in time");
         let status = status.expect("it can be waited for");
-        // The reader drops its end when the pipe is closed: then the log is complete.
+        // The reader ends when the pipe is closed: then the log is complete.
         while self.log.changed().await.is_ok() {}
         let log = self.log.borrow().join("\n");
         Ended { status, log }
     }
 
-    /// Signals it again and again, until that ends it: what comes soon after the first signal is taken for the same.
+    /// Signals it repeatedly until that ends it, because a signal soon after the first is ignored.
     pub async fn ended_by(mut self, signal: Signal) -> Ended {
         let address = self.http().await;
         eventually("a second signal ends it", || async {
@@ -253,7 +253,7 @@ impl Daemon {
         self.ended().await
     }
 
-    /// Drains it and expects that all went well.
+    /// Drains it and expects success.
     pub async fn drain(self) {
         self.signal(Signal::SIGTERM);
         self.ended().await.expect_code(0, &["drained"]);
@@ -270,7 +270,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Gets a page; `None` when nobody answers.
+/// Requests a path; `None` if nobody answers.
 pub async fn http_get(address: SocketAddr, path: &str) -> Option<HttpResponse> {
     let answer = client().get(format!("http://{address}{path}")).send().await.ok()?;
     let status = answer.status().as_u16();

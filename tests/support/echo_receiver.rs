@@ -1,5 +1,5 @@
-//! A receiver of webhooks that is asked for its consent: checks each signature, echoes challenges as it is told, and
-//! keeps what came.
+//! A webhook receiver that is asked for its consent: it checks each signature, echoes challenges as configured, and
+//! stores requests.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
@@ -19,24 +19,24 @@ use tokio::task::JoinHandle;
 
 use super::eventually::WAIT_MAX;
 
-/// How a challenge is answered.
+/// How it answers a challenge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
-    /// As it should be.
+    /// Correctly.
     Right,
     /// With another text.
     Wrong,
-    /// 204 and nothing.
+    /// With 204 and no body.
     Nothing,
-    /// The right text, after more than is ever read.
+    /// With the right text, after more bytes than the daemon reads.
     TooLate,
-    /// The right text, with a status that refuses.
+    /// With the right text and a status that refuses.
     Refused,
-    /// As it should be, once it is let go.
+    /// Correctly, but only after it is released.
     Held,
 }
 
-/// The receiver on a free port. Gone when dropped.
+/// The receiver on a free port. Stops on drop.
 #[derive(Debug)]
 pub struct EchoReceiver {
     address: SocketAddr,
@@ -60,13 +60,13 @@ impl EchoReceiver {
         format!("http://{}{path}", self.address)
     }
 
-    /// The next request; waits for it.
+    /// Waits for the next request.
     pub async fn next(&mut self) -> CaughtRequest {
         let next = tokio::time::timeout(WAIT_MAX, self.arrived.recv()).await.expect("a request in time");
         next.expect("the server lives")
     }
 
-    /// Lets one answer go that is held, the one that has waited longest.
+    /// Releases the response that has waited longest.
     pub fn let_go(&self) {
         self.held.notify_one();
     }

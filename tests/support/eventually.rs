@@ -1,12 +1,12 @@
-//! Waiting for a condition, bounded. Each look is a round trip to a real server, so there is nothing to sleep for.
+//! Waits for a condition, with a bound. Each check is a round trip to a real server, so it needs no sleep.
 
 use std::future::Future;
 use std::time::Duration;
 
-/// No condition of a test takes longer, unless something is broken.
+/// Maximum wait of a test: conditions need less unless something is broken.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Looks again and again until `look` finds something, and returns it.
+/// Repeats `look` until it returns something, and returns that.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let searching = async {
         loop {

@@ -1,4 +1,4 @@
-//! The ledger of one partition on a server of its own: batches put together by hand, committed and looked at.
+//! The ledger of one partition on its own server: tests build batches by hand, commit and inspect them.
 
 use quotabell::channels::Sample;
 use quotabell::config::Config;
@@ -17,7 +17,7 @@ use super::redis_server::RedisServer;
 /// The limit of alerts: 80 % are 8 units.
 const LIMIT: &str = "10/day";
 
-/// A partition, with what a test does to it.
+/// A partition and the operations of tests.
 pub struct Ledger {
     pub server: RedisServer,
     pub client: RedisClient,
@@ -25,7 +25,7 @@ pub struct Ledger {
     pub committer: Committer,
 }
 
-/// What moves a counter.
+/// A change of a counter.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     pub subject: &'a str,
@@ -78,7 +78,7 @@ impl Ledger {
         self.batch_to(from, to, &[change]).await
     }
 
-    /// A batch that ends with this entry and changes counters of today that lie in one hash.
+    /// A batch that ends with this entry and changes counters of today in one hash.
     pub async fn batch_to(&self, from: StreamId, to: StreamId, changes: &[Change<'_>]) -> Batch {
         let now = self.now().await;
         let mut batch = Batch::new(instance(), from);
@@ -101,7 +101,7 @@ impl Ledger {
         self.committer.commit(&self.client, batch).await.expect("the server answers")
     }
 
-    /// Commits, and says which alerts were not raised.
+    /// Commits, and returns which alerts were not raised.
     pub async fn committed(&self, batch: &Batch) -> Vec<usize> {
         match self.commit(batch).await {
             CommitReply::Committed { not_raised, .. } => not_raised,
@@ -109,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// What the first counter of the batch holds.
+    /// The value of the batch's first counter.
     pub async fn count(&self, batch: &Batch) -> Option<u64> {
         self.run(&["HGET", &self.counter(batch), batch.groups[0].rows[0].subject.as_str()]).await
     }
@@ -126,7 +126,7 @@ impl Ledger {
         self.keys.raised(&of.metric, of.period, *bucket)
     }
 
-    /// Everything in the server, to see that nothing was written.
+    /// Everything in the server, to prove that nothing was written.
     pub async fn dump(&self) -> Vec<(String, Vec<u8>)> {
         let mut names: Vec<String> = self.run(&["KEYS", "*"]).await;
         names.sort();
@@ -139,7 +139,7 @@ impl Ledger {
     }
 }
 
-/// The batch, raising this percentage of a limit of 10 for its first counter.
+/// The batch, with an alert for this percentage of a limit of 10 for its first counter.
 pub fn raising(mut batch: Batch, percent: u16) -> Batch {
     let (group, row) = (&batch.groups[0], &batch.groups[0].rows[0]);
     let sample = Sample {
@@ -154,7 +154,7 @@ pub fn raising(mut batch: Batch, percent: u16) -> Batch {
     batch
 }
 
-/// An event of the batch's last entry that is refused.
+/// A refused event in the batch's last entry.
 pub fn refused(batch: &Batch) -> RefusedEvent {
     let detail = "units must be digits".to_owned();
     let fields = vec![b"units".to_vec(), b"\xff".to_vec()];

@@ -1,11 +1,11 @@
-//! Reading caught mails as mail software does, as far as ours need it. The server itself is
+//! Parses emails as mail software does, as far as our emails require. The server itself is
 //! `quotabell::demo::receivers::SmtpCatcher`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A mail, taken apart.
+/// A parsed email.
 #[derive(Debug)]
 pub struct ParsedMail {
     headers: Vec<Header>,
@@ -13,7 +13,7 @@ pub struct ParsedMail {
     pub parts: Vec<ParsedPart>,
 }
 
-/// One part of a mail.
+/// One part of an email.
 #[derive(Debug)]
 pub struct ParsedPart {
     /// Its media type with parameters.
@@ -29,7 +29,7 @@ struct Header {
 }
 
 impl ParsedMail {
-    /// Takes a multipart mail apart.
+    /// Parses a multipart email.
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
         let headers = parse_headers(head);
@@ -43,14 +43,14 @@ impl ParsedMail {
         Self { headers, parts }
     }
 
-    /// The value of a header, unfolded and decoded. Exactly one must be there.
+    /// The decoded value of a header. Exactly one must exist.
     pub fn header(&self, name: &str) -> String {
         let count = self.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count();
         assert_eq!(count, 1, "headers named {name}");
         decode_words(&value_of(&self.headers, name))
     }
 
-    /// How many headers there are by this name.
+    /// Number of headers with this name.
     pub fn count(&self, name: &str) -> usize {
         self.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count()
     }
@@ -98,7 +98,7 @@ fn quoted_printable(text: &str) -> String {
     utf8(bytes)
 }
 
-/// Encoded words of RFC 2047, `=?utf-8?b?...?=`; white space between two of them is nothing.
+/// Encoded words of RFC 2047, `=?utf-8?b?...?=`; white space between two of them is dropped.
 fn decode_words(value: &str) -> String {
     let mut decoded = String::new();
     let mut rest = value;

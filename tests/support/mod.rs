@@ -1,4 +1,4 @@
-//! Real parts for the tests. Each test starts what it needs and stops it by its process id.
+//! Real servers for the tests. Each test starts what it needs and stops it by its process id.
 #![allow(dead_code, reason = "each test binary uses its own part of the support")]
 
 pub mod api;

@@ -1,4 +1,4 @@
-//! A name server on a free port of 127.0.0.1 that answers as a test tells it, and keeps what it was asked.
+//! A name server on a free port of 127.0.0.1 that answers as a test configures it, and stores the questions.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::BTreeSet;
@@ -11,24 +11,24 @@ use tokio::task::JoinHandle;
 
 use super::eventually::WAIT_MAX;
 
-/// The types of records that are known here.
+/// The supported types of records.
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// What the server knows of a name.
+/// The server's data for a name.
 #[derive(Debug, Clone)]
 pub enum Knows {
-    /// These addresses, for no longer than now.
+    /// These addresses, with a TTL of zero.
     Addresses(Vec<IpAddr>),
-    /// These addresses, all of one family, and never an answer about the other family.
+    /// These addresses of one family, and never an answer about the other family.
     OneFamily(Vec<IpAddr>),
-    /// That there is no such name.
+    /// The name does not exist.
     Nothing,
-    /// It never answers.
+    /// No answer.
     Silence,
 }
 
-/// The server. Gone when dropped.
+/// The server. Stops on drop.
 #[derive(Debug)]
 pub struct NameServer {
     address: SocketAddr,
@@ -37,7 +37,7 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Answers what `knows` says of each name that is asked for, each time anew.
+    /// Answers each question with the result of `knows`.
     pub async fn start(mut knows: impl FnMut(&str) -> Knows + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
         let address = socket.local_addr().expect("an address");
@@ -51,7 +51,7 @@ impl NameServer {
                     asked.insert(question.name.clone());
                 });
                 if let Some(answer) = question.answer(&knows(&question.name)) {
-                    // A client that has left is not our concern.
+                    // A client may leave at any time.
                     let _ = socket.send_to(&answer, client).await;
                 }
             }
@@ -59,23 +59,23 @@ impl NameServer {
         Self { address, asked, task }
     }
 
-    /// The settings that make it the one that is asked.
+    /// The settings that select this server.
     pub fn config(&self) -> DnsConfig {
         DnsConfig { servers: vec![self.address] }
     }
 
-    /// The same as the text of a variable.
+    /// The same as the value of a variable.
     pub fn setting(&self) -> String {
         format!("[\"{}\"]", self.address)
     }
 
-    /// Waits until so many names have been asked for.
+    /// Waits until this number of names was asked for.
     pub async fn was_asked_for(&mut self, names: usize) {
         let asked = self.asked.wait_for(|asked| asked.len() >= names);
         tokio::time::timeout(WAIT_MAX, asked).await.expect("the names are asked for").expect("the server lives");
     }
 
-    /// The names that were asked for so far, without the dot at the end.
+    /// The names asked for so far, without the final dot.
     pub fn asked(&self) -> BTreeSet<String> {
         self.asked.borrow().clone()
     }
@@ -108,7 +108,7 @@ impl Question {
         Self { id: [query[0], query[1]], name: labels.join("."), kind, bytes }
     }
 
-    /// Whether the question is about the family of this address.
+    /// Whether the question is about this address family.
     fn asks_for(&self, address: &IpAddr) -> bool {
         self.kind == if address.is_ipv4() { A } else { AAAA }
     }
@@ -130,7 +130,7 @@ impl Question {
                 IpAddr::V4(address) => address.octets().to_vec(),
                 IpAddr::V6(address) => address.octets().to_vec(),
             };
-            // The name of the question, its type, class IN, no time to live.
+            // Name, type, class IN, TTL zero.
             answer.extend([0xc0, 12]);
             answer.extend(self.kind.to_be_bytes());
             answer.extend([0, 1, 0, 0, 0, 0, 0, u8::try_from(bytes.len()).expect("few")]);

@@ -1,4 +1,4 @@
-//! A notifier with the settings of a test, on a Redis that is asked only where something is capped.
+//! A notifier with a test's settings; it uses Redis only for caps.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use quotabell::types::{Keys, VerificationRequest};
 
 use super::redis_server::free_port;
 
-/// Nobody asks for consent: every request is void.
+/// No consent is requested: every request is void.
 #[derive(Debug)]
 pub struct NoConsentRequests;
 
@@ -61,7 +61,7 @@ impl Sending {
         Ok(Self { channels, notifier })
     }
 
-    /// The same without any Redis: for settings without caps.
+    /// The same without Redis, for settings without caps.
     pub fn uncapped(settings: &ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, BrokenChannels> {
         let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
         Self::new(Arc::new(RedisClient::new(nobody)), settings, retry)

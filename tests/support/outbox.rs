@@ -1,4 +1,4 @@
-//! An outbox on a server of its own: alerts in, contacts set, deliveries looked at.
+//! An outbox on its own server: tests raise alerts, set contacts and inspect deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use redis::{FromRedisValue, ToRedisArgs};
 use super::eventually::WAIT_MAX;
 use super::redis_server::RedisServer;
 
-/// Leases that outlive any test.
+/// Leases that are longer than any test.
 pub const LONG: LeaseTimes = LeaseTimes::all(Duration::from_secs(600));
 
-/// Leases that end while a test looks.
+/// Leases that end at once.
 pub const SHORT: LeaseTimes = LeaseTimes::all(Duration::from_millis(1));
 
-/// The most attempts at one destination.
+/// Maximum number of concurrent attempts per destination.
 pub const PER_DESTINATION_MAX: u32 = 16;
 
-/// How long deliveries are tried.
+/// How long deliveries are retried.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(3 * 86_400);
 
-/// How deliveries are worked off in tests.
+/// Delivery settings of tests.
 pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
     DeliveryConfig {
         send: true,
@@ -45,7 +45,7 @@ pub const fn delivery_config(concurrency: u32) -> DeliveryConfig {
     }
 }
 
-/// As many as one call takes, of whichever destinations.
+/// As many deliveries as one call leases, from any destination.
 pub const fn all_due(token: &str, times: LeaseTimes) -> LeaseRequest<'_> {
     LeaseRequest {
         deliveries_max: LEASE_MAX,
@@ -85,7 +85,7 @@ pub async fn fan_out(
     Ok(answers.remove(0))
 }
 
-/// A server, a link to it and the keys of one partition.
+/// A server, a client and the keys of one partition.
 pub struct Outbox {
     pub server: RedisServer,
     pub client: Arc<RedisClient>,
@@ -135,7 +135,7 @@ impl Outbox {
         fan_out(&self.client, &self.keys, source, alert, contacts).await.expect("fan-out works")
     }
 
-    /// Leases what is due, as if every destination had answered often; `token` tells the calls apart.
+    /// Leases due deliveries as if every destination were healthy; `token` distinguishes the calls.
     pub async fn lease(&self, token: &str, times: LeaseTimes) -> LeaseReply {
         let prefix = self.keys.due_prefix();
         let queues: Vec<String> = self.run("KEYS", format!("{prefix}*")).await;
@@ -145,7 +145,7 @@ impl Outbox {
         lease(&self.client, &self.keys, all_due(token, times)).await.expect("the lease works")
     }
 
-    /// As if the destination had answered often.
+    /// Marks the destination as healthy.
     pub async fn trust(&self, destination: &str) {
         let state = format!("{}{destination}", self.keys.destination_prefix());
         let bound = PER_DESTINATION_MAX.to_string();
@@ -153,14 +153,14 @@ impl Outbox {
         self.look_at(destination).await;
     }
 
-    /// Lets the next lease look at a destination.
+    /// Lets the next lease examine a destination.
     pub async fn look_at(&self, destination: &str) {
         for index in [self.keys.destinations(), self.keys.destinations_unhealthy()] {
             let () = self.run("ZADD", &[index.as_str(), "XX", "0", destination]).await;
         }
     }
 
-    /// Leases the one delivery that is due.
+    /// Leases the only due delivery.
     pub async fn lease_one(&self, token: &str, times: LeaseTimes) -> LeasedDelivery {
         let mut leased = self.lease(token, times).await.leased;
         assert_eq!(leased.len(), 1, "one delivery is due");
@@ -183,12 +183,12 @@ impl Outbox {
         self.field(id, "state").await.expect("the delivery is there")
     }
 
-    /// When the delivery is due, or `None` when it is not scheduled.
+    /// When the delivery is due; `None` if it is not scheduled.
     pub async fn due(&self, id: &DeliveryId) -> Option<i64> {
         self.run("ZSCORE", &[self.queue(id).await.as_str(), id.as_str()]).await
     }
 
-    /// Makes a scheduled delivery due, as the passing of time does.
+    /// Makes a scheduled delivery due, as if time had passed.
     pub async fn let_time_pass(&self, id: &DeliveryId) {
         let destination = self.field(id, "destination").await.expect("the delivery is there");
         let leased = format!("{}{destination}", self.keys.leased_prefix());
@@ -198,7 +198,7 @@ impl Outbox {
         self.look_at(&destination).await;
     }
 
-    /// The queue in which a delivery is.
+    /// The queue of a delivery.
     pub async fn queue(&self, id: &DeliveryId) -> String {
         let destination = self.field(id, "destination").await.expect("the delivery is there");
         self.keys.due(&Destination::from_stored(&destination))
@@ -214,7 +214,7 @@ impl Outbox {
         ids
     }
 
-    /// Everything under the server's keys, so that a test can see that nothing was written.
+    /// Everything in the server, to prove that nothing was written.
     pub async fn dump(&self) -> BTreeMap<String, Vec<u8>> {
         let names: BTreeSet<String> = self.run("KEYS", "*").await;
         let mut dump = BTreeMap::new();
@@ -233,8 +233,7 @@ impl Outbox {
         dump
     }
 
-    /// I4: made = ended + pending at this moment. Each delivery is listed with its subject, for as long as its hash
-    /// lives.
+    /// I4: made = ended + pending at this moment. Each delivery is listed under its subject as long as its hash exists.
     pub async fn assert_balanced(&self) -> Totals {
         self.assert_listed_by_subject().await;
         let totals = self.totals().await;
@@ -251,7 +250,7 @@ impl Outbox {
         for key in &keys {
             pipeline.cmd("HGET").arg(key).arg("subject");
         }
-        // A test may put something else in the place of a hash.
+        // A test may replace a hash by another type.
         let subjects: Vec<redis::RedisResult<Option<String>>> =
             self.client.pipe(pipeline.ignore_errors()).await.expect("answered");
         let hashes: Vec<(&String, String)> =
@@ -259,7 +258,7 @@ impl Outbox {
         if hashes.is_empty() {
             return;
         }
-        // Of one moment: a daemon may run.
+        // In one transaction, because a daemon may be running.
         let mut pipeline = redis::pipe();
         pipeline.atomic();
         for (key, subject) in &hashes {
@@ -290,10 +289,10 @@ pub fn subject(text: &str) -> Subject {
     text.parse().expect("a legal subject")
 }
 
-/// When the period of a test's alert is over: in the year 2100, so that none expires before its test runs.
+/// End of the period of a test's alert: in the year 2100, so that none expires before its test runs.
 pub const RESETS_AT: UnixMs = UnixMs(4_102_444_800_000);
 
-/// When such an alert expires that nobody can be told of.
+/// When such an alert expires if its subject has no contact.
 pub const EXPIRES_AT: UnixMs = RESETS_AT.plus(48 * 3_600_000);
 
 /// The alert of this subject and percentage; the same id every time.

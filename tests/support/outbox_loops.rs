@@ -1,4 +1,4 @@
-//! The fan-out loop and the dispatcher of an outbox, with a double in place of the notifier.
+//! The fan-out loop and the dispatcher of an outbox, with a fake notifier.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,20 +19,20 @@ use super::eventually::WAIT_MAX;
 use super::notifier::NoConsentRequests;
 use super::outbox::{GIVE_UP_AFTER, Outbox, alert, delivery_config, json, outcome, subject, until};
 
-/// What the double does with an attempt.
+/// What the fake does with an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FakeAttempt {
     Deliver,
-    /// Fails, due again at once.
+    /// Fails and is due again at once.
     Retry,
     Die,
     Mute,
     /// The cap is exhausted; due again at once.
     Throttle,
-    /// Nobody can say whether the cap is exhausted; due again at once.
+    /// The state of the cap is unknown; due again at once.
     Postpone,
     Panic,
-    /// Delivers once the gate is opened.
+    /// Delivers after the gate is opened.
     Gate,
 }
 
@@ -44,7 +44,7 @@ pub struct SeenAttempt {
     pub attempt: u32,
 }
 
-/// In place of the notifier: acts as told by delivery and attempt, and remembers.
+/// A fake notifier: acts according to delivery and attempt, and records the attempts.
 pub struct FakeNotifier {
     act: Box<dyn Fn(&AttemptRequest<'_>) -> FakeAttempt + Send + Sync>,
     seen: Mutex<Vec<SeenAttempt>>,
@@ -72,7 +72,7 @@ impl FakeNotifier {
         self.let_end(1000);
     }
 
-    /// So many attempts of [`FakeAttempt::Gate`] go through.
+    /// Lets this number of [`FakeAttempt::Gate`] attempts complete.
     pub fn let_end(&self, attempts: usize) {
         self.gate.add_permits(attempts);
     }
@@ -109,7 +109,7 @@ impl Notifier for FakeNotifier {
     }
 }
 
-/// Running loops and what stops them.
+/// Running loops and the token that stops them.
 pub struct Loops {
     pub stop: CancellationToken,
     pub new_alerts: Arc<Notify>,
@@ -118,7 +118,7 @@ pub struct Loops {
     pub dispatcher: JoinHandle<Result<(), OutboxError>>,
 }
 
-/// How the loops of a test differ from the daemon's.
+/// Differences from the daemon's settings.
 pub struct Setting {
     pub fallback: Vec<Contact>,
     pub on_multiple: MultiplePolicy,
@@ -140,7 +140,7 @@ impl Loops {
         let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), setting.fallback));
         let (stop, new_alerts, new_deliveries) = (CancellationToken::new(), Arc::default(), Arc::new(Notify::new()));
         let context = OutboxContext {
-            // Each process has a link of its own.
+            // Each process has its own client.
             client: setting.user.map_or_else(|| Arc::new(outbox.server.client()), |user| outbox.client_of(user)),
             keys: outbox.keys.clone(),
             contacts,
@@ -162,13 +162,13 @@ impl Loops {
         Self { stop, new_alerts, new_deliveries, fan_out, dispatcher }
     }
 
-    /// Stops both and waits for the drain, which must come to its end by itself.
+    /// Stops both and waits for the drain, which must complete.
     pub async fn drain(self) {
         self.stop.cancel();
         self.drain_after_stop().await;
     }
 
-    /// Waits for the stop, whoever asks for it, and for the drain.
+    /// Waits for the stop (by anybody) and for the drain.
     pub async fn drain_after_stop(self) {
         for ended in [self.fan_out, self.dispatcher] {
             let ended = tokio::time::timeout(WAIT_MAX, ended).await.expect("the drain ends");

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::eventually::eventually;
 use super::redis_server::RedisServer;
 
-/// A server of its own, with the workers of one partition.
+/// A server with the workers of one partition.
 pub struct Partition {
     pub server: RedisServer,
     pub client: Arc<RedisClient>,
@@ -27,13 +27,13 @@ pub struct Partition {
     pub stop: CancellationToken,
 }
 
-/// A worker that runs until it is ended, or its partition is dropped.
+/// A running worker; it ends when it is stopped or its partition is dropped.
 pub struct Worker {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What tests choose of a worker.
+/// Settings of a worker in a test.
 pub struct WorkerSettings {
     pub lease: Option<PartitionLease>,
     pub batch_entries: u32,
@@ -45,7 +45,7 @@ pub struct WorkerSettings {
 }
 
 impl Default for WorkerSettings {
-    /// A worker that asks nobody whether it may read.
+    /// A worker that needs no lease.
     fn default() -> Self {
         let age_max = std::time::Duration::from_secs(100 * 365 * 86_400);
         Self { lease: None, batch_entries: 500, age_max, event_ids_max: 1_000_000, metrics_max: 10_000, user: None }
@@ -90,7 +90,7 @@ impl Partition {
         let changes = ChangeFeed::default();
         let watch = ChangeListener::new(endpoint.clone(), &self.keys, vec![changes.clone()]);
         tokio::spawn(watch.run(stop.clone()));
-        // The promise of one second begins when the daemon listens; a test should not have to wait for it.
+        // The promise of one second starts when the daemon listens; a test should not have to wait for that.
         eventually("the watch listens", || async { changes.is_live().then_some(()) }).await;
         let worker = EventWorker::new(EventWorkerParts {
             endpoint,
@@ -102,7 +102,7 @@ impl Partition {
                 partitions: 1,
                 trim: TrimPolicy::Consumed,
                 late_max: std::time::Duration::from_secs(5 * 3600),
-                // Tests know what happened on days of 2023.
+                // Tests use events of 2023.
                 age_max: settings.age_max,
                 batch_entries: settings.batch_entries,
                 event_ids_max: settings.event_ids_max,
@@ -135,7 +135,7 @@ impl Partition {
         self.client.query(&command).await.expect("added")
     }
 
-    /// Adds entries at one moment, so that one reading has them all.
+    /// Adds entries at once, so that one read returns all of them.
     pub async fn add_at_once(&self, events: &[&[&str]]) {
         let mut transaction = redis::pipe();
         transaction.atomic();
@@ -145,14 +145,14 @@ impl Partition {
         let () = self.client.pipe(&transaction).await.expect("added");
     }
 
-    /// Adds an entry that arrives at this time, RFC 3339, behind all of those before it.
+    /// Adds an entry with this arrival time, RFC 3339, after all earlier ones.
     pub async fn add_at(&self, time: &str, fields: &[&str]) {
         let ms = chrono::DateTime::parse_from_rfc3339(time).expect("RFC 3339").timestamp_millis();
         let entry = format!("{ms}-*");
         self.run::<String>(&[&["XADD", "usage", &entry], fields].concat()).await;
     }
 
-    /// Writes a subject's settings with HSET, and waits until the worker knows: it notices changes in their order.
+    /// Writes a subject's settings with HSET, and waits until the worker knows them: it notices changes in order.
     pub async fn set(&self, subject: &str, settings: &[&str]) {
         let marker = format!("marker {}", rand::random::<u64>());
         let marker_key = format!("quota_subject:{marker}");
@@ -215,7 +215,7 @@ impl Partition {
 }
 
 impl Worker {
-    /// Stops it, and waits until it has ended.
+    /// Stops it and waits for its end.
     pub async fn end(self) {
         self.stop.cancel();
         self.task.await.expect("the worker ends well");

@@ -1,8 +1,8 @@
-//! A TCP proxy before a server, which breaks connections as networks do: answers that never arrive, frames that end in
-//! the middle, silence, one side that is gone while the other does not know.
+//! A TCP proxy before a server that breaks connections as networks do: lost replies, frames that end in the middle,
+//! silence, a side that is gone while the other does not know it.
 //!
-//! No byte is ever left out of a connection that goes on: what a network holds back arrives later or the connection
-//! ends, and a stream with a hole would be a fault of the test.
+//! A connection that continues never loses a byte: held bytes arrive later or the connection ends. A stream with a hole
+//! would be a fault of the test.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::sync::Arc;
@@ -14,30 +14,29 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What the proxy does to connections.
+/// A fault of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Once: the answer to the next script is dropped with its connection. The script has run, and its caller does not
-    /// know.
+    /// Once: drops the reply to the next script, with its connection. The script has run, but its caller does not know.
     LoseReply,
-    /// Once: the connection ends in the middle of the next answer.
+    /// Once: ends the connection in the middle of the next reply.
     CutReply,
-    /// Once: the connection ends in the middle of the next request.
+    /// Once: ends the connection in the middle of the next request.
     CutRequest,
-    /// Once: the caller is cut off after its next request; the server is not told and holds the connection.
+    /// Once: disconnects the caller after its next request; the server keeps its side open.
     HalfOpen,
-    /// Whatever passes takes so much longer.
+    /// Delays everything by this time.
     Delay(Duration),
-    /// Everything passes in two halves.
+    /// Passes everything in two halves.
     Split,
-    /// Nothing passes in either direction; connections stay open, and new ones are accepted.
+    /// Passes nothing in either direction; keeps connections open, and accepts new ones.
     BlackHole,
-    /// Scripts pass, and nothing comes back on their connections.
+    /// Passes scripts, but no replies on their connections.
     HoldReplies,
-    /// Scripts wait, and what is asked behind them; what was asked before is answered.
+    /// Holds scripts and requests behind them; earlier requests are answered.
     HoldScripts,
-    /// What a primary sends to its replicas does not pass.
+    /// Drops a primary's data for its replicas.
     BlackHoleReplication,
 }
 
@@ -52,16 +51,16 @@ pub struct Proxy {
 struct Shared {
     target: watch::Sender<u16>,
     fault: watch::Sender<Fault>,
-    /// Grows when all connections are to be cut.
+    /// Increases to cut all connections.
     cuts: watch::Sender<u64>,
 }
 
-/// What the two directions of one connection know of each other.
+/// State that the two directions of one connection share.
 #[derive(Debug, Default)]
 struct Connection {
     script_sent: AtomicBool,
     is_replication: AtomicBool,
-    /// The caller is gone and the server is not to know.
+    /// The caller is gone and the server must not know it.
     is_half_open: AtomicBool,
 }
 
@@ -71,14 +70,14 @@ enum Direction {
     Replies,
 }
 
-/// What becomes of a connection after some bytes of it.
+/// What happens to a connection after some bytes.
 enum Then {
     Go,
     End,
 }
 
 impl Proxy {
-    /// Leads to this port of 127.0.0.1; to nothing, with 0, until [`Self::turn`].
+    /// Leads to this port of 127.0.0.1; with 0 to nothing until [`Self::turn`].
     pub async fn to(target: u16) -> Self {
         Self::listening(TcpListener::bind("127.0.0.1:0").await.expect("a free port"), target)
     }
@@ -104,23 +103,23 @@ impl Proxy {
         self.port
     }
 
-    /// What `redis.url` is set to.
+    /// The value of `redis.url`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Does this from now on, or once.
+    /// Applies this fault from now on, or once.
     pub fn set(&self, fault: Fault) {
         self.shared.fault.send_replace(fault);
     }
 
-    /// Waits until a fault that is done once has been done.
+    /// Waits until a one-time fault has occurred.
     pub async fn done(&self) {
         let mut fault = self.shared.fault.subscribe();
         fault.wait_for(|fault| !fault.is_done_once()).await.expect("the proxy lives");
     }
 
-    /// Whether a fault that is done once has been done by now.
+    /// Whether a one-time fault has occurred.
     pub fn is_done(&self) -> bool {
         !self.shared.fault.borrow().is_done_once()
     }
@@ -142,7 +141,7 @@ impl Fault {
         matches!(self, Self::LoseReply | Self::CutReply | Self::CutRequest | Self::HalfOpen)
     }
 
-    /// Whether bytes of this direction wait.
+    /// Whether the proxy holds bytes of this direction.
     fn holds(self, direction: Direction, connection: &Connection) -> bool {
         match self {
             Self::BlackHole => true,
@@ -155,7 +154,7 @@ impl Fault {
 }
 
 impl Shared {
-    /// Passes bytes on until one side ends or all connections are cut.
+    /// Passes bytes until one side ends or all connections are cut.
     async fn pass(self: Arc<Self>, caller: TcpStream) {
         let mut cuts = self.cuts.subscribe();
         cuts.mark_unchanged();
@@ -166,14 +165,14 @@ impl Shared {
         let (mut from_caller, mut to_caller) = caller.into_split();
         let (mut from_server, mut to_server) = server.into_split();
         let passing = async {
-            // Whichever direction ends first ends both, unless the server is not to know.
+            // The end of one direction ends both, unless the server must not know it.
             tokio::select! {
                 () = self.pump(Direction::Requests, &mut from_caller, &mut to_server, &connection) => {}
                 () = self.pump(Direction::Replies, &mut from_server, &mut to_caller, &connection) => {}
             }
             if connection.is_half_open.load(Ordering::Relaxed) {
                 drop((from_caller, to_caller));
-                // The server's side stays as it is until the server, or the test, ends it.
+                // The server's side stays open until the server, or the test, ends it.
                 let mut unread = [0; 4096];
                 while from_server.read(&mut unread).await.is_ok_and(|bytes| bytes > 0) {}
             }
@@ -199,7 +198,7 @@ impl Shared {
         }
     }
 
-    /// Sends some bytes of a connection on, unless there is a fault.
+    /// Sends bytes of a connection, unless there is a fault.
     async fn send(
         &self,
         direction: Direction,

@@ -1,4 +1,4 @@
-//! Counters and alerts on a server of their own, written as commits write them.
+//! Counters and alerts on their own server, written as commits write them.
 
 use quotabell::redis_client::RedisClient;
 use quotabell::types::{Alert, BillingDay, Keys, Metric, Period, PeriodSpan, RaisedRecord, UnixMs, Window, keys};
@@ -22,14 +22,14 @@ impl RecordedUsage {
         self.client.server_time().await.expect("TIME works")
     }
 
-    /// The period of each window that goes on.
+    /// The current period of each window.
     pub async fn periods(&self, zone: &str, billing_day: u8) -> [PeriodSpan; 4] {
         let (zone, billing_day) = (zone.parse().expect("a zone"), BillingDay::new(billing_day).expect("a day"));
         let now = self.now().await;
         Window::ALL.map(|window| PeriodSpan::containing(window, zone, billing_day, now).expect("in range"))
     }
 
-    /// Fields of a subject.
+    /// Sets fields of a subject.
     pub async fn set(&self, subject: &str, fields: &[(&str, &str)]) {
         let () = self
             .client
@@ -47,13 +47,13 @@ impl RecordedUsage {
         let () = self.client.pipe(&pipeline).await.expect("written");
     }
 
-    /// The record of an alert, which followed these.
+    /// Stores the record of an alert that follows these earlier ones.
     pub async fn raise(&self, alert: &Alert, earlier: &[&Alert]) {
         let before = earlier.iter().fold(None, |before, alert| Some(RaisedRecord::after(before, (*alert).clone())));
         self.write(&RaisedRecord::after(before, alert.clone()), alert.subject.as_str()).await;
     }
 
-    /// The record of an alert, written where those of another subject lie: as if both had the same bucket.
+    /// Stores the record of an alert in the hash of another subject, as if both had the same bucket.
     pub async fn raise_in_the_hash_of(&self, subject: &str, alert: &Alert) {
         self.write(&RaisedRecord::after(None, alert.clone()), subject).await;
     }

@@ -1,5 +1,4 @@
-//! A real cluster of three primaries, with one replica or three: on free ports, in temporary folders, killed when
-//! dropped.
+//! A real cluster of three primaries with one or three replicas: on free ports, in temporary folders, killed on drop.
 
 use std::cell::Cell;
 
@@ -12,8 +11,7 @@ use super::redis_server::{RedisServer, free_port};
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16384;
 
-/// The nodes; the first three began as primaries, the last one as the replica of the one that serves the stream
-/// `usage`.
+/// The nodes: the first three started as primaries, the last one as the replica of the primary of the stream `usage`.
 #[derive(Debug)]
 pub struct RedisCluster {
     pub nodes: Vec<RedisServer>,
@@ -66,7 +64,7 @@ impl RedisCluster {
         cluster
     }
 
-    /// A node, and the port on which it talks to others.
+    /// A node, and the port of its cluster bus.
     fn node() -> (RedisServer, String) {
         const OPTIONS: [&str; 12] = [
             "--save",
@@ -94,13 +92,13 @@ impl RedisCluster {
         (node, bus.get().to_string())
     }
 
-    /// What `redis.url` is set to, with this before the hosts (`user:password@`). Names two of the nodes.
+    /// The value of `redis.url`, with `user_info` (`user:password@`) before the hosts. It names two of the nodes.
     pub fn url(&self, user_info: &str) -> String {
         let [a, b] = [1, 2].map(|at| self.nodes[at].port());
         format!("redis+cluster://{user_info}127.0.0.1:{a},127.0.0.1:{b}")
     }
 
-    /// A client of one node alone.
+    /// A client of one node.
     pub fn client(&self, node: usize) -> RedisClient {
         self.nodes[node].client()
     }
@@ -119,7 +117,7 @@ impl RedisCluster {
         self.try_on(node, &["CLUSTER", "MYID"]).await.expect("it answers")
     }
 
-    /// The node that serves a key. Waits until there is one.
+    /// Waits for the node that serves a key.
     pub async fn primary_of(&self, key: &str) -> usize {
         eventually("a node serves the key", || async {
             for node in 0..self.nodes.len() {
@@ -132,7 +130,7 @@ impl RedisCluster {
         .await
     }
 
-    /// Waits until every node that answers says this about the cluster.
+    /// Waits until every reachable node reports this state of the cluster.
     async fn agrees(&self, holds: impl Fn(&str) -> bool) {
         for node in 0..self.nodes.len() {
             eventually("the nodes agree", || async {
@@ -143,8 +141,8 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until the replica takes what its primary writes: the link is up before that, and for up to a second a
-    /// primary that dies would take everything along.
+    /// Waits until the replica receives its primary's writes: the link is up earlier, but for up to a second the writes
+    /// of a primary that dies would be lost.
     async fn replicates(&self, primary: usize) {
         let key = "{usage}.replicated";
         self.tell(primary, &["SET", key, "1"]).await;
@@ -153,7 +151,7 @@ impl RedisCluster {
             (keys == 1).then_some(())
         })
         .await;
-        // This one comes through the stream and not with the first copy.
+        // This write comes through the stream and not with the initial copy.
         self.tell(primary, &["DEL", key]).await;
         eventually("the replica follows every write", || async {
             (self.try_on::<u64>(PRIMARIES, &["DBSIZE"]).await.ok()? == 0).then_some(())
@@ -161,7 +159,7 @@ impl RedisCluster {
         .await;
     }
 
-    /// Makes a replica a primary without slots, as a node is that has just been added.
+    /// Makes a replica a primary without slots, like a node that was just added.
     pub async fn becomes_empty_primary(&self, node: usize) {
         self.tell(node, &["CLUSTER", "RESET", "SOFT"]).await;
         let line = self.line_of(0, 0).await;
@@ -197,14 +195,14 @@ impl RedisCluster {
         }
     }
 
-    /// What `by` knows of a node: a line of CLUSTER NODES; empty where it does not know it.
+    /// The line of CLUSTER NODES about `node` on the node `by`; empty if unknown.
     async fn line_of(&self, by: usize, node: usize) -> String {
         let known: String = self.try_on(by, &["CLUSTER", "NODES"]).await.unwrap_or_default();
         let address = format!(":{}@", self.nodes[node].port());
         known.lines().find(|line| line.contains(&address)).unwrap_or_default().to_owned()
     }
 
-    /// The nodes that serve slots, in the eyes of the first node that answers.
+    /// The nodes that serve slots, according to the first node that answers.
     pub async fn primaries(&self) -> Vec<usize> {
         let ports = |node: &RedisServer| format!("127.0.0.1:{}@", node.port());
         let known: String = self.try_on(0, &["CLUSTER", "NODES"]).await.expect("it answers");
@@ -213,7 +211,7 @@ impl RedisCluster {
         (0..self.nodes.len()).filter(|at| is_primary(&self.nodes[*at])).collect()
     }
 
-    /// Waits until another node serves the slots of one that was killed.
+    /// Waits until another node serves the slots of a killed one.
     pub async fn is_replaced(&self, dead: usize) {
         let address = format!("127.0.0.1:{}@", self.nodes[dead].port());
         for node in (0..self.nodes.len()).filter(|node| *node != dead) {
@@ -227,7 +225,7 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until every node is up, no slot is without a server, and every replica follows its primary.
+    /// Waits until every node is up, every slot is served, and every replica follows its primary.
     pub async fn is_whole(&self) {
         for node in 0..self.nodes.len() {
             eventually("the cluster is whole", || async {
@@ -245,8 +243,8 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until the replicas of a primary have what it has now. Redis moves keys without waiting for them: where a
-    /// primary dies meanwhile, some of the moved keys are nowhere, and no program can tell what was in them.
+    /// Waits until the replicas of a primary have its current data. Redis moves keys without waiting for replicas: if a
+    /// primary dies meanwhile, some moved keys are lost, and no program can restore them.
     pub async fn is_replicated(&self, primary: usize) {
         let offsets = async |name: &str| {
             let info: String = self.try_on(primary, &["INFO", "replication"]).await.expect("it answers");
@@ -261,7 +259,7 @@ impl RedisCluster {
         .await;
     }
 
-    /// Begins to move a key's slot: from now on the nodes send those away who ask for what is not there.
+    /// Starts moving a key's slot: from now on nodes redirect commands for missing keys.
     pub async fn begin_move(&self, key: &str, to: usize) -> Move {
         let from = self.primary_of(key).await;
         let slot: u64 = self.try_on(from, &["CLUSTER", "KEYSLOT", key]).await.expect("it answers");
@@ -272,7 +270,7 @@ impl RedisCluster {
         Move { slot, from, to, to_id }
     }
 
-    /// Moves up to so many keys; whether some were there.
+    /// Moves up to `count` keys; returns whether there were any.
     pub async fn move_keys(&self, moving: &Move, count: usize) -> bool {
         let count = count.to_string();
         let keys: Vec<String> =
@@ -284,7 +282,7 @@ impl RedisCluster {
         true
     }
 
-    /// Moves these keys, of which one at least is there.
+    /// Moves these keys, at least one of which must exist.
     pub async fn move_these(&self, moving: &Move, keys: &[String]) {
         let port = self.nodes[moving.to].port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
@@ -292,19 +290,19 @@ impl RedisCluster {
         let _: String = self.try_on(moving.from, &words).await.expect("they are moved");
     }
 
-    /// Moves what is left, and tells every node whose the slot is.
+    /// Moves the remaining keys, and tells every node the new owner of the slot.
     pub async fn end_move(&self, moving: Move) {
         while self.move_keys(&moving, 20).await {}
         let others = (0..self.nodes.len()).filter(|node| *node != moving.to && *node != moving.from);
         for node in [moving.to, moving.from].into_iter().chain(others) {
-            // A replica learns it from its primary and refuses to be told.
+            // A replica learns it from its primary and refuses the command.
             let _: redis::RedisResult<()> =
                 self.try_on(node, &["CLUSTER", "SETSLOT", &moving.slot, "NODE", &moving.to_id]).await;
         }
     }
 }
 
-/// A slot that moves.
+/// A moving slot.
 #[derive(Debug)]
 pub struct Move {
     pub slot: String,

@@ -1,4 +1,4 @@
-//! A real Redis server for one test: on a free port of 127.0.0.1, in a temporary folder, killed when dropped.
+//! A real Redis server for one test: on a free port of 127.0.0.1, in a temporary folder, killed on drop.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use quotabell::redis_client::RedisClient;
 use tempfile::TempDir;
 
-/// The environment variable that names another server binary (`make test-matrix` sets it).
+/// The environment variable with another server binary (`make test-matrix` sets it).
 const BINARY: &str = "QUOTABELL_TEST_REDIS";
 
 /// A running server.
@@ -26,12 +26,12 @@ impl RedisServer {
         Self::start_with(&["--save", "", "--appendonly", "no"])
     }
 
-    /// A server that keeps an append-only file, so that [`Self::restart`] loses nothing.
+    /// A server with an append-only file, so that [`Self::restart`] loses nothing.
     pub fn start_durable() -> Self {
         Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// A server without persistence that lets a replica follow at once; by itself it waits 5 s for more of them.
+    /// A server without persistence that serves a replica at once; by default it waits 5 s for more replicas.
     pub fn start_to_be_followed() -> Self {
         Self::start_with(&["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"])
     }
@@ -49,10 +49,10 @@ impl RedisServer {
         Self::start_with_each(|| options.iter().map(ToString::to_string).collect())
     }
 
-    /// As [`Self::start_with`], with options that are made anew for each try: those that name another port.
+    /// As [`Self::start_with`], with options that are computed for each attempt, because they contain another port.
     pub fn start_with_each(options: impl Fn() -> Vec<String>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
-        // Another process may take the port between our look and the server's bind: look again.
+        // Another process may take the port between the check and the server's bind: try again.
         for _ in 0..20 {
             let (port, options) = (free_port(), options());
             if let Some(child) = launch(port, directory.path(), &options) {
@@ -72,12 +72,12 @@ impl RedisServer {
         self.port
     }
 
-    /// The Unix socket beside it.
+    /// Its Unix socket.
     pub fn socket(&self) -> std::path::PathBuf {
         self.directory.path().join("redis.sock")
     }
 
-    /// Where it keeps its files.
+    /// Its data folder.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -92,7 +92,7 @@ impl RedisServer {
         redis::Client::open(self.url()).expect("a valid URL")
     }
 
-    /// A link as the daemon uses it.
+    /// A client of the daemon's type.
     pub fn client(&self) -> RedisClient {
         RedisClient::new(self.sync_client())
     }
@@ -108,7 +108,7 @@ impl RedisServer {
         self.child.wait().expect("the server can be waited for");
     }
 
-    /// Cuts so many bytes off the file that it was appending to, after [`Self::kill`].
+    /// Truncates its append-only file by this number of bytes, after [`Self::kill`].
     pub fn tear_file(&self, bytes: u64) {
         tear_newest(&self.directory.path().join("appendonlydir"), bytes);
     }
@@ -128,7 +128,7 @@ impl RedisServer {
         self.options = options;
     }
 
-    /// Starts it again on the same port and folder, after [`Self::kill`].
+    /// Starts it again on the same port and in the same folder, after [`Self::kill`].
     pub fn restart(&mut self) {
         self.child = launch(self.port, self.directory.path(), &self.options).expect("the port is still free");
     }
@@ -141,7 +141,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// Cuts so many bytes off the append-only file that a server was writing to in this folder.
+/// Truncates the newest append-only file in this folder by this number of bytes.
 pub fn tear_newest(folder: &Path, bytes: u64) {
     let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path());
     let newest = files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("an append-only file");
@@ -150,10 +150,10 @@ pub fn tear_newest(folder: &Path, bytes: u64) {
     file.set_len(length - bytes).expect("it is cut");
 }
 
-/// A TCP port that nobody listens on at this moment.
+/// A TCP port without a listener at this moment.
 ///
-/// Drawn from below the range from which systems take the ports of outgoing connections (32768 on Linux): a port of
-/// that range may be taken by anybody's connection between a server's death and its restart.
+/// It is below the range from which systems take the ports of outgoing connections (32768 on Linux), because such a
+/// port may be in use between a server's death and its restart.
 pub fn free_port() -> u16 {
     loop {
         let port = 10_000 + rand::random::<u16>() % 22_000;
@@ -163,12 +163,12 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// The server that is tested with.
+/// The server binary of the tests.
 pub fn server_binary() -> String {
     std::env::var(BINARY).unwrap_or_else(|_| "redis-server".to_owned())
 }
 
-/// Starts the server and reads its log until it accepts connections; `None` when it ended instead.
+/// Starts the server and reads its log until it accepts connections; `None` if it ended.
 fn launch(port: u16, directory: &Path, options: &[String]) -> Option<Child> {
     let binary = server_binary();
     let mut child = Command::new(&binary)
@@ -188,7 +188,7 @@ fn launch(port: u16, directory: &Path, options: &[String]) -> Option<Child> {
     let mut line = String::new();
     while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         if line.contains("Ready to accept connections unix") || line.contains("ready to accept connections at") {
-            // The server writes its log for as long as it lives: somebody has to read it.
+            // The server writes its log until its end, so a thread has to read it.
             std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
             return Some(child);
         }

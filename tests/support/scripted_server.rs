@@ -1,5 +1,5 @@
-//! Servers that play a script to every client, whatever the protocol: what they say, what they wait for, and what they
-//! do wrong. Well-behaved ones are `quotabell::demo::receivers`.
+//! Servers that follow a script for every client, in any protocol: texts to send, texts to wait for, and faults.
+//! Well-behaved servers are in `quotabell::demo::receivers`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;
@@ -16,38 +16,38 @@ use tokio_rustls::TlsAcceptor;
 use super::eventually::WAIT_MAX;
 use super::tls_flood::TlsFlood;
 
-/// How often a server that drips sends its next piece.
+/// Interval between the pieces of a dripping server.
 const DRIP_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a server does next. After the last step it closes the connection.
+/// A step of a server. After the last step it closes the connection.
 #[derive(Clone)]
 pub enum Step {
-    /// Reads until this text has come.
+    /// Reads until this text has arrived.
     Hear(&'static str),
     /// Sends this.
     Say(&'static str),
-    /// Sends this again and again, as fast as it goes, until the client closes.
+    /// Sends this repeatedly, as fast as possible, until the client closes.
     Flood(&'static str),
     /// The same, slowly.
     Drip(&'static str),
-    /// Speaks TLS from here on.
+    /// Uses TLS from here on.
     Tls(TlsAcceptor),
-    /// Shakes hands, and floods beneath TLS until the client closes.
+    /// Completes the handshake, and floods below TLS until the client closes.
     TlsFlood(TlsAcceptor, TlsFlood),
-    /// Reads and says nothing, until the client closes.
+    /// Reads and sends nothing until the client closes.
     Hang,
-    /// Reads no more, and keeps the connection until the server is dropped.
+    /// Stops reading, and keeps the connection until the server is dropped.
     Ignore,
     /// Resets the connection.
     Reset,
 }
 
-/// What an attempt says of a server that sends without an end and never comes to its answer.
+/// The error of an attempt to a server that sends endlessly before its reply.
 pub const FLOODED: &str = "more than 256 KiB came before the answer";
 /// The end of the head of an HTTP request.
 pub const REQUEST: Step = Step::Hear("\r\n\r\n");
 
-/// A server on a free port of 127.0.0.1. Gone when dropped.
+/// A server on a free port of 127.0.0.1. Stops on drop.
 #[derive(Debug)]
 pub struct ScriptedServer {
     address: SocketAddr,
@@ -57,11 +57,11 @@ pub struct ScriptedServer {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Bytes that were sent.
+    /// Number of bytes sent.
     sent: AtomicU64,
-    /// Texts that were waited for and have come.
+    /// Number of awaited texts that have arrived.
     heard: watch::Sender<usize>,
-    /// Clients that were served to the end.
+    /// Number of clients that were served to the end.
     served: watch::Sender<usize>,
 }
 
@@ -70,7 +70,7 @@ impl ScriptedServer {
         Self::start_at("127.0.0.1:0", steps).await
     }
 
-    /// The same on every address of this machine, of which it has thousands: 127.x.x.x.
+    /// The same on every address of this machine: 127.x.x.x.
     pub async fn start_everywhere(steps: impl IntoIterator<Item = Step>) -> Self {
         Self::start_at("0.0.0.0:0", steps).await
     }
@@ -81,7 +81,7 @@ impl ScriptedServer {
         let (shared, steps): (_, Vec<Step>) = (Arc::new(Shared::default()), steps.into_iter().collect());
         let for_clients = Arc::clone(&shared);
         let task = tokio::spawn(async move {
-            // Dropped with this task, and ends the conversations with it.
+            // Dropped with this task, which ends the conversations.
             let mut clients = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.expect("a connection");
@@ -108,29 +108,29 @@ impl ScriptedServer {
         format!("http://{}/hook", self.address)
     }
 
-    /// How many bytes it got rid of. What the kernel holds for a client that reads no more is among them.
+    /// Number of bytes sent, including bytes in the kernel's buffers.
     pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
-    /// How many clients have been served to the end, or have left.
+    /// Number of clients that were served to the end, or have left.
     pub fn served(&self) -> usize {
         *self.shared.served.borrow()
     }
 
-    /// Waits until so many clients have been served to the end, or have left.
+    /// Waits until this number of clients was served to the end, or has left.
     pub async fn has_served(&self, clients: usize) {
         let mut served = self.shared.served.subscribe();
         let all = served.wait_for(|served| *served >= clients);
         tokio::time::timeout(WAIT_MAX, all).await.expect("the clients leave in time").expect("the server lives");
     }
 
-    /// How many of the texts that it waits for have come.
+    /// Number of awaited texts that have arrived.
     pub fn heard(&self) -> usize {
         *self.shared.heard.borrow()
     }
 
-    /// Waits until so many of the texts that it waits for have come.
+    /// Waits until this number of awaited texts has arrived.
     pub async fn has_heard(&self, texts: usize) {
         let mut heard = self.shared.heard.subscribe();
         let all = heard.wait_for(|heard| *heard >= texts);
@@ -178,7 +178,7 @@ async fn play(stream: TcpStream, steps: &[Step], shared: &Shared) -> std::io::Re
             Step::TlsFlood(acceptor, flood) => return flood.run(acceptor.accept(stream).await?, sent).await,
             Step::Hang => hear(&mut stream, b"nobody says this").await?,
             Step::Ignore => std::future::pending().await,
-            // Without a farewell: dropping it is enough, as it does not linger.
+            // Dropping the connection resets it, because it does not linger.
             Step::Reset => return Ok(()),
         }
     }
@@ -191,12 +191,12 @@ async fn say(stream: &mut Box<dyn Stream>, text: &str, sent: &AtomicU64) -> std:
     stream.flush().await
 }
 
-/// Reads until `text` has come; an error once the client has left.
+/// Reads until `text` has arrived; fails if the client leaves.
 async fn hear(stream: &mut Box<dyn Stream>, text: &[u8]) -> std::io::Result<()> {
     let mut last = Vec::new();
     while !last.ends_with(text) {
         last.push(stream.read_u8().await?);
-        // Enough for any text, so that a client that never stops fills nothing.
+        // Enough for any text, and a bound for a client that never stops.
         if last.len() > 64 * 1024 {
             last.drain(..last.len() - text.len());
         }

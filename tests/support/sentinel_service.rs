@@ -1,5 +1,4 @@
-//! A real primary with replicas, watched by three real Sentinels: on free ports, in temporary folders, killed when
-//! dropped.
+//! A real primary with replicas, watched by three real Sentinels: on free ports, in temporary folders, killed on drop.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,32 +12,32 @@ use super::eventually::eventually;
 use super::proxy::Proxy;
 use super::redis_server::{RedisServer, free_port, server_binary};
 
-/// The name under which the Sentinels watch the primary.
+/// The Sentinels' name for the primary.
 pub const SERVICE: &str = "mymaster";
 /// Options of the servers.
 const OPTIONS: [&str; 8] =
     ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
-/// Sentinels; two of them agree that the primary is down.
+/// Number of Sentinels; two of them must agree that the primary is down.
 const SENTINELS: usize = 3;
 
-/// How often a Sentinel does what it does, in milliseconds. They find each other sooner; and none of them stops working
-/// for 30 s because this machine was too busy for it to run for 2 s.
+/// Intervals of a Sentinel, in milliseconds: short, so that Sentinels find each other sooner. The long TILT-TRIGGER
+/// keeps a Sentinel working although a busy machine did not run it for 2 s.
 const PERIODS: [&str; 6] = ["PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TILT-TRIGGER", "60000"];
-/// The period once they have found each other. A Sentinel that has not heard of a failover makes the new primary a
-/// replica again after four of these; the one that leads the failover looks once a second whether there is a new one.
+/// The interval after they have found each other. A Sentinel that missed a failover turns the new primary back into a
+/// replica after four intervals; the leader of the failover looks for the new primary once a second.
 const PERIODS_AFTERWARDS: [&str; 2] = ["PUBLISH-PERIOD", "750"];
 
 /// The servers and their Sentinels.
 #[derive(Debug)]
 pub struct SentinelService {
     pub servers: Vec<RedisServer>,
-    /// Where there are any: what everybody reaches the servers through, one for each.
+    /// The proxies before the servers, one each; may be empty.
     pub proxies: Vec<Proxy>,
     pub sentinels: Vec<Sentinel>,
     passwords: Passwords,
 }
 
-/// What servers and Sentinels demand; `None`: no login.
+/// Passwords of servers and Sentinels; `None`: no login.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Passwords {
     pub of_servers: Option<&'static str>,
@@ -50,7 +49,7 @@ pub struct Passwords {
 pub struct Sentinel {
     child: Child,
     port: u16,
-    /// Its log.
+    /// Its log lines.
     said: Arc<Mutex<Vec<String>>>,
     _directory: TempDir,
 }
@@ -79,12 +78,12 @@ impl SentinelService {
         service.watched(&lines).await
     }
 
-    /// As [`Self::start`], with a proxy before each server, through which Sentinels, replicas and daemons reach it.
-    /// They wait longer before they take a server for dead: a test that goes on for hours decides itself when one is.
+    /// As [`Self::start`], with a proxy before each server for Sentinels, replicas and daemons. Sentinels wait longer
+    /// before they declare a server dead, because in a test of hours the test decides that.
     pub async fn start_behind_proxies() -> Self {
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            // Before its server, which announces the port: nobody else can take it meanwhile.
+            // Before its server, which announces the port, so that nobody else can take it.
             let proxy = Proxy::to(0).await;
             let port = proxy.port().to_string();
             let mut options = [&OPTIONS[..], &["--replica-announce-port", &port]].concat();
@@ -102,7 +101,7 @@ impl SentinelService {
             .await
     }
 
-    /// Starts the Sentinels, once there is a replica.
+    /// Starts the Sentinels, after a replica is connected.
     async fn watched(mut self, lines: &str) -> Self {
         self.replicates(0).await;
         let watched = self.known_port(0);
@@ -123,7 +122,7 @@ impl SentinelService {
         }
     }
 
-    /// The port under which Sentinels know a server.
+    /// A server's port, as Sentinels know it.
     fn known_port(&self, server: usize) -> u16 {
         self.proxies.get(server).map_or_else(|| self.servers[server].port(), Proxy::port)
     }
@@ -137,20 +136,20 @@ impl SentinelService {
         client(sentinel.port, self.passwords.of_sentinels)
     }
 
-    /// What `redis.url` is set to, with this before the hosts (`user:password@`).
+    /// The value of `redis.url`, with `user_info` (`user:password@`) before the hosts.
     pub fn url(&self, user_info: &str) -> String {
         let hosts: Vec<String> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
         format!("redis+sentinel://{user_info}{}/{SERVICE}/0", hosts.join(","))
     }
 
-    /// Waits until the other servers follow this one and have all that it holds now.
+    /// Waits until the other servers follow this one and have all of its current data.
     pub async fn replicates(&self, primary: usize) {
         let held = eventually("the primary says what it holds", || self.held_by(primary)).await;
         eventually("the replicas follow and have it all", || self.follow(primary, held)).await;
     }
 
-    /// Waits until all Sentinels name one server and the others follow it, and have all that it held when it was named
-    /// first. Which it is: a failover may follow another one, back to where it came from.
+    /// Waits until all Sentinels name one server, and the others follow it and have all of its data from the first time
+    /// it was named. Returns the server: a failover may be reverted by another one.
     pub async fn settled(&self) -> usize {
         let sentinels = self.clients_of_sentinels();
         let named = Mutex::new(None);
@@ -169,13 +168,13 @@ impl SentinelService {
         .await
     }
 
-    /// How much of its replication stream a primary has written; `None` where it is none.
+    /// Length of a primary's replication stream; `None` if it is no primary.
     async fn held_by(&self, primary: usize) -> Option<u64> {
         let info = replication(&self.client(primary)).await?;
         info.contains("role:master").then(|| offset(&info, "master_repl_offset:"))?
     }
 
-    /// Whether all others follow this server and have so much.
+    /// Whether all others follow this server and have this much of its stream.
     async fn follow(&self, primary: usize, held: u64) -> Option<()> {
         for at in (0..self.servers.len()).filter(|at| *at != primary) {
             let info = replication(&self.client(at)).await?;
@@ -185,7 +184,7 @@ impl SentinelService {
         self.held_by(primary).await.map(drop)
     }
 
-    /// Waits until all Sentinels name the same server, and not this one. Which it is.
+    /// Waits until all Sentinels name the same server, other than this one. Returns it.
     pub async fn primary_other_than(&self, former: usize) -> usize {
         let sentinels = self.clients_of_sentinels();
         eventually("the Sentinels name another server", || async {
@@ -194,13 +193,13 @@ impl SentinelService {
         .await
     }
 
-    /// Has the Sentinels replace the primary. Which server has taken its place.
+    /// Makes the Sentinels replace the primary. Returns the new primary.
     pub async fn fail_over(&self, primary: usize) -> usize {
         let sentinels = self.clients_of_sentinels();
         eventually("another server takes the primary's place", || async {
             if named_by(&sentinels[0]).await? == self.known_port(primary).to_string() {
-                // Refused for some time after a failover and while one is under way; and one that was begun is given up
-                // where another Sentinel has not noticed yet who is primary, and makes the new one a replica again.
+                // Sentinels refuse this for some time after a failover and during one. A started failover is reverted
+                // if a Sentinel has not noticed the new primary and turns it back into a replica.
                 let mut command = redis::cmd("SENTINEL");
                 let _: Result<(), _> = sentinels[0].query(command.arg("FAILOVER").arg(SERVICE)).await;
             }
@@ -223,7 +222,7 @@ impl SentinelService {
         (0..self.servers.len()).find(is_named)
     }
 
-    /// Waits until all Sentinels name this server as the primary, and it says so itself.
+    /// Waits until all Sentinels name this server as the primary, and its own role agrees.
     pub async fn is_primary(&self, server: usize) {
         let port = self.known_port(server).to_string();
         for sentinel in &self.sentinels {
@@ -252,7 +251,7 @@ impl Sentinel {
     fn start(watched: u16, lines: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let file = directory.path().join("sentinel.conf");
-        // Another process may take the port between our look and the bind: look again.
+        // Another process may take the port between the check and the bind: try again.
         for _ in 0..20 {
             let port = free_port();
             let configuration = format!(
@@ -296,7 +295,7 @@ impl Sentinel {
         self.child.wait().expect("it can be waited for");
     }
 
-    /// Waits until it knows the replica and the other Sentinels: a failover needs both.
+    /// Waits until it knows the replica and the other Sentinels, because a failover needs both.
     async fn knows_all(&self, client: &RedisClient) {
         eventually("the Sentinel knows replica and other Sentinels", || async {
             let mut command = redis::cmd("SENTINEL");
@@ -320,7 +319,7 @@ impl Drop for Sentinel {
     }
 }
 
-/// The port of the primary, as one Sentinel names it.
+/// The port of the primary, according to one Sentinel.
 async fn named_by(sentinel: &RedisClient) -> Option<String> {
     let mut command = redis::cmd("SENTINEL");
     sentinel
@@ -330,7 +329,7 @@ async fn named_by(sentinel: &RedisClient) -> Option<String> {
         .map(|(_, port)| port)
 }
 
-/// An offset that a server tells of its replication.
+/// A replication offset that a server reports.
 fn offset(info: &str, field: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
 }

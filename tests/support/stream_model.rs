@@ -1,8 +1,8 @@
-//! What a stream of usage events must lead to: plain maps, filled entry by entry in the order of the stream.
+//! The expected result of a stream of usage events: plain maps, filled entry by entry in the order of the stream.
 //!
-//! Knows neither Redis nor batches, and nothing of the code under test: it reads the raw fields by the rules of
-//! docs/sending.md. So it judges any entry, also one that a test has made of random bytes, and any stream, also what is
-//! left of one after a failover.
+//! It knows neither Redis nor batches, and shares no code with the tested program: it reads the raw fields by the rules
+//! of docs/sending.md. So it handles any entry, including random bytes, and any stream, including the rest of one after
+//! a failover.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,38 +10,38 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, TimeZone, Utc};
 use chrono_tz::Tz;
 
-/// The largest counter.
+/// The maximum of a counter.
 pub const COUNT_MAX: u64 = (1 << 53) - 1;
 /// `stream.late_max` of the default configuration.
 const LATE_MAX_MS: i64 = 5 * 3_600_000;
-/// No event is counted that is older at its arrival: the longest day, and `late_max`.
+/// Maximum age of an event at its arrival: the longest day plus `late_max`.
 const AGE_MAX_MS: i64 = 32 * 3_600_000;
-/// The most fields of an event.
+/// Maximum number of fields of an event.
 const FIELDS_MAX: usize = 1_000;
-/// How far ahead of its arrival an event may be.
+/// How far in the future an event may be at its arrival.
 const AHEAD_MAX_MS: i64 = 5 * 60_000;
-/// An id is known in the window of its arrival and in the one behind it.
+/// An id is known in the window of its arrival and in the next one.
 const ID_WINDOW_MS: i64 = 600_000;
 
 /// A field and its value, as an entry holds them.
 pub type RawField<'a> = (&'a [u8], &'a [u8]);
 
-/// Who is metered.
+/// A metered subject.
 #[derive(Debug, Clone)]
 pub struct Customer {
     pub subject: String,
     pub zone: Tz,
-    /// Limits of its own by metric; `requests` has the plan's limit where none is here.
+    /// Its own limits by metric; without one `requests` has the plan's limit.
     pub limits: BTreeMap<&'static str, Vec<Limit>>,
     pub billing_day: u32,
     pub thresholds: Vec<u64>,
-    /// How many contacts it has.
+    /// Number of its contacts.
     pub contacts: usize,
-    /// Whether Redis knows it.
+    /// Whether Redis has its settings.
     pub known: bool,
 }
 
-/// Units a window.
+/// Units per window.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     pub window: &'static str,
@@ -56,23 +56,23 @@ pub struct Counter {
     pub period: String,
 }
 
-/// A threshold that was reached.
+/// A reached threshold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reached {
     pub counter: Counter,
     pub percent: u64,
 }
 
-/// What everything must add up to.
+/// The expected result.
 #[derive(Debug, Default)]
 pub struct StreamModel {
     customers: HashMap<String, Customer>,
-    /// `requests` a day of whoever has no other limit.
+    /// The daily limit of `requests` for subjects without another limit.
     plan_limit: u64,
     pub counts: BTreeMap<Counter, u64>,
-    /// The most that each counter ever stood at, with its limit.
+    /// The highest value of each counter, with its limit.
     peaks: BTreeMap<Counter, Peak>,
-    /// Entry id to reason.
+    /// Reasons by entry id.
     pub refused: BTreeMap<String, &'static str>,
     pub counted: u64,
     pub duplicates: u64,
@@ -86,7 +86,7 @@ struct Peak {
     limit: Option<u64>,
 }
 
-/// Event ids of the newest window and of the one before it.
+/// Event ids of the newest and the previous window.
 #[derive(Debug, Default)]
 struct CountedIds {
     window: i64,
@@ -97,7 +97,7 @@ struct CountedIds {
 /// Subject, metric and id.
 type EventId = (String, String, Vec<u8>);
 
-/// What an event says beside its subject.
+/// The content of an event without its subject.
 struct Usage<'a> {
     metric: &'a str,
     units: u64,
@@ -107,7 +107,7 @@ struct Usage<'a> {
 }
 
 impl Customer {
-    /// One without settings of its own.
+    /// A subject without its own settings.
     pub fn plain(subject: &str) -> Self {
         Self {
             subject: subject.to_owned(),
@@ -120,7 +120,7 @@ impl Customer {
         }
     }
 
-    /// Its settings as fields and values of its hash, contacts left out.
+    /// Its settings as fields and values of its hash, without contacts.
     pub fn settings(&self) -> Vec<String> {
         let thresholds: Vec<String> = self.thresholds.iter().map(ToString::to_string).collect();
         let billing_day = self.billing_day.to_string();
@@ -153,7 +153,7 @@ impl Customer {
         }
     }
 
-    /// The date on which the month of a date begins.
+    /// The start date of a date's month.
     fn month_of(&self, date: NaiveDate) -> NaiveDate {
         let begins_in = |month: NaiveDate| {
             let last = month.with_day(1).expect("a first") + Months::new(1) - Days::new(1);
@@ -165,13 +165,13 @@ impl Customer {
 }
 
 impl StreamModel {
-    /// Nothing has been entered. `plan_limit` is what the plan allows of `requests` a day.
+    /// An empty model. `plan_limit` is the plan's daily limit of `requests`.
     pub fn new(customers: &[Customer], plan_limit: u64) -> Self {
         let customers = customers.iter().map(|customer| (customer.subject.clone(), customer.clone())).collect();
         Self { customers, plan_limit, ..Self::default() }
     }
 
-    /// Enters an entry under the id that the stream gave it; the reason, where it is refused.
+    /// Enters an entry under its stream id; returns the reason if it is refused.
     pub fn enter<'a>(&mut self, entry: &str, fields: impl Iterator<Item = RawField<'a>>) -> Option<&'static str> {
         self.entries += 1;
         let mut first: HashMap<&[u8], &[u8]> = HashMap::new();
@@ -233,12 +233,12 @@ impl StreamModel {
         Ok(())
     }
 
-    /// The most that a counter ever stood at.
+    /// The highest value of a counter.
     pub fn peak(&self, counter: &Counter) -> u64 {
         self.peaks.get(counter).map_or(0, |peak| peak.units)
     }
 
-    /// Every threshold that was reached, if only for a moment, with its limit. Limits did not change.
+    /// Every threshold that was ever reached, with its limit. Limits did not change.
     pub fn reached(&self) -> BTreeMap<Reached, u64> {
         let mut reached = BTreeMap::new();
         for (counter, peak) in &self.peaks {
@@ -318,6 +318,6 @@ fn time_of(text: &[u8]) -> Option<i64> {
 
 fn first_instant_after(zone: Tz, day: NaiveDate) -> i64 {
     let midnight = (day + Days::new(1)).and_time(NaiveTime::MIN);
-    // None of the tests' zones changes its clocks at midnight.
+    // The clocks of the tests' zones never change at midnight.
     zone.from_local_datetime(&midnight).single().expect("one midnight").timestamp_millis()
 }

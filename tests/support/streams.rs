@@ -1,4 +1,4 @@
-//! The streams of several partitions, and the plain map that every count must agree with.
+//! The streams of several partitions, and the plain map of their expected counts.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use quotabell::types::{Day, Keys, Metric, PartitionNumber, Subject, UnixMs, keys
 use super::daemon::DaemonSetup;
 use super::eventually::eventually;
 
-/// What each subject may use a day, with thresholds at 80 and 100 percent.
+/// Daily limit of each subject, with thresholds at 80 and 100 percent.
 pub const LIMIT: u64 = 40;
 
-/// Partitions on one deployment, and what was sent to them.
+/// Partitions of one deployment, and the events sent to them.
 #[derive(Clone)]
 pub struct Streams {
     pub partitions: Partitions,
@@ -24,7 +24,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// So many partitions on the deployment of this URL.
+    /// `count` partitions on the deployment of this URL.
     pub async fn on(url: &str, count: u32) -> Self {
         let config =
             RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
@@ -36,7 +36,7 @@ impl Streams {
         Self { partitions, url: url.to_owned(), at, sent: BTreeMap::new() }
     }
 
-    /// The same events, once they were moved to another deployment and number of partitions.
+    /// The same events after they were moved to another deployment and number of partitions.
     pub async fn moved_to(&self, url: &str, count: u32) -> Self {
         Self { at: self.at, sent: self.sent.clone(), ..Self::on(url, count).await }
     }
@@ -53,12 +53,12 @@ impl Streams {
         Day::in_utc(self.at).expect("a day")
     }
 
-    /// Appends one event to the stream of each of these subjects, as a producer does, and enters it into the map.
+    /// Appends one event to the stream of each of these subjects, as a producer does, and adds it to the map.
     pub async fn send(&mut self, subjects: impl Iterator<Item = String>) {
         self.append(subjects, None).await;
     }
 
-    /// As [`Self::send`], each event with an id: the same one for the same place in the same `batch`.
+    /// As [`Self::send`], with event ids: the same id for the same position in the same `batch`.
     pub async fn send_with_ids(&mut self, subjects: impl Iterator<Item = String>, batch: u32) {
         self.append(subjects, Some(batch)).await;
     }
@@ -78,8 +78,7 @@ impl Streams {
         let _: Vec<String> = self.partitions.first().client.pipe(&pipeline).await.expect("appended");
     }
 
-    /// Waits until everything is counted, and looks whether every count is that of the map, and every alert was raised
-    /// once.
+    /// Waits until everything is counted; checks every count against the map, and that every alert was raised once.
     pub async fn agree(&self) {
         let sent: u64 = self.sent.values().sum();
         let raised = |used: u64| [80, 100].iter().filter(|percent| used * 100 >= LIMIT * **percent).count() as u64;
@@ -105,7 +104,7 @@ impl Streams {
         }
     }
 
-    /// Who holds the lease of each partition; `None` where somebody does not.
+    /// The holder of each partition's lease; `None` if one has no holder.
     pub async fn holders(&self) -> Option<Vec<String>> {
         let mut holders = Vec::new();
         for Partition { client, keys } in self.partitions.iter() {
@@ -115,7 +114,7 @@ impl Streams {
         Some(holders)
     }
 
-    /// Waits until so many daemons read, each its equal share, and none of them is `gone`. Gives the readers.
+    /// Waits until this number of daemons reads equal shares, without those in `gone`. Returns the readers.
     pub async fn are_shared_by(&self, daemons: usize, gone: &BTreeSet<String>) -> BTreeSet<String> {
         let count = self.partitions.count() as usize;
         eventually("every daemon reads its share", || async {

@@ -1,4 +1,4 @@
-//! Whether counts, records, flags and deliveries are those of the stream that survived.
+//! Checks counts, records, flags and deliveries against the stream that survived a failure.
 
 use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
@@ -8,14 +8,14 @@ use super::checker::{compare, enter_stream};
 use super::eventually::eventually;
 use super::stream_model::StreamModel;
 
-/// Runs a command: all words at once.
+/// Runs a command given by its words.
 pub async fn run<T: FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// What all commits counted that this server knows of.
+/// The number of counted events that this server knows.
 pub async fn counted(client: &RedisClient) -> u64 {
     run::<Option<u64>>(client, &["HGET", &Keys::new("usage").totals(), "counted"]).await.unwrap_or(0)
 }
@@ -24,14 +24,14 @@ pub async fn length(client: &RedisClient) -> u64 {
     run(client, &["XLEN", "usage"]).await
 }
 
-/// Everything that this server's stream holds is counted. Nothing of it was trimmed.
+/// Waits until all entries of this server's stream are counted. Nothing of it was trimmed.
 pub async fn all_counted(client: &RedisClient) {
     eventually("what survived is counted", || async { (counted(client).await == length(client).await).then_some(()) })
         .await;
 }
 
-/// Everything of this server agrees with its own stream, where `requests` of every subject are limited to `limit` a
-/// day.
+/// Checks everything on this server against its own stream, with `limit` as the daily limit of `requests` for every
+/// subject.
 pub async fn agrees(client: &RedisClient, limit: u64) {
     let keys = Keys::new("usage");
     let mut model = StreamModel::new(&[], limit);
@@ -40,7 +40,7 @@ pub async fn agrees(client: &RedisClient, limit: u64) {
     compare(client, &keys, &model).await.findings.expect_none();
 }
 
-/// Waits until nothing is in the outbox.
+/// Waits until the outbox is empty.
 pub async fn all_fanned_out(client: &RedisClient, keys: &Keys) {
     eventually("every alert is fanned out", || async {
         (run::<u64>(client, &["XLEN", &keys.outbox()]).await == 0).then_some(())

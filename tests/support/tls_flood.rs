@@ -1,4 +1,4 @@
-//! Servers that flood a client beneath what it reads: records of TLS 1.3 without data, for as long as they are read.
+//! Servers that flood a client below its data: TLS 1.3 records without data, as long as the client reads.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::io;
@@ -14,24 +14,24 @@ use super::scripted_server::FLOODED;
 /// The types of records (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
-/// What is written at once.
+/// Bytes per write.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// What comes again and again.
+/// The repeated record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFlood {
     /// Session tickets.
     Tickets,
     /// Records without data.
     EmptyRecords,
-    /// Requests for new keys. The client would answer each.
+    /// Requests for new keys. The client would answer each one.
     KeyUpdates,
 }
 
 impl TlsFlood {
     pub const ALL: [Self; 3] = [Self::Tickets, Self::EmptyRecords, Self::KeyUpdates];
 
-    /// What an attempt says of it.
+    /// The error of an attempt.
     pub fn ends_with(self) -> &'static str {
         match self {
             Self::Tickets => FLOODED,
@@ -39,7 +39,7 @@ impl TlsFlood {
         }
     }
 
-    /// Floods this connection until the client closes it. Its configuration lets the keys out.
+    /// Floods this connection until the client closes it. Its configuration exposes the keys.
     pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(self, tls: TlsStream<S>, sent: &AtomicU64) -> io::Result<()> {
         match self {
             Self::Tickets => flood_records(tls, HANDSHAKE, &ticket(), sent).await,
@@ -49,10 +49,10 @@ impl TlsFlood {
     }
 }
 
-/// A NewSessionTicket (RFC 8446, 4.6.1) that is good for a day.
+/// A NewSessionTicket (RFC 8446, 4.6.1) with a lifetime of a day.
 fn ticket() -> Vec<u8> {
     let mut body = 86_400_u32.to_be_bytes().to_vec();
-    // The obfuscation of its age, a nonce of one byte, 32 bytes of a ticket, no extensions.
+    // Age obfuscation, a nonce of one byte, a ticket of 32 bytes, no extensions.
     body.extend([0, 0, 0, 0, 1, 7, 0, 32]);
     body.extend([7; 32]);
     body.extend([0, 0]);
@@ -60,7 +60,7 @@ fn ticket() -> Vec<u8> {
     [vec![4, 0, 0, length], body].concat()
 }
 
-/// Sends records that rustls itself would not send, with its keys.
+/// Sends records that rustls itself would not send, encrypted with its keys.
 async fn flood_records<S: AsyncRead + AsyncWrite + Unpin>(
     mut tls: TlsStream<S>,
     kind: u8,

@@ -1,4 +1,4 @@
-//! Usage events as real producers send them, good and bad. What they must lead to is told by [`super::stream_model`].
+//! Usage events of realistic producers, valid and invalid. [`super::stream_model`] computes the expected result.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,24 +9,24 @@ use rand::{RngExt, SeedableRng};
 
 use super::stream_model::{COUNT_MAX, Customer, Limit, RawField, StreamModel};
 
-/// Hours back that an event's `ts` may lie; beyond some of them its day is over too long.
+/// Maximum age of an event's `ts`, hours; the days of the oldest ones ended too long ago.
 const TS_HOURS_BACK: i64 = 40;
-/// How many ids are remembered to be sent again.
+/// Number of ids that are remembered for repeated sending.
 const IDS_KEPT: usize = 400;
-/// What subjects without limits of their own may use a day, as the plan `free` of the test says.
+/// Daily limit of subjects without their own limits, from the plan `free` of the test.
 pub const FREE_LIMIT: u64 = 300;
-/// The metrics of events. The plan limits `requests`; of the last nobody has a limit.
+/// The metrics of events. The plan limits `requests`; nobody has a limit of the last one.
 const METRICS: [&str; 3] = ["requests", "tokens", "bytes_out"];
 const ZONES: [&str; 6] =
     ["UTC", "Asia/Ho_Chi_Minh", "America/St_Johns", "Pacific/Kiritimati", "Antarctica/Troll", "Pacific/Pago_Pago"];
-/// The subject whose counter runs full.
+/// The subject whose counter reaches the maximum.
 const WHALE: &str = "whale";
 
 /// One event, ready for XADD.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub fields: Vec<Field>,
-    /// Why it is to be refused, where it breaks a rule.
+    /// The reason if it must be refused.
     refused: Option<&'static str>,
 }
 
@@ -41,13 +41,13 @@ struct Usage {
     customer: usize,
     metric: &'static str,
     units: u64,
-    /// Whether the units are given back.
+    /// Whether the event is a credit.
     is_credit: bool,
     ts: Option<i64>,
     id: Option<String>,
 }
 
-/// Makes events, the same for the same seed and clock.
+/// Generates events, the same for the same seed and clock.
 #[derive(Debug)]
 pub struct Traffic {
     seed: u64,
@@ -58,13 +58,12 @@ pub struct Traffic {
 }
 
 impl Event {
-    /// Its fields as an entry holds them.
+    /// Its fields in the form of an entry.
     pub fn raw(&self) -> impl Iterator<Item = RawField<'_>> {
         self.fields.iter().map(|field| (field.name.as_bytes(), field.value.as_slice()))
     }
 
-    /// Enters it into the model under the id that the stream gave it. The model must refuse what is made to break a
-    /// rule.
+    /// Enters it into the model under its stream id. The model must refuse events that were made to break a rule.
     pub fn enter(&self, model: &mut StreamModel, entry: &str) {
         let refused = model.enter(entry, self.raw());
         assert!(self.refused.is_none() || refused == self.refused, "{refused:?}: {self:?}");
@@ -79,7 +78,7 @@ impl Traffic {
             limits: [("bytes_out", vec![Limit { window: "day", units: COUNT_MAX }])].into(),
             ..Customer::plain(WHALE)
         });
-        // Redis does not know these: default plan, and nobody to tell.
+        // Redis has no settings for these: default plan, and no contacts.
         customers.extend((0..6).map(|number| Customer {
             known: false,
             contacts: 0,
@@ -88,12 +87,12 @@ impl Traffic {
         Self { seed, random, customers, sent_ids: VecDeque::new(), next_id: 0 }
     }
 
-    /// What it was made from.
+    /// The seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The next event. `now_ms` is the server's time, roughly.
+    /// The next event. `now_ms` is the approximate server time.
     pub fn event(&mut self, now_ms: i64) -> Event {
         match self.random.random_range(0..100) {
             0..5 => self.bad(now_ms),
@@ -104,16 +103,16 @@ impl Traffic {
     }
 
     fn good(&mut self, now_ms: i64) -> Event {
-        // The whale is left out: whether its events fit is a matter of their order.
+        // Without the whale: whether its events fit depends on their order.
         let customer = self.random.random_range(0..self.customers.len());
         let customer = if self.customers[customer].subject == WHALE { 0 } else { customer };
         let metric = METRICS[self.random.random_range(0..METRICS.len())];
         let units = if self.random.random_bool(0.5) { 1 } else { self.random.random_range(1..20) };
         let back_ms = self.random.random_range(0..TS_HOURS_BACK * 3_600_000);
-        // A minute ahead is allowed, and may be tomorrow.
+        // A minute in the future is allowed, and may be tomorrow.
         let ts = self.random.random_bool(0.3).then(|| now_ms + 60_000 - back_ms);
         let has_id = self.random.random_bool(0.2);
-        // So many that some find less to give back.
+        // Frequent enough that some credits exceed the count.
         let is_credit = self.random.random_bool(0.05);
         let units = if is_credit { units * 4 } else { units };
         self.new_event(Usage { customer, metric, units, is_credit, ts, id: None }, has_id)
@@ -132,7 +131,7 @@ impl Traffic {
         self.event_of(usage)
     }
 
-    /// A producer that did not hear an answer sends again; another one uses an id for other units.
+    /// A producer resends after a lost reply; another producer reuses an id for other units.
     fn sent_again(&mut self) -> Event {
         let at = self.random.random_range(0..self.sent_ids.len());
         let mut usage = self.sent_ids[at].clone();
@@ -144,8 +143,8 @@ impl Traffic {
 
     fn of_the_whale(&mut self) -> Event {
         let customer = self.customers.iter().position(|customer| customer.subject == WHALE).expect("it is there");
-        // Of every size, so that a full counter refuses the large ones and still takes the small ones between them. An
-        // event that is refused has not used its id up: sent again, it may fit.
+        // Of every size, so that a full counter refuses large events and still accepts small ones between them. A
+        // refused event does not use up its id: sent again, it may fit.
         let bits = self.random.random_range(1..=53);
         let units = self.random.random_range(1..1_u64 << bits);
         let is_credit = self.random.random_bool(0.05);
@@ -155,7 +154,7 @@ impl Traffic {
 
     fn event_of(&mut self, usage: Usage) -> Event {
         let mut fields = vec![field("subject", &self.customers[usage.customer].subject)];
-        // What is the default may be said or left out.
+        // Defaults may be given or omitted.
         if usage.is_credit {
             fields.push(field("credit", &usage.units.to_string()));
         } else if usage.units != 1 || self.random.random_bool(0.5) {
@@ -223,7 +222,7 @@ fn field(name: &'static str, value: &str) -> Field {
 }
 
 fn customer(random: &mut StdRng, number: usize) -> Customer {
-    // Names that a careless key would mix up.
+    // Names that could collide in a careless key.
     let subject = match number % 5 {
         0 => format!("customer {number}"),
         1 => format!("c:{number}:requests:80"),
@@ -242,7 +241,7 @@ fn customer(random: &mut StdRng, number: usize) -> Customer {
                 3 => &["hour", "day", "week", "month"],
                 _ => &["day"],
             };
-            // Spread over orders of magnitude, so that alerts are raised from the first to the last minute.
+            // Spread over orders of magnitude, so that alerts are raised during the whole run.
             let units = |random: &mut StdRng| random.random_range(5..20) << random.random_range(0..9);
             let limit = |window: &&'static str| Limit { window, units: units(random) };
             let own = windows.iter().map(limit).collect();

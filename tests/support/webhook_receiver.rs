@@ -1,5 +1,5 @@
-//! A receiver of webhooks that trusts nothing: it checks each signature by itself (HMAC-SHA256 as RFC 2104 writes it,
-//! over the crate `sha2`), and keeps what came.
+//! A webhook receiver that trusts nothing: it checks each signature with its own code (HMAC-SHA256 by RFC 2104, over
+//! the crate `sha2`), and stores requests.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use base64::Engine;
@@ -7,24 +7,24 @@ use base64::engine::general_purpose::STANDARD;
 use quotabell::demo::receivers::CaughtRequest;
 use sha2::{Digest, Sha256};
 
-/// A webhook whose signature holds.
+/// A webhook with a valid signature.
 #[derive(Debug, Clone)]
 pub struct Verified {
     pub id: String,
     pub body: serde_json::Value,
 }
 
-/// A secret of 24 bytes, each the given one.
+/// A secret of 24 bytes, all of this value.
 pub fn secret(byte: u8) -> String {
     format!("whsec_{}", STANDARD.encode([byte; 24]))
 }
 
-/// Checks a request as a receiver should: POST, JSON, all three headers, a signature over exactly these bytes.
+/// Checks a request as a receiver should: POST, JSON, all three headers, a signature of exactly these bytes.
 pub fn verify(request: &CaughtRequest, secret: &str) -> Verified {
     verify_as(request, secret, "application/json")
 }
 
-/// The same of a body of another media type.
+/// The same for a body of another media type.
 pub fn verify_as(request: &CaughtRequest, secret: &str, media_type: &str) -> Verified {
     assert_eq!(request.method, axum::http::Method::POST);
     let header = |name: &str| {

@@ -1,8 +1,8 @@
-//! Replies to XREAD as a server sends them.
+//! Replies to XREAD in a server's form.
 
 use std::time::Duration;
 
-/// The reply to XREAD on `usage` with these entries, and behind it the one to TIME.
+/// The reply to XREAD on `usage` with these entries, followed by the reply to TIME.
 pub fn xread_reply<'a, T>(entries: impl ExactSizeIterator<Item = (String, &'a [(T, T)])>, time: Duration) -> Vec<u8>
 where
     T: AsRef<[u8]> + 'a,
