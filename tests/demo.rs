@@ -1,5 +1,4 @@
-//! The demonstration itself: the real binary, everything that it starts, and everything that it must leave behind
-//! (nothing).
+//! The demonstration: the real binary with everything that it starts, and that it leaves nothing behind.
 
 mod support;
 
@@ -15,7 +14,7 @@ use quotabell::types::{Day, Keys, Metric, UnixMs};
 use support::binary::{Finished, Quotabell, quotabell};
 use tempfile::TempDir;
 
-/// The demonstration with a place of its own for temporary files, where what it leaves behind can be seen.
+/// The demonstration with its own folder for temporary files, in which remains are visible.
 fn demo<'a>(options: impl IntoIterator<Item = &'a str>, place: &TempDir) -> Quotabell {
     let path = std::env::var_os("PATH").expect("a PATH to find redis-server on");
     quotabell(["demo", "--fast"].into_iter().chain(options)).env("PATH", path).env("TMPDIR", place.path())
@@ -26,7 +25,7 @@ fn left_in(place: &TempDir) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// The process ids that its lines name: `(pid 4711)`.
+/// The process ids in its output: `(pid 4711)`.
 fn pids(text: &str) -> Vec<Pid> {
     let numbers = text.split("(pid ").skip(1).filter_map(|rest| rest.split(')').next()?.parse().ok());
     let mut pids: Vec<Pid> = numbers.map(Pid::from_raw).collect();
@@ -41,7 +40,7 @@ fn assert_gone(pids: &[Pid]) {
     }
 }
 
-/// This is the first thing that anybody sees of quotabell: it must work, and must leave nothing behind.
+/// People see the demonstration first: it must work, and must leave nothing behind.
 #[test]
 fn every_number_is_as_expected_and_nothing_is_left() {
     let place = tempfile::tempdir().expect("a folder");
@@ -69,8 +68,8 @@ fn every_number_is_as_expected_and_nothing_is_left() {
     assert_eq!(left_in(&place), Vec::<PathBuf>::new());
 }
 
-/// Programs read the summary as JSON, and whoever asks for the folder gets the logs in it. Every number holds with
-/// partitions too.
+/// Programs read the summary as JSON, and `--keep` keeps the folder with the logs. All numbers must also match with
+/// partitions.
 #[test]
 fn the_summary_is_json_and_the_folder_is_kept_on_request() {
     let place = tempfile::tempdir().expect("a folder");
@@ -88,12 +87,12 @@ fn the_summary_is_json_and_the_folder_is_kept_on_request() {
     }
 }
 
-/// People press Ctrl-C in the middle: a server that goes on running then would be found weeks later.
+/// People press Ctrl-C in the middle: a server that kept running would be found weeks later.
 #[test]
 fn an_interrupt_in_the_middle_stops_everything() {
     let place = tempfile::tempdir().expect("a folder");
     let mut running = Running::start(&place);
-    // By then, Redis and the second daemon run.
+    // At this point Redis and the second daemon are running.
     let told = running.told_until(TAKEN_OVER);
     let demo = i32::try_from(running.child.id()).expect("a process id");
     signal::kill(Pid::from_raw(demo), Signal::SIGINT).expect("the demo runs");
@@ -106,7 +105,7 @@ fn an_interrupt_in_the_middle_stops_everything() {
     assert_eq!(left_in(&place), Vec::<PathBuf>::new());
 }
 
-/// A summary that can't fail shows nothing: here somebody else adds one unit to a counter while the traffic runs.
+/// A summary that can't fail shows nothing: the test adds one unit to a counter during the traffic.
 #[test]
 fn a_count_that_is_off_by_one_is_marked_and_fails() {
     let place = tempfile::tempdir().expect("a folder");
@@ -136,10 +135,10 @@ fn add_one_unit(address: &str) {
     redis::cmd("HINCRBY").arg(counter).arg("alice").arg(1).exec(&mut redis).expect("a counter");
 }
 
-/// What the line says that comes when the second daemon is ready.
+/// The line when the second daemon is ready.
 const TAKEN_OVER: &str = "continues with what is in Redis";
 
-/// A demonstration that is listened to while it runs. Ends when dropped.
+/// A running demonstration whose output is read. Stopped on drop.
 struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -159,7 +158,7 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Reads up to a line that contains this.
+    /// Reads up to a line with this text.
     fn told_until(&mut self, part: &str) -> String {
         let mut told = String::new();
         while !told.contains(part) {
@@ -169,7 +168,7 @@ impl Running {
         told
     }
 
-    /// Waits for its end; stdout is what was not read before.
+    /// Waits for its end and returns the rest of stdout.
     fn finish(mut self) -> Finished {
         let lines: Vec<String> = self.lines.by_ref().map(|line| line.expect("UTF-8")).collect();
         let mut stderr = String::new();
@@ -182,7 +181,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Asked rather than killed: it has servers to stop.
+        // Stopped by a signal instead of a kill, because it has servers to stop.
         if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
             let _ = signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
             let _ = self.child.wait();
@@ -190,7 +189,7 @@ impl Drop for Running {
     }
 }
 
-/// On a machine without a Redis server, the first thing to read must be how to get one.
+/// On a machine without a Redis server, the error must say how to install one.
 #[test]
 fn without_a_server_it_says_how_to_get_one() {
     let place = tempfile::tempdir().expect("a folder");

@@ -1,8 +1,8 @@
-//! `POST /v1/check` with `record` while the daemon is killed with SIGKILL at random moments, over and over: what a
-//! client sends until it has an answer is counted once.
+//! `POST /v1/check` with `record` while the daemon is repeatedly killed with SIGKILL at random moments: a request that
+//! a client repeats until it gets a response is counted once.
 //!
-//! Moments are random numbers of answers since the daemon was ready, and then of round trips to Redis; so kills land
-//! between a request, the script, the answer and the commit. `QUOTABELL_TEST_SEED` repeats a run's choices.
+//! A kill follows a random number of responses after the daemon was ready, and then a random number of round trips to
+//! Redis, so it happens between request, script, response and commit. `QUOTABELL_TEST_SEED` repeats a run's choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,15 +21,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
-/// How many daemons are killed.
+/// Number of kills.
 const KILLS: u64 = 20;
 const CLIENTS: u64 = 8;
-/// The largest request. Sums of different ones tell an event that was counted twice from two.
+/// Units of the largest request. Sums of different units reveal an event that was counted twice.
 const UNITS_MAX: u64 = 1_000;
 /// A subject whose limit is below any request.
 const DENIED: &str = "denied";
 
-/// A request that was admitted, sent until its answer came.
+/// An admitted request, repeated until its response arrived.
 #[derive(Debug)]
 struct Admitted {
     id: String,
@@ -38,18 +38,18 @@ struct Admitted {
     sends: u64,
 }
 
-/// What the clients share.
+/// State that the clients share.
 struct CheckClients {
     address: SocketAddr,
     client: reqwest::Client,
-    /// How many daemons have been ready: whoever was cut off waits for the next one.
+    /// Number of daemons that have been ready: a disconnected client waits for the next one.
     starts: watch::Receiver<u64>,
-    /// How many answers came.
+    /// Number of responses.
     answers: watch::Sender<u64>,
     stop: CancellationToken,
 }
 
-/// An API node that sends again must not be charged twice, and what it was told to be recorded must not be lost.
+/// An API node that repeats a request must not be charged twice, and a recorded event must not be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daemon_is_killed() {
     let seed =
@@ -62,8 +62,7 @@ async fn a_check_that_is_sent_until_it_is_answered_counts_once_whenever_the_daem
     let (answers, answered) = watch::channel(0);
     // The daemon's own provider; a second test in this process finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A connection for each request: what fails has failed with the daemon that runs now, not with one that is long
-    // dead.
+    // A new connection per request, so that a failure belongs to the current daemon and not to a dead one.
     let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).pool_max_idle_per_host(0).build();
     let client = client.expect("a client");
     let clients_share = Arc::new(CheckClients { address, client, starts, answers, stop: CancellationToken::new() });
@@ -97,7 +96,7 @@ fn setup(books: &Outbox, address: SocketAddr) -> DaemonSetup {
     DaemonSetup::on(&books.server.url())
         .env("QUOTABELL__HTTP__LISTEN", &address.to_string())
         .env("QUOTABELL__HTTP__TOKEN", TOKEN)
-        // Limits that are judged and never reached, but for one subject.
+        // Limits that are checked but never reached, except for one subject.
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":9007199254740991}"#)
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"requests":"9007199254740991/31d"}"#)
         .env("QUOTABELL__CHECK__ON_ERROR", "deny")
@@ -113,7 +112,7 @@ async fn begin(setup: &DaemonSetup, started: &watch::Sender<u64>) -> Daemon {
 }
 
 impl CheckClients {
-    /// One client: request after request, each under an id of its own, until told to stop.
+    /// One client: sends requests with unique ids until told to stop.
     async fn ask(self: Arc<Self>, seed: u64, number: u64) -> Vec<Admitted> {
         let mut random = StdRng::seed_from_u64(seed ^ (number + 1));
         let mut admitted = Vec::new();
@@ -136,16 +135,16 @@ impl CheckClients {
         admitted
     }
 
-    /// Sends a request until somebody has judged it: to one daemon after the other.
+    /// Sends a request to one daemon after another until one has decided it.
     async fn answer(&self, body: &Value) -> (u16, Value, u64) {
         let mut starts = self.starts.clone();
         for sends in 1.. {
             let start = *starts.borrow_and_update();
             match self.send(body).await {
-                // Not reached Redis yet.
+                // The daemon has not reached Redis yet.
                 Ok((503, _)) => {}
                 Ok((status, answer)) => return (status, answer, sends),
-                // Cut off, or nobody there.
+                // Disconnected, or no daemon listens.
                 Err(_) => {
                     let next = tokio::time::timeout(WAIT_MAX, starts.wait_for(|now| *now > start)).await;
                     next.expect("another daemon in time").expect("daemons are begun");
@@ -164,7 +163,7 @@ impl CheckClients {
     }
 }
 
-/// Stream, counters, totals and windows against what the clients were told.
+/// Compares stream, counters, totals and windows with the responses that the clients got.
 async fn compare(books: &Outbox, admitted: &[Admitted]) {
     let entries: StreamRangeReply = books.run("XRANGE", &[books.keys.stream(), "-", "+"]).await;
     let ids: BTreeSet<String> = entries.ids.iter().map(|entry| entry.get("id").expect("an id")).collect();
@@ -190,7 +189,7 @@ async fn compare(books: &Outbox, admitted: &[Admitted]) {
         let of: Subject = subject(of);
         assert_eq!(counted(books, &of).await, *units, "{of}");
         let window: u64 = books.run("GET", books.keys.limiter("fixed", &Metric::default(), &of)).await;
-        // What is sent again takes again, against its caller, and never less than was recorded.
+        // A repeated request takes again, to its caller's disadvantage, but never less than was recorded.
         assert!((*units..=taken_max[of.as_str()]).contains(&window), "{of}: {units} units, {window} taken");
     }
     assert_eq!(counted(books, &subject(DENIED)).await, 0, "what is refused is not counted");
@@ -199,7 +198,7 @@ async fn compare(books: &Outbox, admitted: &[Admitted]) {
     assert!(entries > ids && resent > KILLS && ids > 10 * KILLS, "too little happened");
 }
 
-/// Units counted for a subject, whichever day it was.
+/// Units counted for a subject on any day.
 async fn counted(books: &Outbox, of: &Subject) -> u64 {
     let (seconds, _): (i64, i64) = books.run("TIME", &[] as &[&str]).await;
     let today = DaySpan::containing(quotabell::zones::Zone::UTC, UnixMs(seconds * 1000)).expect("in range");

@@ -1,8 +1,8 @@
-//! Contacts whose receivers are gone (410), and a daemon that is killed while it disables them: between the mark, the
+//! Contacts whose receivers return 410, and a daemon that is killed while it disables them: between the mark, the
 //! notice to the others, their alerts and the settlement.
 //!
-//! Each life of a daemon has a new subject with a contact that is gone and two others. Whatever was cut off, the
-//! contact ends disabled, the others have one notice and each alert, and the contact's own deliveries end cancelled.
+//! Each daemon gets a new subject with a contact whose receiver is gone and two others. Wherever the kill happened, the
+//! contact ends disabled, the others get one notice and each alert, and the contact's own deliveries end cancelled.
 
 use quotabell::types::{AlertId, ContactId, DeliveryId, DisabledState};
 use rand::rngs::StdRng;
@@ -16,19 +16,18 @@ use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 
-/// How many daemons are killed.
+/// Number of kills.
 const KILLS: usize = 40;
-/// The deadline of a webhook; whoever was killed with a lease costs this and 5 s.
+/// The deadline of a webhook. A daemon killed with a lease delays the test by this time and 5 s.
 const WEBHOOK_TIMEOUT: &str = "1s";
-/// From the answer of the receiver to the settlement a daemon asks Redis about 15 times.
+/// A daemon makes about 15 round trips to Redis between the receiver's response and the settlement.
 const ROUND_TRIPS_MAX: u32 = 40;
 
 /// The contacts of each subject.
 const CONTACTS: [(&str, AnswerMode); 3] =
     [("gone", AnswerMode::Gone), ("good", AnswerMode::Good), ("flaky", AnswerMode::Flaky)];
 
-/// A contact that is marked and whose alert went to nobody, or of which nobody was told, would be found by its customer
-/// alone.
+/// If a contact were marked without alerts or a notice to the others, only its customer would find it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its_alerts() {
     let seed =
@@ -39,7 +38,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
     let receiver = ContactReceiver::start(outbox.server.client(), outbox.keys.clone()).await;
     let setup = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__WEBHOOK__TIMEOUT", WEBHOOK_TIMEOUT)
-        // Started again where the one before was killed, it need not wait for the lease of the stream.
+        // A daemon on the address of the killed one need not wait for its lease of the stream.
         .env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()))
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
     let mut met = Met::default();
@@ -47,7 +46,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
         let mut requests = receiver.requests();
         add_subject(&outbox, &receiver, number).await;
         let daemon = setup.spawn();
-        // What is not counted is counted by the next one.
+        // The next daemon counts what this one has not counted.
         use_units(&outbox, number, 80).await;
         if random.random_bool(0.5) {
             use_units(&outbox, number, 20).await;
@@ -65,7 +64,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
         daemon.kill().await;
         met.look(&outbox, number).await;
     }
-    // Nothing came to its receiver, so nothing is known of it.
+    // Its receiver was never asked, so the contact must not be disabled.
     add_subject(&outbox, &receiver, KILLS).await;
     use_units(&outbox, KILLS, 79).await;
     let survivor = setup.start().await;
@@ -93,7 +92,7 @@ async fn killed_while_a_contact_is_disabled_the_others_are_told_once_and_get_its
     assert!(met.unmarked > 0 && met.cut_off > 0, "{met:?}");
 }
 
-/// What the kills left.
+/// The state that the kills left.
 #[derive(Debug, Default)]
 struct Met {
     unmarked: usize,
@@ -114,11 +113,11 @@ impl Met {
     }
 }
 
-/// A delivery as it is stored.
+/// A stored delivery.
 #[derive(Debug)]
 struct Stored {
     kind: String,
-    /// Which of the contacts.
+    /// The contact.
     contact: String,
     state: String,
     alert: String,
@@ -145,7 +144,7 @@ async fn compare(outbox: &Outbox, receiver: &ContactReceiver, number: usize) {
         let (alerts, notices) = (of("alert", contact), of("contact_disabled", contact));
         if mode == AnswerMode::Gone {
             assert!(notices.is_empty(), "it is told of itself: {notices:?}");
-            // An alert that was raised after the mark has no delivery to it.
+            // An alert raised after the mark has no delivery to it.
             assert!((1..=raised.len()).contains(&alerts.len()), "{alerts:?}");
             assert!(alerts.iter().all(|one| one.state == "cancelled"), "{alerts:?}");
             continue;
@@ -171,7 +170,7 @@ fn contact_id(number: usize, contact: &str) -> String {
 
 /// Stores a subject with its contacts.
 async fn add_subject(outbox: &Outbox, receiver: &ContactReceiver, number: usize) {
-    // Each at a destination of its own: what a daemon that was killed has leased holds up no others.
+    // Each at its own destination, so that a delivery leased by a killed daemon delays no others.
     let contacts: Vec<Value> = (1..)
         .zip(CONTACTS)
         .map(|(which, (contact, mode))| {
@@ -187,7 +186,7 @@ async fn use_units(outbox: &Outbox, number: usize, units: u32) {
     let _: String = outbox.run("XADD", &words).await;
 }
 
-/// How the contact that is gone is marked; the others never are.
+/// The mark of the contact whose receiver is gone; the others never have one.
 async fn mark_of(outbox: &Outbox, number: usize) -> Option<DisabledState> {
     let key = outbox.keys.subject(&subject(&subject_of(number)));
     let stored: String = outbox.run("HGET", &[key.as_str(), "contacts"]).await;
@@ -198,7 +197,7 @@ async fn mark_of(outbox: &Outbox, number: usize) -> Option<DisabledState> {
     gone[0].get("disabled").map(|state| serde_json::from_value(state.clone()).expect("a mark"))
 }
 
-/// Every delivery of the subject, that of no contact included.
+/// All deliveries of the subject, including the one without a contact.
 async fn deliveries_of(outbox: &Outbox, number: usize) -> Vec<Stored> {
     let ids: Vec<String> = outbox.run("ZRANGE", &[outbox.keys.deliveries().as_str(), "0", "-1"]).await;
     let mut found = Vec::new();

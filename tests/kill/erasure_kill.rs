@@ -1,5 +1,6 @@
-//! `DELETE` of a subject while the daemon is killed with SIGKILL at random moments: whoever sends it until it is
-//! answered has everything removed, and nothing of anybody else. `QUOTABELL_TEST_SEED` repeats a run's choices.
+//! `DELETE` of a subject while the daemon is killed with SIGKILL at random moments: a client that repeats the request
+//! until it is answered removes all data of the subject, and no data of others. `QUOTABELL_TEST_SEED` repeats a run's
+//! choices.
 
 use std::net::SocketAddr;
 
@@ -15,13 +16,13 @@ use redis::Value;
 use serde_json::json;
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
-/// How many erasures are met by a kill.
+/// Number of erasures that a kill interrupts.
 const KILLS: u64 = 30;
-/// Both thresholds of the limit of an hour and of a day.
+/// Reaches both thresholds of the hourly and the daily limit.
 const UNITS: u64 = 12;
 
-/// Each step of an erasure is a command of its own: one that died half way and was begun again must leave nothing, and
-/// no total that the worker holds may bring a counter back.
+/// Each step of an erasure is a separate command: an interrupted and repeated erasure must leave nothing, and no total
+/// in the worker's cache may restore a counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed() {
     let seed =
@@ -58,7 +59,7 @@ async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed()
             assert!(erase(address, gone.clone()).await, "nobody kills this one");
         }
         assert_eq!(naming(&outbox, &gone).await, [] as [String; 0]);
-        // It is metered on, from zero.
+        // The subject is still metered, from zero.
         add(&outbox, &gone, "3").await;
         entries += 1;
         is_read(&outbox, entries).await;
@@ -75,7 +76,7 @@ async fn a_subject_is_erased_once_it_is_answered_whenever_the_daemon_is_killed()
     daemon.drain().await;
 }
 
-/// Asks for it once. Whether it was answered.
+/// Sends the request once. Returns whether it was answered.
 async fn erase(address: SocketAddr, of: String) -> bool {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let request = client.delete(format!("http://{address}/v1/subjects/{of}")).bearer_auth(TOKEN);
@@ -92,7 +93,7 @@ async fn add(outbox: &Outbox, of: &str, units: &str) {
     let _: String = outbox.run("XADD", &["usage", "*", "subject", of, "units", units]).await;
 }
 
-/// Leaves what is stored of a contact that was asked for its consent and removed before it gave it.
+/// Leaves the stored data of a contact that was asked for its consent and removed before it consented.
 async fn add_request(outbox: &Outbox, of: &str, round: u64) {
     let request = json!({
         "id": format!("verification_{round}"), "subject": of, "contact": "c", "consent": "n", "requested_at_ms": 1,
@@ -105,7 +106,7 @@ async fn add_request(outbox: &Outbox, of: &str, round: u64) {
     let _: u64 = outbox.run("ZADD", &[sent.as_str(), "1e15", "request:n", "1e15", &format!("token:{round}")]).await;
 }
 
-/// So many entries are read, and what was raised is fanned out.
+/// Waits until this number of entries is read, and the raised alerts are fanned out.
 async fn is_read(outbox: &Outbox, entries: u64) {
     eventually("everything is counted", || async {
         let read: Option<u64> = outbox.run("HGET", &[outbox.keys.checkpoint().as_str(), "entries_read"]).await;
@@ -114,8 +115,7 @@ async fn is_read(outbox: &Outbox, entries: u64) {
     .await;
 }
 
-/// The keys that name a subject, or hold something that does; usage events and digests of their ids expire by
-/// themselves.
+/// The keys that name a subject, or whose values do. Usage events and digests of their ids expire by themselves.
 async fn naming(outbox: &Outbox, of: &str) -> Vec<String> {
     let keys: Vec<String> = outbox.run("KEYS", "*").await;
     let mut naming = Vec::new();
@@ -144,7 +144,7 @@ fn holds(value: &Value, of: &str) -> bool {
     }
 }
 
-/// Units counted for a subject, whichever day it was.
+/// Units counted for a subject on any day.
 async fn counted(outbox: &Outbox, of: &str) -> u64 {
     let (seconds, _): (i64, i64) = outbox.run("TIME", &[] as &[&str]).await;
     let today = Day::in_utc(UnixMs(seconds * 1000)).expect("in range");

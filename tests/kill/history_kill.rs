@@ -1,5 +1,5 @@
-//! Archiving of days that are over while the daemon is killed with SIGKILL at random moments: what was used on each day
-//! is known afterwards, once. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! Archiving of past days while the daemon is killed with SIGKILL at random moments: the usage of each day is known
+//! afterwards, counted once. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use quotabell::types::{Day, Metric, UnixMs};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// How many daemons are killed.
+/// Number of kills.
 const KILLS: i64 = 20;
-/// So many that no day is archived by one call.
+/// Enough subjects that one call never archives a whole day.
 const SUBJECTS: u32 = 300;
-/// Days that are over: entries bear ids of these, one after the other.
+/// Number of past days: the ids of entries are on these days, in order.
 const DAYS: i64 = 10;
-/// The longest wait for slices: a day may have none left.
+/// Maximum time to wait for slices: a day may have none left.
 const SLICES_WITHIN: Duration = Duration::from_secs(5);
 const DAY_MS: i64 = 86_400_000;
 
-/// A day is archived slice by slice. One that is begun again must neither lose a counter nor count it twice. These days
-/// are over by the server's clock, so each entry changes a day that may be archived already, and is archived again.
+/// A day is archived in slices. A restarted archiving must neither lose a counter nor count it twice. These days are
+/// over by the server's clock, so an entry may change a day that is already archived, which is then archived again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() {
     let seed =
@@ -34,7 +34,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
     let outbox = Outbox::start();
     let setup = DaemonSetup::on(&outbox.server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":9007199254740991}"#)
-        // Always the same, so that none waits for the lease of the one before.
+        // Always the same, so that no daemon waits for the previous one's lease.
         .env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
     let (seconds, _): (i64, i64) = outbox.run("TIME", &[] as &[&str]).await;
     let first = Day::in_utc(UnixMs(seconds * 1000)).and_then(|today| today.before(13)).expect("in range");
@@ -57,7 +57,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
         entries += u64::from(count);
         let mut daemon;
         if random.random_bool(0.4) {
-            // Right behind a commit to days that are archived.
+            // Directly after a commit to archived days.
             daemon = setup.start().await;
             eventually("all days are archived", || async { are_archived(&outbox, &days).await.then_some(()) }).await;
             add(at, &mut random, count).await;
@@ -67,8 +67,8 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
             add(at, &mut random, count).await;
             daemon = setup.spawn();
             daemon.says(READY).await;
-            // A daemon looks for days that an earlier one has left once the stream is read to its end: oldest first,
-            // about a hundred counters ten times a second.
+            // A daemon archives days of an earlier one after it has read the stream to its end: oldest first, about a
+            // hundred counters ten times a second.
             let _ = tokio::time::timeout(SLICES_WITHIN, slices(&outbox, &days, random.random_range(1..3))).await;
             for _ in 0..random.random_range(0..200) {
                 let _: String = outbox.run("PING", &[] as &[&str]).await;
@@ -78,7 +78,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
         let reached = progress(&outbox, &days).await;
         half_way += u64::from(reached.iter().flatten().any(|reached| !is_done(reached)));
     }
-    // Whatever is archived is over once this has been counted.
+    // After this entry is counted, all days are over.
     add(seconds * 1000, &mut random, 1).await;
     entries += 1;
     let survivor = setup.start().await;
@@ -89,7 +89,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
     survivor.drain().await;
     for who in 0..SUBJECTS {
         let of = subject(&format!("s{who}"));
-        // The counters themselves are not asked.
+        // Without reading the counters themselves.
         let known = daily_usage::read(&outbox.client, &outbox.keys, &of, None, &[]).await.expect("redis answers");
         let known = known.get(&Metric::default()).cloned().unwrap_or_default();
         let expected: BTreeMap<Day, u64> =
@@ -102,7 +102,7 @@ async fn each_day_is_archived_as_it_was_counted_whenever_the_daemon_is_killed() 
     assert!(half_way > 2, "too little was cut off: {half_way}");
 }
 
-/// How far each day is archived.
+/// The progress of each day.
 async fn progress(outbox: &Outbox, days: &[Day]) -> Vec<Option<String>> {
     let mut look = redis::pipe();
     for day in days {
@@ -111,7 +111,7 @@ async fn progress(outbox: &Outbox, days: &[Day]) -> Vec<Option<String>> {
     outbox.client.pipe(&look).await.expect("redis answers")
 }
 
-/// Whether every counter of these days is archived.
+/// Whether all counters of these days are archived.
 async fn are_archived(outbox: &Outbox, days: &[Day]) -> bool {
     let keys: Vec<String> = days.iter().map(|day| outbox.keys.metrics(*day)).collect();
     let mut are_done = true;
@@ -123,18 +123,18 @@ async fn are_archived(outbox: &Outbox, days: &[Day]) -> bool {
     are_done
 }
 
-/// How many entries were read.
+/// Number of entries read.
 async fn read(outbox: &Outbox) -> u64 {
     let read: Option<u64> = outbox.run("HGET", &[outbox.keys.checkpoint().as_str(), "entries_read"]).await;
     read.unwrap_or(0)
 }
 
-/// Whether that is the last step.
+/// Whether this is the last step.
 fn is_done(reached: &str) -> bool {
     reached.starts_with("512:")
 }
 
-/// Waits until so many slices are archived.
+/// Waits until this number of slices is archived.
 async fn slices(outbox: &Outbox, days: &[Day], count: u32) {
     for _ in 0..count {
         let before = progress(outbox, days).await;

@@ -1,10 +1,10 @@
-//! The real binary, killed with SIGKILL at random moments, over and over, in the middle of one run of events.
-//! Afterwards every number must be what a plain map says.
+//! The real binary, repeatedly killed with SIGKILL at random moments during one run of events. Afterwards all numbers
+//! must match a plain map.
 //!
-//! Moments are random numbers of round trips to Redis, counted from the start of the process, from the moment it is
-//! ready, from a commit or from a webhook that has arrived and is not answered yet; so kills land in starts, readings,
-//! commits, fan-outs, sends and settlements. Some lives are two daemons at once, of which one
-//! reads and the other stands by. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! A kill follows a random number of round trips to Redis after the process started, after it was ready, after a
+//! commit, or after a webhook arrived that is not answered yet; so kills happen in starts, reads, commits, fan-outs,
+//! sends and settlements. Sometimes two daemons run, one reading and one standing by. `QUOTABELL_TEST_SEED` repeats a
+//! run's events and choices.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -29,16 +29,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How many daemons are killed.
+/// Number of kills.
 const KILLS: u64 = 260;
-/// The producer waits while more events than this are not counted.
+/// The producer waits while more events than this are uncounted.
 const BACKLOG_MAX: u64 = 6_000;
-/// The deadline of a webhook; its lease lasts 5 s longer, and whoever was killed with a lease costs that time.
+/// The deadline of a webhook; its lease lasts 5 s longer, and a daemon killed with a lease delays the test by that
+/// time.
 const WEBHOOK_TIMEOUT: &str = "1s";
-/// The longest wait for a moment that does not come, such as a webhook when nothing is due.
+/// Maximum time to wait for an event that may not happen, such as a webhook when nothing is due.
 const MOMENT_MAX: Duration = Duration::from_millis(150);
 
-/// Counting twice, losing an alert or ringing twice after a crash is what this product must never do.
+/// After a crash this product must never count twice, lose an alert or send one twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_anywhere_any_number_of_times_every_number_is_right() {
     let seed =
@@ -60,26 +61,25 @@ async fn killed_anywhere_any_number_of_times_every_number_is_right() {
     scene.compare_deliveries(&compared.alerts, &tally, &model).await;
 }
 
-/// Everything but the daemons.
+/// Everything except the daemons.
 struct Scene {
     outbox: Outbox,
     receiver: ContactReceiver,
     mails: JoinHandle<HashMap<String, u64>>,
     mails_end: CancellationToken,
     traffic: Traffic,
-    /// Contacts by subject, those of the silent included.
+    /// Contacts by subject, including subjects that have none stored yet.
     contacts: BTreeMap<String, Vec<Contact>>,
     setup: DaemonSetup,
-    /// Where daemons listen. One that is started where the last reader was killed need not wait for its lease to run
-    /// out.
+    /// Addresses of daemons. A daemon on the address of the killed reader need not wait for its lease to end.
     addresses: [String; 2],
 }
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 struct RunningDaemon {
     daemon: Daemon,
-    /// Which of the addresses is its.
+    /// Index of its address.
     at: usize,
 }
 
@@ -96,7 +96,7 @@ enum Kind {
     Email,
 }
 
-/// What the kills met.
+/// What the kills interrupted.
 #[derive(Debug, Default)]
 struct ExpectedTotal {
     kills: u64,
@@ -110,13 +110,13 @@ struct ExpectedTotal {
 /// When to kill.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// So many round trips after the process was started.
+    /// This number of round trips after the process started.
     Started(u32),
-    /// So many round trips after it was ready.
+    /// This number of round trips after it was ready.
     Ready(u32),
-    /// So many round trips after the next commit.
+    /// This number of round trips after the next commit.
     Committed(u32),
-    /// So many round trips after a webhook has arrived.
+    /// This number of round trips after a webhook arrived.
     Sending(u32),
 }
 
@@ -153,7 +153,7 @@ impl Scene {
         scene
     }
 
-    /// Writes the customers' settings as a platform would, and thinks of contacts for those that have none.
+    /// Writes the customers' settings as a platform would, and prepares contacts for those that have none.
     async fn settle_customers(&mut self) {
         for (number, customer) in self.traffic.customers.clone().iter().enumerate() {
             let contacts: Vec<Contact> =
@@ -190,8 +190,8 @@ impl Scene {
         let _: u64 = self.outbox.run("HSET", words).await;
     }
 
-    /// Adds events until told to stop, in pipelines of random length, and enters them into the model by the ids that
-    /// the stream gave.
+    /// Adds events in pipelines of random length until told to stop, and enters them into the model under their stream
+    /// ids.
     fn produce(&self, stop: &CancellationToken) -> JoinHandle<StreamModel> {
         let (client, keys, stop) = (Arc::clone(&self.outbox.client), self.outbox.keys.clone(), stop.clone());
         let mut traffic = Traffic::new(self.traffic.seed());
@@ -258,7 +258,7 @@ impl Scene {
         RunningDaemon { daemon: self.setup_at(at).spawn(), at }
     }
 
-    /// Where the daemon listened that read last.
+    /// The address of the daemon that read last.
     async fn address_of_last_reader(&self) -> usize {
         let holder: Option<String> = self.outbox.run("GET", &[self.outbox.keys.lease().as_str()]).await;
         let holder = holder.unwrap_or_default();
@@ -295,7 +295,7 @@ impl Scene {
         self.outbox.run("HGET", &[self.outbox.keys.checkpoint().as_str(), "id"]).await
     }
 
-    /// What a kill left must be consistent at once, not only in the end.
+    /// The state after a kill must be consistent at once, not only in the end.
     async fn check_what_is_left(&self, tally: &mut ExpectedTotal) {
         let keys = &self.outbox.keys;
         let mut look = redis::pipe();
@@ -318,7 +318,7 @@ impl Scene {
         tally.with_an_open_lease += u64::from(!leased.is_empty());
     }
 
-    /// Until everything is counted and nothing is pending but what has no contact.
+    /// Waits until everything is counted and only deliveries without a contact are pending.
     async fn drained(&self) {
         eventually("everything is counted and sent", || async {
             let lag = self.group_lag().await;
@@ -334,7 +334,7 @@ impl Scene {
         groups.groups.iter().find(|group| group.name == "quotabell").and_then(|group| group.lag.map(|lag| lag as u64))
     }
 
-    /// Contacts that come late still get every alert.
+    /// Contacts that are added late still get every alert.
     async fn tell_where_to_reach_the_silent(&self) {
         let totals = self.outbox.assert_balanced().await;
         assert!(totals.waiting > 0, "some alerts have nobody to go to");
@@ -346,7 +346,8 @@ impl Scene {
             .await;
     }
 
-    /// I4 and I5: one delivery for each alert and contact, ended as its receiver wanted, having arrived at least once.
+    /// I4 and I5: one delivery per alert and contact, with the outcome that its receiver chose, and at least one
+    /// arrival.
     async fn compare_deliveries(self, alerts: &[Alert], tally: &ExpectedTotal, model: &StreamModel) {
         self.mails_end.cancel();
         let mails = self.mails.await.expect("the mail server ends well");
@@ -361,7 +362,7 @@ impl Scene {
         let (mut letters, mut resent, mut cut_off) = (0, 0, 0);
         for alert in alerts {
             if self.traffic.customers.iter().any(|c| c.subject == alert.subject.as_str() && c.contacts == 0) {
-                // The delivery that waited for a contact ended when one came.
+                // The delivery that waited for a contact ended when the contact was added.
                 let waited = support::outbox::waiting_delivery(alert);
                 expected.insert(self.outbox.keys.delivery(&waited));
                 let state = self.outbox.state(&waited).await;
@@ -380,7 +381,7 @@ impl Scene {
                 let detail = detail.unwrap_or_else(|| panic!("no delivery {id} of {alert:?}"));
                 let logged = detail.attempt_log.len() as u64;
                 let attempts = u64::from(detail.delivery.attempts);
-                // One whose first attempt was cut off by a kill may have been sent, so it is sent again.
+                // A delivery whose first attempt a kill interrupted may have been sent, so it is sent again.
                 let is_first = attempts <= 1;
                 if is_first && is_too_old(alert, alert.raised_at_ms) || detail.delivery.state == DeliveryState::Expired
                 {
@@ -407,7 +408,7 @@ impl Scene {
                     }
                 };
                 letters += 1;
-                // An attempt that is recorded took place, and one that took place was leased.
+                // A recorded attempt took place, and an attempt that took place was leased.
                 assert!(1 <= logged && logged <= requests && requests <= attempts, "{requests} requests: {detail:?}");
                 let ends = detail.attempt_log.iter().filter(|attempt| attempt.outcome != "transient").count();
                 assert_eq!(ends, 1, "success is recorded once: {detail:?}");
@@ -422,7 +423,7 @@ impl Scene {
             (totals.delivered, totals.dead, totals.cancelled, totals.expired, totals.pending),
             (delivered, dead, reopened, expired, 0)
         );
-        // A lease that nobody settled belongs to a daemon that was killed with it.
+        // An unsettled lease belongs to a killed daemon.
         assert!(resent <= cut_off);
         eprintln!(
             "{} kills ({} before ready, {} beside a second daemon, {} with uncounted events, {} with alerts in the outbox, {} with an open lease)",
@@ -449,7 +450,7 @@ impl Scene {
     }
 }
 
-/// Whether an alert of an hour may not leave any more: events came so late that two hours have passed since it ended.
+/// Whether an hourly alert may no longer be sent: the events came more than two hours after the end of its hour.
 fn is_too_old(alert: &Alert, now: UnixMs) -> bool {
     alert.window == Window::Hour && now >= alert.resets_at_ms.plus(2 * 3_600_000)
 }

@@ -1,4 +1,4 @@
-//! The daemon is killed anywhere, and every number is right afterwards.
+//! The daemon is killed at any moment, and all numbers are correct afterwards.
 
 #[path = "../support/mod.rs"]
 mod support;

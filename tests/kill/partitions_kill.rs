@@ -1,6 +1,6 @@
-//! Three real daemons that share eight partitions, killed with SIGKILL again and again under traffic. Each is started
-//! again at its address, so that partitions go from one to the other all the time. Afterwards every number must be what
-//! a plain map says. `QUOTABELL_TEST_SEED` repeats a run's events and choices.
+//! Three real daemons that share eight partitions, repeatedly killed with SIGKILL under traffic. Each is restarted at
+//! its address, so that partitions change their reader constantly. Afterwards all numbers must match a plain map.
+//! `QUOTABELL_TEST_SEED` repeats a run's events and choices.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::support::daemon::{Daemon, DaemonSetup, READY};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::streams::Streams;
 
-/// How many daemons are killed.
+/// Number of kills.
 const KILLS: u32 = 40;
-/// So many that each partition has some.
+/// Enough subjects that each partition has some.
 const SUBJECTS: u64 = 60;
 
-/// A partition that changes hands is where two daemons may count the same events, or nobody counts them.
+/// When a partition changes its reader, two daemons might count the same events, or none might.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemons_that_share_partitions_and_are_killed_count_everything_once() {
     let seed =
@@ -32,7 +32,7 @@ async fn daemons_that_share_partitions_and_are_killed_count_everything_once() {
         let events = random.random_range(1..400);
         let subjects: Vec<String> = (0..events).map(|_| format!("s-{}", random.random_range(0..SUBJECTS))).collect();
         streams.send(subjects.into_iter()).await;
-        // From the middle of a start to some heartbeats later.
+        // From the middle of a start to a few heartbeats later.
         for _ in 0..random.random_range(0..2500) {
             let _: String = streams.partitions.first().client.query(&redis::cmd("PING")).await.expect("redis answers");
         }

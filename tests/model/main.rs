@@ -1,4 +1,4 @@
-//! Random histories on a real server, held against plain models, and races that only many callers at once can show.
+//! Random histories on a real server, compared with plain models, and races that need many concurrent callers.
 
 #[path = "../support/mod.rs"]
 mod support;

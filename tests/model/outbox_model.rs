@@ -16,21 +16,20 @@ use quotabell::outbox::{
 };
 use quotabell::types::{Alert, Channel, DeliveryId, Keys, OutcomeClass};
 
-/// One step. Numbers choose among what there is at that moment, so that every sequence means something and can be
-/// shrunk.
+/// One step. Numbers choose among the existing objects, so that every sequence is valid and can be shrunk.
 #[derive(Debug, Clone)]
 enum Step {
-    /// An alert goes into the outbox and is fanned out to a subset of the contacts; twice, as after a lost answer.
+    /// Puts an alert into the outbox and fans it out to a subset of the contacts; twice, as after a lost reply.
     Raise { alert: u8, contacts: u8 },
-    /// Everything that is due is leased.
+    /// Leases everything that is due.
     Lease,
-    /// A lease ends as `end` says, by a token that may be an old one; sometimes twice.
+    /// Ends a lease as `end` says, with a possibly old token; sometimes twice.
     Settle { token: u8, end: u8 },
-    /// A leased delivery is fanned out again, by a token that may be an old one.
+    /// Fans out a leased delivery again, with a possibly old token.
     FanOutAgain { token: u8, contacts: u8 },
-    /// A lease or a wait runs out.
+    /// Ends a lease or a wait.
     TimePasses { delivery: u8 },
-    /// An operator does something with a delivery in any state; twice, as after a lost answer.
+    /// An operator's action on a delivery in any state; twice, as after a lost reply.
     Act { delivery: u8, action: u8 },
     /// The subject changed.
     Wake,
@@ -48,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A delivery as the model knows it.
+/// A delivery in the model.
 #[derive(Debug, Clone)]
 struct Modelled {
     alert: u8,
@@ -59,10 +58,10 @@ struct Modelled {
     is_due: bool,
     attempts: u32,
     records: usize,
-    /// Somebody cancelled it: no fan-out brings it back.
+    /// An operator cancelled it: no fan-out restores it.
     by_operator: bool,
     is_discarded: bool,
-    /// Its lease has not run out.
+    /// Its lease has not ended.
     is_leased: bool,
 }
 
@@ -72,7 +71,7 @@ struct Token {
     token: String,
 }
 
-/// The whole of one history.
+/// The state of one history.
 struct History<'a> {
     outbox: &'a Outbox,
     deliveries: BTreeMap<DeliveryId, Modelled>,
@@ -84,7 +83,7 @@ fn alert_of(number: u8) -> Alert {
     alert(&subject("alice"), u16::from(number) + 80)
 }
 
-/// The subset of the three contacts that the bits name.
+/// The subset of the three contacts in the bits.
 fn contacts_of(bits: u8) -> Vec<Contact> {
     let all = [email("a"), webhook("b"), email("c")];
     all.into_iter().enumerate().filter(|(n, _)| bits & (1 << n) != 0).map(|(_, contact)| contact).collect()
@@ -125,7 +124,7 @@ impl History<'_> {
         self.deliveries.keys().nth(usize::from(number) % self.deliveries.len().max(1)).cloned()
     }
 
-    /// Old tokens are as likely as the newest, so that stale calls are frequent.
+    /// Old tokens are as likely as the newest one, so that stale calls are frequent.
     fn pick_token(&self, number: u8) -> Option<Token> {
         let newest: Vec<&Token> = self.tokens.iter().rev().take(12).collect();
         newest.get(usize::from(number) % newest.len().max(1)).map(|token| (*token).clone())
@@ -141,7 +140,7 @@ impl History<'_> {
         assert_eq!(self.outbox.fan_out(source, &alert, contacts).await, FanOutReply::Gone);
     }
 
-    /// What fan-out does to the deliveries wanted; whether `source` is among them.
+    /// Applies a fan-out to the wanted deliveries in the model; returns whether `source` is one of them.
     fn model_wanted(&mut self, number: u8, contacts: &[Contact], source: Option<&DeliveryId>) -> bool {
         let alert = alert_of(number);
         let mut wanted: Vec<(DeliveryId, Channel)> =
@@ -208,7 +207,7 @@ impl History<'_> {
             6 => Settlement::Cancelled,
             _ => Settlement::Released(Duration::ZERO),
         };
-        // Without contact nothing is attempted.
+        // Without a contact nothing is attempted.
         if one.channel == Channel::None && settlement.outcome().is_some() {
             return;
         }
@@ -281,7 +280,7 @@ impl History<'_> {
         }
     }
 
-    /// Redis agrees with the model, and with itself.
+    /// Checks that Redis agrees with the model, and with itself.
     async fn check(&self) {
         let (outbox, keys) = (self.outbox, &self.outbox.keys);
         let totals = outbox.assert_balanced().await;
@@ -311,7 +310,7 @@ impl History<'_> {
     }
 }
 
-/// A path on which a delivery is counted twice, or leaves the schedule while it is pending, loses or doubles alerts.
+/// A delivery that is counted twice, or leaves the schedule while it is pending, would lose or double alerts.
 #[test]
 fn any_history_keeps_the_books_balanced_and_agrees_with_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

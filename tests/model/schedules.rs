@@ -1,4 +1,4 @@
-//! Runs random schedules against one server.
+//! Runs random schedules on one server.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -6,15 +6,15 @@ use quotabell::redis_client::RedisClient;
 
 use crate::support::clocked_server::ClockedServer;
 
-/// What a schedule runs on: a server that all schedules share, and a key prefix of its own.
+/// The environment of a schedule: a server that all schedules share, and its own key prefix.
 pub struct Stage<'a> {
     pub clocked_server: &'a ClockedServer,
     pub client: &'a RedisClient,
-    /// Keys that begin with it belong to this schedule alone.
+    /// Keys with this prefix belong to this schedule only.
     pub prefix: String,
 }
 
-/// Runs so many schedules, one after the other, and fails with the shortest that does.
+/// Runs `cases` schedules one after another, and fails with the shortest failing one.
 pub fn run<S: Strategy>(cases: u32, schedules: S, run: impl AsyncFn(Stage<'_>, S::Value) -> Result<(), TestCaseError>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let clocked_server = ClockedServer::start();

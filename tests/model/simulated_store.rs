@@ -1,4 +1,4 @@
-//! What a worker reads from and commits to: an in-memory model of the partition, or a real server.
+//! The store of a simulated worker: an in-memory model of the partition, or a real server.
 
 use std::collections::HashMap;
 
@@ -21,17 +21,17 @@ use crate::support::redis_server::RedisServer;
 use crate::support::stream_model::{Counter, Reached};
 use crate::support::traffic::Event;
 
-/// Some time of this century, ms.
+/// A time in this century, ms.
 const BEGIN_MS: i64 = 1_795_250_000_000;
 
-/// An entry as a reader has it.
+/// An entry for a reader.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub id: StreamId,
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Where a worker begins.
+/// Where a worker starts.
 pub struct Start {
     pub checkpoint: StreamId,
     pub instance: DeploymentId,
@@ -43,27 +43,27 @@ pub trait Store {
     async fn now(&mut self) -> UnixMs;
     async fn append(&mut self, events: &[Event]);
     async fn start(&mut self) -> Start;
-    /// At most so many entries after one.
+    /// At most `count` entries after an id.
     async fn read(&mut self, after: StreamId, count: usize) -> Vec<Entry>;
     async fn counters(&mut self, queries: &[CounterQuery<'_>]) -> Vec<u64>;
     async fn records(&mut self, queries: &[RecordQuery<'_>]) -> Vec<RaisedRecords>;
     async fn commit(&mut self, batch: &Batch) -> CommitReply;
-    /// What commits have written.
+    /// The data that commits have written.
     async fn stored(&mut self) -> Stored;
-    /// Time passes, where the test has it in hand.
+    /// Advances the time, if the test controls it.
     fn pass(&mut self, _ms: i64) {}
-    /// What a replica has by now; a failover comes back to it. A server has none.
+    /// Copies the current state to a replica, to which a failover returns. A real server has none.
     fn replicate(&mut self) {}
     fn fail_over(&mut self) {}
-    /// The next commit finds a counter that somebody else has written, and put back since.
+    /// Makes the next commit find a counter that another program changed and later restored.
     fn drift_once(&mut self) {}
-    /// What should never be.
+    /// Violations of invariants.
     fn faults(&self) -> &[String] {
         &[]
     }
 }
 
-/// A model of what Redis holds and of what commit.lua does to it.
+/// A model of Redis' data and of commit.lua.
 pub struct MemoryStore {
     kept: Kept,
     replica: Option<Kept>,
@@ -102,8 +102,8 @@ impl MemoryStore {
         }
     }
 
-    /// Every counter that a commit writes must be what the worker believes: nobody else has committed since its
-    /// checkpoint.
+    /// Every counter in a commit must have the value that the worker assumes, because nobody else has committed since
+    /// its checkpoint.
     fn compare(&mut self, batch: &Batch) {
         for group in &batch.groups {
             for row in &group.rows {
@@ -246,7 +246,7 @@ impl Store for MemoryStore {
     fn fail_over(&mut self) {
         if let Some(replica) = &self.replica {
             self.kept = replica.clone();
-            // What is added from now on comes after all that was ever read.
+            // Later entries get ids after all entries that were ever read.
             self.now_ms += 1;
         }
     }
@@ -260,7 +260,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// A server, with the scripts and readings that the daemon has.
+/// A real server, with the daemon's scripts and reads.
 pub struct ServerStore {
     _server: RedisServer,
     client: RedisClient,

@@ -1,5 +1,4 @@
-//! The decisions of a worker, one at a time: what `events/session.rs` does on one connection, without connection, clock
-//! or tasks.
+//! The decisions of a worker, one at a time: the logic of `events/session.rs` without connection, clock or tasks.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,17 +19,17 @@ use crate::support::xread_reply::xread_reply;
 
 /// `stream.late_max` of the default configuration.
 const LATE_MAX: Duration = Duration::from_secs(5 * 3_600);
-/// So few subjects are held that some are let go all the time.
+/// Few cached subjects, so that evictions are frequent.
 const SUBJECTS_HELD: usize = 40;
-/// More than a history has.
+/// More ids than a history has.
 pub const IDS_MAX: usize = 1_000_000;
-/// Settings, then counters, for each reading that waits, and what was raised.
+/// Maximum number of reads: settings and then counters for each waiting reply, and raised alerts.
 const READS_MAX: u32 = 12;
 
-/// Settings of subjects by name, as they lie in Redis.
+/// Settings of subjects by name, as stored in Redis.
 pub type Profiles = Rc<HashMap<String, Profile>>;
 
-/// A worker, in a session or between two.
+/// A worker, in a session or between two sessions.
 pub struct SimulatedWorker {
     builder: BatchBuilder,
     held: WorkerCache,
@@ -43,12 +42,12 @@ struct Session {
     instance: DeploymentId,
     after: StreamId,
     ahead: ReadAhead,
-    /// What entries wait for, as it was read.
+    /// The missing data that was read.
     read: Option<ReadMissing>,
     in_flight: InFlight,
 }
 
-/// What was read while other entries were added.
+/// Data that was read while other entries were added.
 struct ReadMissing {
     missing: LoadRequest,
     profiles: Vec<Profile>,
@@ -57,24 +56,24 @@ struct ReadMissing {
     checkpoint: StreamId,
 }
 
-/// The one commit that may be under way.
+/// The only commit in flight.
 enum InFlight {
     None,
     Sent(Batch),
     Answered(CommitReply),
 }
 
-/// What a worker may do next.
+/// A possible next action of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Read,
     Add,
-    /// Reads what entries wait for.
+    /// Reads the missing data.
     ReadMissing,
-    /// Takes what was read.
+    /// Applies the missing data.
     TakeMissing,
     Commit,
-    /// Hears what became of its commit.
+    /// Receives the reply of its commit.
     Hear,
 }
 
@@ -89,7 +88,7 @@ impl SimulatedWorker {
         self.session.is_some()
     }
 
-    /// Ends the session, as a kill, a lost connection or a lost lease does. The commit that was sent may still arrive.
+    /// Ends the session, as a kill, a lost connection or a lost lease does. A sent commit may still arrive.
     pub fn end(&mut self) -> Option<Batch> {
         match self.session.take()?.in_flight {
             InFlight::Sent(batch) => Some(batch),
@@ -97,7 +96,7 @@ impl SimulatedWorker {
         }
     }
 
-    /// Begins at the checkpoint, with nothing held.
+    /// Starts at the checkpoint with an empty cache.
     pub async fn begin(&mut self, store: &mut impl Store, bounds: BatchBounds) {
         self.held.forget_totals();
         let start = store.start().await;
@@ -112,7 +111,7 @@ impl SimulatedWorker {
         });
     }
 
-    /// What it could do now.
+    /// The actions that are possible now.
     pub fn decisions(&self) -> Vec<Decision> {
         let Some(session) = &self.session else { return Vec::new() };
         let mut decisions = Vec::new();
@@ -135,7 +134,7 @@ impl SimulatedWorker {
         decisions
     }
 
-    /// Takes the commit that was sent, as the network does; [`Self::answered`] brings its answer.
+    /// Takes the sent commit for the network; [`Self::answered`] delivers its reply.
     pub fn sent(&mut self) -> Option<Batch> {
         let session = self.session.as_mut()?;
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
@@ -153,8 +152,7 @@ impl SimulatedWorker {
         }
     }
 
-    /// Reads up to so many entries, which it takes for read at `server`. Some settings may have changed since the
-    /// last time.
+    /// Reads up to `count` entries, as read at the server time `server`. Settings may have changed since the last read.
     pub async fn read(&mut self, store: &mut impl Store, count: usize, server: UnixMs, changed: Option<&str>) -> usize {
         let Some(session) = &mut self.session else { return 0 };
         let entries = store.read(session.after, count).await;
@@ -172,14 +170,14 @@ impl SimulatedWorker {
         entries.len()
     }
 
-    /// Adds some entries that were read, until the batch is full or one needs something.
+    /// Adds read entries until the batch is full or an entry needs missing data.
     pub fn add(&mut self) {
         if let Some(session) = &mut self.session {
             session.ahead.add_some(&mut self.builder, &mut self.held);
         }
     }
 
-    /// Reads what entries wait for, which is taken later.
+    /// Reads the missing data; it is applied later.
     pub async fn read_missing(&mut self, store: &mut impl Store) {
         let Some(session) = &mut self.session else { return };
         let mut missing = LoadRequest { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
@@ -197,7 +195,7 @@ impl SimulatedWorker {
         });
     }
 
-    /// Takes what was read, unless somebody else had committed by then: that ends the session.
+    /// Applies the missing data, unless somebody else has committed meanwhile, which ends the session.
     pub fn take_missing(&mut self) {
         let Some(session) = &mut self.session else { return };
         let Some(ReadMissing { missing, profiles, totals, records, checkpoint }) = session.read.take() else { return };
@@ -213,8 +211,7 @@ impl SimulatedWorker {
         session.ahead.look_again(&mut self.builder, &mut self.held);
     }
 
-    /// Adds what was read until the batch is full or all of it is added, and reads what that needs; or the session
-    /// ends.
+    /// Adds read entries until the batch is full or all are added, and reads missing data; or the session ends.
     pub async fn make_ready(&mut self, store: &mut impl Store) {
         for _ in 0..READS_MAX {
             self.take_missing();
@@ -228,7 +225,7 @@ impl SimulatedWorker {
         panic!("what is read is not held");
     }
 
-    /// Closes the batch, sends it, and begins the next one.
+    /// Closes the batch, sends it, and starts the next one.
     pub fn commit(&mut self, bounds: BatchBounds) {
         let Some(session) = &mut self.session else { return };
         let next = self.builder.reached_entry();
@@ -236,7 +233,8 @@ impl SimulatedWorker {
         self.builder.begin(session.instance.clone(), next, bounds);
     }
 
-    /// Hears what became of its commit: whatever was not committed ends the session. Whether it goes on.
+    /// Receives the reply of its commit. Any reply other than success ends the session. Returns whether the session
+    /// continues.
     pub fn hear(&mut self) -> bool {
         let Some(session) = &mut self.session else { return false };
         match std::mem::replace(&mut session.in_flight, InFlight::None) {

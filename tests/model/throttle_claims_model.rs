@@ -1,6 +1,6 @@
-//! Expiring set, one-time token, cooldown and lease against plain models in memory: random schedules of calls and time,
-//! through the public API, on a real server whose clock the test turns. Any call may be sent twice, as after a lost
-//! answer: the second answer must say what the first did.
+//! Expiring set, one-time token, cooldown and lease against plain models in memory: random schedules of calls and time
+//! through the public API, on a real server whose clock the test controls. Any call may be sent twice, as after a lost
+//! reply: the second reply must equal the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use quotabell::redis_client::RedisClient;
 use quotabell::throttle::one_time_token::{self, TokenCreation};
 use quotabell::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
 
-/// Schedules of each.
+/// Number of schedules per limiter.
 const CASES: u32 = 1000;
 
-/// A call, and how far the clock goes before it.
+/// A call, and the advance of the clock before it.
 #[derive(Debug, Clone)]
 struct Step<C> {
-    /// Milliseconds; below 0 the server's clock was set back.
+    /// Milliseconds; negative if the server's clock was set back.
     step_ms: i64,
     sent: Sent,
     call: C,
 }
 
-/// What a limiter must answer, worked out from all that happened.
+/// The expected replies of a limiter, computed from the whole history.
 trait Model: Default {
     type Call: std::fmt::Debug + Clone;
     type Answer: std::fmt::Debug + PartialEq;
 
-    /// Any call; times of 1 to 50 ms, as the turns of the clock, so that ends are met exactly.
+    /// Any call; times of 1 to 50 ms, like the clock's steps, so that exact ends are frequent.
     fn calls() -> BoxedStrategy<Self::Call>;
     fn call(&mut self, now_ms: u64, call: &Self::Call) -> Self::Answer;
-    /// Where the answer names a wait: the wait, ms.
+    /// The wait in the reply, ms, if it has one.
     fn wait_of(answer: &Self::Answer) -> Option<u64>;
-    /// Whether the answer lets the caller do what it asked for.
+    /// Whether the reply admits the caller.
     fn lets(answer: &Self::Answer) -> bool;
-    /// The same of the limiter itself.
+    /// Calls the limiter itself.
     async fn call_real(client: &RedisClient, key: &str, call: &Self::Call) -> Self::Answer;
 }
 
@@ -48,7 +48,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).expect("short")
 }
 
-/// Members and when they leave.
+/// Members and their ends.
 #[derive(Debug, Default)]
 struct SetModel(BTreeMap<u8, u64>);
 
@@ -101,7 +101,7 @@ impl Model for SetModel {
     }
 }
 
-/// What stands under a key until it ends, as Redis keeps it: through the millisecond of its end.
+/// A value until its end, as in Redis: it exists through the millisecond of its end.
 #[derive(Debug)]
 struct Kept<T> {
     what: T,
@@ -191,14 +191,14 @@ impl Model for TokenModel {
     }
 }
 
-/// The last call that came through; each call is one of its own.
+/// The last admitted call; all calls are distinct.
 #[derive(Debug, Default)]
 struct CooldownModel {
     calls: u64,
     through: Option<Kept<u64>>,
 }
 
-/// A call with this interval; sent again it is the same call.
+/// A call with this interval; if sent again it is the same call.
 #[derive(Debug, Clone)]
 struct Pass {
     interval_ms: u64,
@@ -214,8 +214,7 @@ impl Model for CooldownModel {
 
     fn call(&mut self, now_ms: u64, call: &Pass) -> CooldownDecision {
         self.calls += 1;
-        // Neither a clock that was set back nor an interval that was longer before keeps anybody out for more than an
-        // interval.
+        // Neither a clock that was set back nor a formerly longer interval blocks a caller for more than an interval.
         if let Some(through) = &mut self.through {
             through.ends_ms = through.ends_ms.min(now_ms + call.interval_ms);
         }
@@ -249,7 +248,7 @@ impl Model for CooldownModel {
 #[derive(Debug, Default)]
 struct LeaseModel(Option<Kept<&'static str>>);
 
-/// The first two are of one who can be known to be dead.
+/// The first two are of one host, so one can know that the other is dead.
 const HOLDERS: [&str; 4] = ["host-1/a", "host-1/b", "host-2/a", "host-12/a"];
 
 #[derive(Debug, Clone)]
@@ -331,7 +330,7 @@ fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
     prop::collection::vec(step, 1..30)
 }
 
-/// The limiter and the model, through one schedule.
+/// Runs one schedule on the limiter and the model.
 struct Pair<'a, M> {
     clocked_server: &'a ClockedServer,
     client: &'a RedisClient,
@@ -368,7 +367,7 @@ impl<M: Model> Pair<'_, M> {
     }
 }
 
-/// Runs the schedules.
+/// Runs all schedules.
 fn agrees<M: Model>() {
     schedules::run(CASES, schedule::<M>(), async |stage, schedule| {
         let now_ms = CLOCK_START_US / 1000;
@@ -377,13 +376,13 @@ fn agrees<M: Model>() {
     });
 }
 
-/// One password too many, or a contact that can't ask for one although an old one has run out.
+/// One code too many, or a contact that can't request one although an old one has expired.
 #[test]
 fn expiring_set_does_as_its_model() {
     agrees::<SetModel>();
 }
 
-/// A confirm link that works twice, or not at all.
+/// A confirm link that works twice, or never.
 #[test]
 fn one_time_token_does_as_its_model() {
     agrees::<TokenModel>();
@@ -395,7 +394,7 @@ fn cooldown_does_as_its_model() {
     agrees::<CooldownModel>();
 }
 
-/// Two holders at once, or one that keeps others out after its time.
+/// Two holders at once, or a holder that blocks others after its time.
 #[test]
 fn lease_does_as_its_model() {
     agrees::<LeaseModel>();

@@ -1,8 +1,8 @@
-//! 64 clients at once, each on its own connection, on the server's own clock: no limiter lets more through than it
-//! says.
+//! 64 concurrent clients, each with its own connection, on the server's own clock: no limiter admits more than its
+//! limit.
 //!
-//! A caller can't know when the server ran its call, only that it was between sending it and having the answer. So a
-//! stretch of time is charged only with calls that lie in it for certain, and no correct limiter can fail here.
+//! A caller can't know when the server ran its call, only that it was between request and reply. So a time span is
+//! charged only with calls that are certainly inside it, and no correct limiter can fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,10 +21,10 @@ const CLIENTS: usize = 64;
 const CALLS: usize = 150;
 const LIMIT: usize = 40;
 const WINDOW: Duration = Duration::from_millis(50);
-/// Limiters that count in milliseconds: the first call of a window may lie anywhere in its millisecond.
+/// For limiters with millisecond times: the first call of a window may be anywhere in its millisecond.
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// When a call that was admitted was on its way.
+/// Time span of an admitted call.
 #[derive(Debug, Clone, Copy)]
 struct Admitted {
     sent: Instant,
@@ -35,7 +35,7 @@ fn rate() -> Rate {
     Rate::new(Units::new(LIMIT as u64).expect("in range"), WINDOW).expect("legal")
 }
 
-/// Runs `act` as each caller, all at once, and returns what each brought back.
+/// Runs `act` as each caller concurrently, and returns all results.
 async fn at_once<T: Send + 'static, F: Future<Output = T> + Send>(
     server: &RedisServer,
     act: impl Fn(usize, RedisClient) -> F + Send + Sync + 'static,
@@ -59,7 +59,7 @@ async fn at_once<T: Send + 'static, F: Future<Output = T> + Send>(
     brought
 }
 
-/// Every caller calls again and again; the calls that were admitted.
+/// Every caller calls repeatedly; returns the admitted calls.
 async fn admitted<F: Future<Output = bool> + Send>(
     call: impl Fn(Arc<RedisClient>, String) -> F + Send + Sync + Copy + 'static,
 ) -> Vec<Admitted> {
@@ -77,12 +77,12 @@ async fn admitted<F: Future<Output = bool> + Send>(
     .await;
     let mut admitted: Vec<Admitted> = brought.into_iter().flatten().collect();
     admitted.sort_by_key(|call| call.sent);
-    // Otherwise nothing was tried: the race must last for some windows, and calls be refused.
+    // Otherwise nothing was tested: the race must last for several windows, and calls must be refused.
     assert!(admitted.len() > 2 * LIMIT && admitted.len() < CLIENTS * CALLS, "{} were admitted", admitted.len());
     admitted
 }
 
-/// The most calls that lie for certain in any stretch of this length.
+/// The maximum number of calls that are certainly inside any span of this length.
 fn most_within(admitted: &[Admitted], stretch: Duration) -> usize {
     let begins = admitted.iter().map(|call| call.sent);
     begins
@@ -94,7 +94,7 @@ fn most_within(admitted: &[Admitted], stretch: Duration) -> usize {
         .unwrap_or(0)
 }
 
-/// One call too many in some window, although each caller saw room.
+/// One call too many in a window, although each caller saw free units.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
     let admitted = admitted(|client, _| async move {
@@ -105,7 +105,7 @@ async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
     assert!(most_within(&admitted, WINDOW) <= LIMIT, "{}", most_within(&admitted, WINDOW));
 }
 
-/// More members alive than may be.
+/// More active members than allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_members_are_alive_than_the_expiring_set_holds() {
     let admitted = admitted(|client, member| async move {
@@ -113,12 +113,12 @@ async fn no_more_members_are_alive_than_the_expiring_set_holds() {
         matches!(set.add(&client, "race", &member, WINDOW).await.expect("an answer"), ExpiringSetDecision::Added { .. })
     })
     .await;
-    // Members that are alive at one moment were added within one TTL.
+    // Members that are active at the same moment were added within one TTL.
     let ttl = WINDOW - MILLISECOND;
     assert!(most_within(&admitted, ttl) <= LIMIT, "{}", most_within(&admitted, ttl));
 }
 
-/// More than the doubled limit that a boundary explains.
+/// More than twice the limit, which a window boundary may explain.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_stretch_of_a_fixed_window_admits_more_than_twice_its_limit() {
     let admitted = admitted(|client, _| async move {
@@ -129,7 +129,7 @@ async fn no_stretch_of_a_fixed_window_admits_more_than_twice_its_limit() {
     assert!(most_within(&admitted, window) <= 2 * LIMIT, "{}", most_within(&admitted, window));
 }
 
-/// A bucket that drains faster than its rate when many call.
+/// A bucket that drains faster than its rate under many calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn gcra_admits_its_limit_and_what_drains_meanwhile() {
     let admitted = admitted(|client, _| async move {
@@ -156,7 +156,7 @@ async fn a_token_is_consumed_once_however_many_try() {
         let mut consumed = Vec::new();
         for number in 0..TOKENS {
             let key = format!("token-{number}");
-            // Sent twice, as after a lost answer.
+            // Sent twice, as after a lost reply.
             let claim = caller.to_string();
             let first = one_time_token::consume(&client, &key, &claim).await.expect("an answer");
             let again = one_time_token::consume(&client, &key, &claim).await.expect("an answer");
@@ -185,7 +185,7 @@ async fn a_lease_has_one_holder_at_a_time() {
         while HELD.load(Ordering::SeqCst) < 500 {
             if lease.acquire(&client, "race").await.expect("an answer") == LeaseDecision::Acquired {
                 assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
-                // Renewed by its holder, and still alone.
+                // Its holder renews it and is still the only one.
                 assert_eq!(lease.acquire(&client, "race").await.expect("an answer"), LeaseDecision::Acquired);
                 HELD.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(INSIDE.fetch_sub(1, Ordering::SeqCst), 1, "two hold it");
@@ -200,7 +200,7 @@ async fn a_lease_has_one_holder_at_a_time() {
     );
 }
 
-/// A button that sends two mails.
+/// A button that sends two emails.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_comes_through_a_cooldown() {
     let server = RedisServer::start();

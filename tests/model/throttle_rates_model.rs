@@ -1,8 +1,7 @@
-//! Fixed window, sliding window and GCRA against plain models in memory: random schedules of calls and time, answers
-//! compared to the microsecond, through the public API, on a real server whose clock the test turns.
+//! Fixed window, sliding window and GCRA against plain models in memory: random schedules of calls and time through the
+//! public API, on a real server whose clock the test controls; replies are exact to the microsecond.
 //!
-//! The models are as simple as the promise. They know no Lua, no keys and no rounding but the one that the promise
-//! names.
+//! The models are as simple as the promise: no Lua, no keys, and only the rounding that the promise names.
 
 use std::time::Duration;
 
@@ -14,24 +13,24 @@ use quotabell::throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, RateDecisio
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
 
-/// Schedules of each limiter.
+/// Number of schedules per limiter.
 const CASES: u32 = 1500;
 
-/// How far the clock goes before a call.
+/// The advance of the clock before a call.
 #[derive(Debug, Clone)]
 enum ClockStep {
     /// Not at all.
     Stay,
-    /// On by so many thousandths of a window and so many us.
+    /// Forward by thousandths of a window and microseconds.
     On { permille: u64, us: u64 },
-    /// Back by so many thousandths of a window: the server's clock was set.
+    /// Back by thousandths of a window: the server's clock was set.
     Back { permille: u64 },
 }
 
-/// How many units a call is for.
+/// The units of a call.
 #[derive(Debug, Clone)]
 enum Amount {
-    /// None: it asks.
+    /// None: it only asks.
     Ask,
     One,
     /// This share of the limit, at least one.
@@ -42,13 +41,13 @@ enum Amount {
     Most,
 }
 
-/// What the answer is held against afterwards.
+/// The check of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
     Nothing,
-    /// At `retry_after` the call is admitted, an instant earlier it is not.
+    /// The call is admitted at `retry_after`, and not an instant earlier.
     Retry,
-    /// At `reset` the whole limit is free, an instant earlier it is not.
+    /// The whole limit is free at `reset`, and not an instant earlier.
     Reset,
 }
 
@@ -56,7 +55,7 @@ enum Probe {
 struct Step {
     clock_step: ClockStep,
     amount: Amount,
-    /// Which of the schedule's rates: settings change.
+    /// The rate, one of the schedule's: settings change.
     rate: prop::sample::Index,
     sent: Sent,
     probe: Probe,
@@ -66,7 +65,7 @@ struct Step {
 struct Schedule {
     rates: Vec<Rate>,
     steps: Vec<Step>,
-    /// Bytes that the key is longer than its number.
+    /// Additional bytes of the key.
     padding: usize,
 }
 
@@ -104,7 +103,7 @@ fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule> {
     let rates = prop_oneof![
         4 => prop::collection::vec(rate(limit_max), 1),
         1 => prop::collection::vec(rate(limit_max), 3),
-        // Other limits of the same window.
+        // Other limits with the same window.
         1 => prop::collection::vec(rate(limit_max), 3).prop_map(|rates| {
             rates.iter().map(|rate| Rate::new(rate.limit(), rates[0].window()).expect("legal")).collect()
         }),
@@ -118,7 +117,7 @@ fn schedule(limit_max: u64) -> impl Strategy<Value = Schedule> {
 }
 
 impl Amount {
-    /// Units; 0 asks.
+    /// Units; 0 only asks.
     fn of(&self, limit: u64) -> u64 {
         match *self {
             Self::Ask => 0,
@@ -131,16 +130,16 @@ impl Amount {
     }
 }
 
-/// What a limiter must answer, worked out from all that happened.
+/// The expected replies of a limiter, computed from the whole history.
 trait Model: Default {
-    /// How fine the limiter's times are, us.
+    /// Resolution of the limiter's times, us.
     const INSTANT_US: u64;
-    /// The largest limit it takes.
+    /// The largest supported limit.
     const LIMIT_MAX: u64;
 
     fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision;
 
-    /// The same of the limiter itself.
+    /// Calls the limiter itself.
     async fn ask_real(
         client: &RedisClient,
         key: &str,
@@ -175,7 +174,7 @@ fn decision(rate: Rate, admission: Admission, remaining: u64, reset: Duration) -
     RateDecision { admission, limit: rate.limit(), remaining, reset }
 }
 
-/// Units taken since the window began, and its end.
+/// Units used in the window, and the end of the window.
 #[derive(Debug, Default)]
 struct FixedModel {
     used: u64,
@@ -191,8 +190,7 @@ impl Model for FixedModel {
         if self.ends_ms < now_ms {
             *self = Self::default();
         }
-        // Neither a clock that was set back nor a window that was longer before keeps anybody out for more than a
-        // window.
+        // Neither a clock that was set back nor a formerly longer window blocks a caller for more than a window.
         self.ends_ms = self.ends_ms.min(now_ms + window_ms);
         let is_open = now_ms < self.ends_ms;
         let mut used = if is_open { self.used } else { 0 };
@@ -212,7 +210,7 @@ impl Model for FixedModel {
     ask_real!(FixedWindow::new);
 }
 
-/// A call that was admitted.
+/// An admitted call.
 #[derive(Debug)]
 struct Admitted {
     at_us: u64,
@@ -223,7 +221,7 @@ struct Admitted {
 #[derive(Debug, Default)]
 struct SlidingModel {
     calls: Vec<Admitted>,
-    /// After this millisecond all is forgotten. It only shows when a window becomes longer than it was.
+    /// Everything is forgotten after this millisecond. That is visible only if a window becomes longer.
     kept_until_ms: u64,
 }
 
@@ -243,7 +241,7 @@ impl Model for SlidingModel {
         if clock_us / 1000 > self.kept_until_ms || last_us > clock_us + window_us {
             self.calls.clear();
         }
-        // Time does not run backwards.
+        // Time never decreases.
         let now_us = self.calls.last().map_or(clock_us, |call| call.at_us.max(clock_us));
         self.calls.retain(|call| call.at_us + window_us > now_us);
         let admitted = self.used() + units.max(1) <= limit;
@@ -258,7 +256,7 @@ impl Model for SlidingModel {
             true => Admission::Admitted,
             false if units > limit => Admission::Rejected { retry_after: None },
             false => {
-                // One call after the other leaves, until there is room.
+                // Calls leave one after another until the units fit.
                 let enough = self.calls.iter().find(|call| {
                     left -= call.units;
                     left + units.max(1) <= limit
@@ -272,12 +270,12 @@ impl Model for SlidingModel {
     ask_real!(|rate| SlidingWindow::new(rate).expect("few enough members"));
 }
 
-/// When the bucket is empty, in parts of 1/limit us: exact.
+/// When the bucket is empty, in units of 1/limit us: exact.
 #[derive(Debug, Default)]
 struct GcraModel {
     empty: u128,
     limit: u128,
-    /// After this millisecond all is forgotten. It only shows when the clock is set back after it.
+    /// Everything is forgotten after this millisecond. That is visible only if the clock is set back later.
     kept_until_ms: u64,
 }
 
@@ -290,14 +288,14 @@ impl Model for GcraModel {
         if now_us / 1000 > self.kept_until_ms {
             *self = Self::default();
         }
-        // Parts have another size when the limit has changed: up to the next whole us.
+        // A changed limit changes the unit, so the time is rounded up to a whole us.
         let same = self.limit == limit;
         let stored = if same { self.empty } else { self.empty.div_ceil(self.limit.max(1)) * limit };
         let now = u128::from(now_us) * limit;
         let full = window * limit;
-        // A bucket holds no more than a window, whatever the clock did or the window was.
+        // A bucket holds at most one window, for any clock and any former window.
         let mut empty = stored.clamp(now, now + full);
-        // A unit takes window/limit us, which are `window` parts.
+        // A unit takes window/limit us, which is `window` in this measure.
         let cost = |units: u64| u128::from(units) * window;
         let free = now + full - empty;
         let admitted = cost(units.max(1)) <= free;
@@ -323,7 +321,7 @@ impl Model for GcraModel {
     ask_real!(Gcra::new);
 }
 
-/// The limiter and the model, through one schedule.
+/// Runs one schedule on the limiter and the model.
 struct Pair<'a, M> {
     clocked_server: &'a ClockedServer,
     client: &'a RedisClient,
@@ -334,7 +332,8 @@ struct Pair<'a, M> {
 
 impl<M: Model> Pair<'_, M> {
     async fn run(&mut self, schedule: &Schedule) -> Result<(), TestCaseError> {
-        // A sliding window that becomes longer knows what the shorter one kept, and so may admit earlier than it said.
+        // A sliding window that becomes longer has only the calls of the shorter one, and so may admit earlier than it
+        // said.
         let steady = schedule.rates.iter().all(|rate| rate.window() == schedule.rates[0].window());
         for step in &schedule.steps {
             let rate = schedule.rates[step.rate.index(schedule.rates.len())];
@@ -373,13 +372,13 @@ impl<M: Model> Pair<'_, M> {
         self.now_us += u64::try_from(wait.as_micros()).expect("a month at most") - M::INSTANT_US;
     }
 
-    /// Asks both, and compares.
+    /// Calls both and compares the replies.
     async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<RateDecision, TestCaseError> {
         self.clocked_server.set_clock(self.now_us);
         self.clocked_server.send(sent);
         let answer = M::ask_real(self.client, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
         let mut expected = self.model.call(self.now_us, rate, units);
-        // A call that is sent again takes again: against its caller, never for it.
+        // A repeated call takes again, to its caller's disadvantage.
         if sent == Sent::Twice {
             expected = self.model.call(self.now_us, rate, units);
         }
@@ -388,7 +387,7 @@ impl<M: Model> Pair<'_, M> {
     }
 }
 
-/// Runs the schedules.
+/// Runs all schedules.
 fn agrees<M: Model>() {
     schedules::run(CASES, schedule(M::LIMIT_MAX), async |stage, schedule| {
         let Stage { clocked_server, client, prefix } = stage;
@@ -397,19 +396,19 @@ fn agrees<M: Model>() {
     });
 }
 
-/// A window that admits more than its limit, or ends at another time than it says, or never.
+/// A window that admits more than its limit, or ends at a wrong time, or never.
 #[test]
 fn fixed_window_does_as_its_model() {
     agrees::<FixedModel>();
 }
 
-/// A sum that drifts from its members, or a wait that is too short, across any sequence of calls, clocks and settings.
+/// A sum that differs from its members, or a wait that is too short, for any sequence of calls, clocks and settings.
 #[test]
 fn sliding_window_does_as_its_model() {
     agrees::<SlidingModel>();
 }
 
-/// A bucket that loses or gains a fraction of a unit a call is wrong by many after a million calls.
+/// A bucket that loses or gains a fraction of a unit per call is wrong after a million calls.
 #[test]
 fn gcra_does_as_its_model() {
     agrees::<GcraModel>();

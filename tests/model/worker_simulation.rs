@@ -1,6 +1,6 @@
-//! Seeded histories of workers that read, add, commit and forget, over a model of the store in memory: answers are
-//! lost, commits arrive late or twice, batches grow old, a failover takes a tail, several workers believe that they
-//! read. The same seeds are played against a real server.
+//! Seeded histories of workers that read, add, commit and forget, on an in-memory model of the store: replies are lost,
+//! commits arrive late or twice, batches become old, a failover loses a tail, several workers assume that they read.
+//! The same seeds also run on a real server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -21,13 +21,13 @@ use crate::support::stream_model::StreamModel;
 use crate::support::traffic::{FREE_LIMIT, Traffic};
 
 const WORKERS: usize = 3;
-/// Histories of one run, and steps of each; `QUOTABELL_TEST_HISTORIES=100` makes it a million.
+/// Number of histories per run; `QUOTABELL_TEST_HISTORIES=100` gives a million steps.
 const HISTORIES: u64 = 4;
 const STEPS: u64 = 10_000;
 /// Older than a batch may be, ms.
 const PAUSE_MS: i64 = 6_000;
 
-/// What the histories met.
+/// Number of situations in the histories.
 #[derive(Debug, Default)]
 struct Met {
     steps: u64,
@@ -46,10 +46,10 @@ struct SimulatedHistory<S> {
     random: StdRng,
     store: S,
     workers: Vec<SimulatedWorker>,
-    /// Who reads, in the eyes of whoever gives the lease.
+    /// The worker that holds the lease.
     holder: usize,
     traffic: Traffic,
-    /// Commits whose workers have given them up, and that may still arrive.
+    /// Commits that their workers gave up and that may still arrive.
     late: Vec<Batch>,
     met: Met,
 }
@@ -83,11 +83,11 @@ impl<S: Store> SimulatedHistory<S> {
         BatchBounds { entries: self.random.random_range(1..60), cost: self.random.random_range(1..80) }
     }
 
-    /// One thing happens.
+    /// Runs one random event.
     async fn step(&mut self) {
         self.met.steps += 1;
         match self.random.random_range(0..200) {
-            // Now and then producers are quiet, and workers catch up.
+            // Producers pause from time to time, so that workers catch up.
             0..40 if !(self.met.steps / 200).is_multiple_of(3) => {
                 let now = self.store.now().await.0;
                 let events: Vec<_> = (0..self.random.random_range(1..10)).map(|_| self.traffic.event(now)).collect();
@@ -115,9 +115,8 @@ impl<S: Store> SimulatedHistory<S> {
         }
     }
 
-    /// Another server takes over, with what it has. Connections to the one before it end, so no reading goes on across
-    /// it; but each worker commits what it has added, as after any reading that failed, and that may arrive at the new
-    /// one.
+    /// Another server takes over with its data. Connections to the old one end, so no read continues; but each worker
+    /// commits the entries that it has added, as after any failed read, and that commit may reach the new server.
     async fn fail_over(&mut self) {
         self.store.fail_over();
         for worker in &mut self.workers {
@@ -137,7 +136,7 @@ impl<S: Store> SimulatedHistory<S> {
         }
     }
 
-    /// One worker does one of the things that it could do.
+    /// A worker runs one of its possible actions.
     async fn decide(&mut self, worker: usize) {
         let bounds = self.bounds();
         let at = &mut self.workers[worker];
@@ -151,7 +150,7 @@ impl<S: Store> SimulatedHistory<S> {
         match decisions[self.random.random_range(0..decisions.len())] {
             Decision::Read => {
                 let now = self.store.now().await;
-                // One that is paused after it has read does not know.
+                // A worker that is paused after a read does not know that time has passed.
                 let pause_ms = if self.random.random_range(0..15) == 0 { PAUSE_MS } else { 0 };
                 let customers = &self.traffic.customers;
                 let changed = self.random.random_bool(0.2);
@@ -167,24 +166,24 @@ impl<S: Store> SimulatedHistory<S> {
         }
     }
 
-    /// The network brings somebody's commit to the store, and mostly its answer back.
+    /// Delivers a commit to the store, and in most cases its reply.
     async fn deliver(&mut self) {
         let worker = self.random.random_range(0..WORKERS);
         let Some(batch) = self.workers[worker].sent() else { return };
         match self.random.random_range(0..40) {
             // Never arrives.
             0 => drop(self.workers[worker].end()),
-            // Arrives when its worker has begun anew.
+            // Arrives after its worker has restarted.
             1 => {
                 self.workers[worker].end();
                 self.late.push(batch);
             }
-            // Arrives, and nobody is told.
+            // Arrives, but its reply is lost.
             2 => {
                 self.arrive(&batch).await;
                 self.workers[worker].end();
             }
-            // Arrives twice, and the second answer is heard.
+            // Arrives twice, and the worker gets the second reply.
             3 => {
                 self.arrive(&batch).await;
                 let answer = self.arrive(&batch).await;
@@ -220,7 +219,7 @@ impl<S: Store> SimulatedHistory<S> {
         answer
     }
 
-    /// The faults end: one worker goes on until everything is counted. What is still on its way arrives before.
+    /// Without further faults: one worker continues until everything is counted. Late commits arrive first.
     async fn drain(&mut self) {
         while !self.late.is_empty() {
             self.arrive_late().await;
@@ -251,7 +250,7 @@ impl<S: Store> SimulatedHistory<S> {
         }
     }
 
-    /// Everything that is stored agrees with the stream that is left, up to the checkpoint.
+    /// Checks all stored data against the remaining stream up to the checkpoint.
     async fn check(&mut self) -> Findings {
         let checkpoint = self.store.start().await.checkpoint;
         let entries: Vec<Entry> = self.store.read(StreamId::ZERO, usize::MAX >> 1).await;
@@ -270,7 +269,7 @@ impl<S: Store> SimulatedHistory<S> {
     }
 }
 
-/// Plays a history of so many steps, looking at what is stored now and then.
+/// Runs a history of `steps` steps, with checks of the stored data in between.
 async fn play(seed: u64, steps: u64, store: impl Store) -> Met {
     let mut run = SimulatedHistory::new(seed, store);
     let mut looks = 0;
@@ -313,8 +312,8 @@ impl Met {
     }
 }
 
-/// What a worker keeps, forgets and raises must be right after any order of events, also in orders that no real run
-/// ever meets.
+/// The worker must count, forget and raise correctly for any order of events, including orders that real runs never
+/// have.
 #[tokio::test]
 async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
     let histories = number_from("QUOTABELL_TEST_HISTORIES").unwrap_or(HISTORIES);
@@ -323,15 +322,14 @@ async fn any_order_of_decisions_counts_and_raises_what_the_stream_says() {
         met.add(&play(first.wrapping_add(history), STEPS, MemoryStore::new()).await);
     }
     println!("seeds from {first}: {met:?}");
-    // A failover seldom comes between a reading and its commit: batches that are lost can not be counted on in a short
-    // run.
+    // A failover between a read and its commit is rare, so a short run may have no lost batches.
     let each = [met.stale, met.old, met.drift, met.arrived_late];
     assert!(met.committed > met.steps / 200 && met.alerts > 10 * histories, "{met:?}");
     assert!(met.overflows > 0, "{met:?}");
     assert!(each.iter().all(|count| *count > 0), "{met:?}");
 }
 
-/// A model of the store proves nothing unless the store does the same.
+/// A model of the store proves nothing unless the real store behaves the same.
 #[tokio::test]
 async fn the_same_histories_are_right_on_a_real_server() {
     let (first, mut met) = (first_seed(), Met::default());

@@ -1,6 +1,6 @@
-//! Alert mails through mail servers of others that want STARTTLS and a password: `aiosmtpd` and Postfix, each a process
-//! of its own that tools/peers.sh has unpacked. What they took is read by Python's `email` and verified by `dkimpy`, as
-//! it lies in the mailbox.
+//! Alert emails through other people's mail servers with STARTTLS and a password: `aiosmtpd` and Postfix, each a
+//! separate process that tools/peers.sh has unpacked. Python's `email` parses the accepted messages in the mailbox, and
+//! `dkimpy` verifies them.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,18 +19,18 @@ use crate::support::certificates::Certificates;
 use crate::support::eventually::eventually;
 use crate::support::redis_server::free_port;
 
-/// The password of the user `alerts`, as it stands in a URL.
+/// The password of the user `alerts`, in its URL form.
 const PASSWORD: &str = "p%3Aa%2Fs%25s%20word";
 const UNSUBSCRIBE_URL: &str = "https://quota.example.com/unsubscribe/YWxpY2U.bWFpbg.c2lnbmF0dXJl";
 
-/// A mail server of others.
+/// A foreign mail server.
 #[derive(Debug, Clone, Copy)]
 enum Program {
     Aiosmtpd,
     Postfix,
 }
 
-/// One that runs. It ends when its stdin is closed.
+/// A running mail server. It ends when its stdin is closed.
 struct MailServer {
     child: Child,
     folder: tempfile::TempDir,
@@ -69,7 +69,7 @@ impl MailServer {
         format!("smtp://alerts:{password}@localhost:{}?tls=required", self.port)
     }
 
-    /// The mails that lie in the mailbox.
+    /// The emails in the mailbox.
     fn mails(&self) -> Vec<String> {
         let files = std::fs::read_dir(self.folder.path().join("mail/new")).into_iter().flatten();
         let read = |file: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(file.expect("a file").path());
@@ -84,14 +84,14 @@ impl Drop for MailServer {
     }
 }
 
-/// The channels with this configuration of mails.
+/// The channels with this email configuration.
 fn channels(email: &EmailConfig) -> Channels {
     let webhook = Config::defaults().expect("valid").webhook;
     let dns = DnsConfig::default();
     Channels::new(&ChannelSettings::new([email as &dyn std::any::Any, &webhook, &dns])).expect("legal settings")
 }
 
-/// Sends a made-up alert about this subject in this language, and gives what the mail should say.
+/// Sends a sample alert about this subject in this language, and returns the expected content of the email.
 async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value) {
     let locale: Locale = locale.parse().expect("a tag");
     let contact = Contact { locale: Some(locale.clone()), ..Contact::email("bob@example.com") };
@@ -113,8 +113,7 @@ async fn send(channels: &Channels, name: &str, locale: &str) -> (Outcome, Value)
     (outcome, json!({"subject": said.subject_line, "text": said.text, "html": said.html, "id": id}))
 }
 
-/// A mail that arrives garbled, unsigned or not at all is an alert that was not given; and a wrong password must say
-/// so.
+/// An email that arrives garbled, unsigned or not at all is a lost alert; and a wrong password must be reported.
 async fn alerts_arrive_through(program: Program) {
     let (folder, public) = dkim_key();
     let certificates = Certificates::new();
@@ -180,13 +179,13 @@ async fn alerts_arrive_through(program: Program) {
     }
 }
 
-/// The mail server that most Python programs are tested with.
+/// The mail server with which most Python programs are tested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alerts_arrive_through_aiosmtpd() {
     alerts_arrive_through(Program::Aiosmtpd).await;
 }
 
-/// The mail server that most hosts have.
+/// The mail server of most hosts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alerts_arrive_through_postfix() {
     alerts_arrive_through(Program::Postfix).await;

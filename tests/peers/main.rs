@@ -1,10 +1,11 @@
-//! The same calls at the same moments through our limiters and through the Python package `limits`: the same decisions,
-//! and where not, why. In [`messages`], what we send through the libraries with which others receive it, and in
-//! [`mail_servers`] through their mail servers. In [`zones`], the zones of Python. `make test-peers` fetches the
-//! packages and runs this.
+//! Runs the same calls at the same times through our limiters and the Python package `limits`: the decisions are the
+//! same, or a test explains why not. [`messages`] verifies our messages with the libraries of receivers,
+//! [`mail_servers`] with their mail servers, and [`zones`] compares our zones with Python's. `make test-peers` fetches
+//! the packages and runs this.
 //!
-//! Both talk to one server whose clock the test turns. The schedules keep off exact boundaries and, for the fixed
-//! window, compare up to the first refusal: there the two differ on purpose, and tests of their own show how, so that a
+//! Both limiters use one server whose clock the test controls. The schedules avoid exact boundaries and compare fixed
+//! windows only up to the first refusal: beyond that the two differ on purpose, and separate tests show how, so that a
+//! change of either is noticed.
 //! change of either is noticed.
 
 mod mail_servers;
@@ -26,20 +27,20 @@ use quotabell::types::{Rate, Units};
 use serde_json::json;
 use support::clocked_server::{CLOCK_START_US, ClockedServer};
 
-/// The folder into which tools/peers.sh fetches.
+/// The folder of packages that tools/peers.sh fetches.
 const PEERS: &str = "QUOTABELL_PEERS";
 const CASES: u32 = 500;
 const SECOND_US: u64 = 1_000_000;
 
-/// The rule that both have.
+/// The common kinds of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Fixed,
-    /// Ours is called sliding, theirs moving.
+    /// Called sliding here, and moving there.
     Sliding,
 }
 
-/// Limits of both: theirs are in whole seconds.
+/// Limits that both support: `limits` uses whole seconds.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     units: u64,
@@ -52,7 +53,7 @@ struct Call {
     units: u64,
 }
 
-/// What the two said to one call.
+/// Both decisions on one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Said {
     ours: bool,
@@ -71,7 +72,7 @@ struct Both {
     peer: RefCell<Peer>,
 }
 
-/// The process that asks the package.
+/// The process that calls the package.
 struct Peer {
     child: Child,
     questions: ChildStdin,
@@ -128,11 +129,11 @@ impl Both {
         Said { ours: ours.expect("an answer").is_admitted(), theirs: answer.trim() == "admitted" }
     }
 
-    /// Calls `compare` with random schedules, each under a key of its own.
+    /// Runs `compare` with random schedules, each with its own key.
     fn compare(&self, most_units: u64, compare: impl Fn(Limit, &str, &[Call]) -> Result<(), TestCaseError>) {
         let number = std::cell::Cell::new(0_u64);
         let limit = (1..=12_u64, 1..=20_u64).prop_map(|(units, window_s)| Limit { units, window_s });
-        // How many seconds later, and what share of the limit.
+        // Seconds since the previous call, and the share of the limit.
         let call = (prop_oneof![3 => Just(0_u64), 2 => 0..4_u64, 1 => 0..30_u64], 1..=most_units);
         let schedule = (limit, prop::collection::vec(call, 1..40));
         let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
@@ -141,7 +142,7 @@ impl Both {
             let (mut seconds, mut calls) = (0, Vec::new());
             for (index, (later, units)) in (1..).zip(steps) {
                 seconds += later;
-                // Each call at another millisecond of its second, so that none is a whole window after another.
+                // Each call at another millisecond of its second, so that none is exactly a window after another.
                 let at_us = CLOCK_START_US + seconds * SECOND_US + index * 1000;
                 calls.push(Call { at_us, units: units.min(limit.units + 1) });
             }
@@ -153,8 +154,8 @@ impl Both {
     }
 }
 
-/// A moving window that a widespread implementation decides otherwise would be a surprise to whoever comes from it; for
-/// calls of any number of units, also more than the limit.
+/// Users who come from a widespread implementation expect its decisions; for calls of any number of units, including
+/// more than the limit.
 #[test]
 fn sliding_windows_decide_as_limits_does() {
     let peers = Both::start();
@@ -167,7 +168,7 @@ fn sliding_windows_decide_as_limits_does() {
     });
 }
 
-/// The same of fixed windows, for calls of one unit.
+/// The same for fixed windows, with calls of one unit.
 #[test]
 fn fixed_windows_decide_single_units_as_limits_does() {
     let peers = Both::start();
@@ -180,9 +181,9 @@ fn fixed_windows_decide_single_units_as_limits_does() {
     });
 }
 
-/// `limits` counts what it refuses, so one refused call of several units closes the window for all that follow. Ours
-/// takes nothing: what is left can still be used. Up to that refusal both decide the same, and ours never refuses what
-/// theirs admits.
+/// `limits` counts refused calls, so one refused call of several units closes the window for all later ones. Ours takes
+/// nothing, so the rest can still be used. Up to that refusal the decisions are the same, and ours never refuses what
+/// `limits` admits.
 #[test]
 fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
     let peers = Both::start();
@@ -206,13 +207,13 @@ fn fixed_windows_differ_only_after_a_refusal_that_limits_counts() {
     assert_eq!(say("some", 8), both(true));
     assert_eq!(say("some", 3), both(false));
     assert_eq!(say("some", 2), Said { ours: true, theirs: false });
-    // A call for more than the limit is refused for ever; with theirs it opens a window and fills it.
+    // A call above the limit is always refused; in `limits` it also opens a window and fills it.
     assert_eq!(say("more", 11), both(false));
     assert_eq!(say("more", 1), Said { ours: true, theirs: false });
 }
 
-/// On the boundary itself: theirs still counts what is exactly a window old (and, fixed, is in its last millisecond as
-/// Redis keeps keys), ours is at its end, so that a wait of `retry_after` is long enough.
+/// Exactly at the boundary: `limits` still counts a call that is exactly a window old (for fixed windows, in the last
+/// millisecond of the Redis key); ours does not, so that a wait of `retry_after` is long enough.
 #[test]
 fn at_the_very_boundary_limits_waits_an_instant_longer() {
     let peers = Both::start();

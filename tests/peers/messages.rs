@@ -1,5 +1,5 @@
-//! What we send, judged by the libraries with which others receive it: signatures by `standardwebhooks` and `svix`,
-//! CloudEvents by their SDK, each in Python and for Node, and the signatures of mails by `dkimpy`.
+//! Verifies our messages with the libraries of receivers: signatures with `standardwebhooks` and `svix`, CloudEvents
+//! with their SDK, each in Python and for Node, and the signatures of emails with `dkimpy`.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::support::webhook_receiver::secret;
 
-/// The folder into which tools/peers.sh fetches.
+/// The folder of packages that tools/peers.sh fetches.
 pub(crate) fn peers() -> String {
     std::env::var(super::PEERS).unwrap_or_else(|_| panic!("{} is not set: run this by make test-peers", super::PEERS))
 }
 
-/// What a judge says to each of these messages, in their order.
+/// The verdict of a verifier on each of these messages, in order.
 pub(crate) fn judged(program: &str, script: &str, messages: &[Value]) -> Vec<String> {
     let script = format!("{}/tests/peers/{script}", env!("CARGO_MANIFEST_DIR"));
     let mut child = Command::new(program)
@@ -43,10 +43,10 @@ pub(crate) fn judged(program: &str, script: &str, messages: &[Value]) -> Vec<Str
     said
 }
 
-/// Both judges, by the languages of their libraries.
+/// Both verifiers, by language.
 pub(crate) const JUDGES: [(&str, &str); 2] = [("python3", "messages.py"), ("node", "messages.mjs")];
 
-/// A receiver that uses a library, in whatever language, must not have to turn verification off.
+/// A receiver that uses a library must not have to turn verification off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_sent_is_what_the_libraries_of_others_expect() {
     let config = Config::defaults().expect("valid");
@@ -63,7 +63,7 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
             let options = ContactOptions { secret: Some(Secret::new(secrets)), format, ..ContactOptions::default() };
             let kind = if options.format == MessageFormat::CloudEvents { "cloudevent" } else { "signed" };
             let contact = Contact::webhook_with(&receiver.url("/hook"), options);
-            // The libraries compare the time of the signature with their own clock, and so does the channel.
+            // The libraries compare the time of the signature with their own clock, as the channel does.
             let outcome = channels.send_test(&contact, &sample, SAMPLE_AT).await;
             assert_eq!(outcome.class, OutcomeClass::Delivered);
             let caught = receiver.next().await;
@@ -94,7 +94,7 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
     }
 }
 
-/// A folder with a new key in `dkim.pem`, and its public half as DNS has it.
+/// A folder with a new key in `dkim.pem`, and its public half in DNS form.
 pub(crate) fn dkim_key() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let openssl = |arguments: &[&str]| {
@@ -108,7 +108,7 @@ pub(crate) fn dkim_key() -> (tempfile::TempDir, String) {
     (folder, base64::engine::general_purpose::STANDARD.encode(public))
 }
 
-/// A mail that providers can't verify is spam to them, whoever sent it.
+/// Providers treat an email that they can't verify as spam.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signed_mails_are_verified_by_dkimpy() {
     let (folder, public) = dkim_key();

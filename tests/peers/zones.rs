@@ -1,5 +1,6 @@
-//! All zones of the PyPI package `tzdata`, as Python's standard library applies them: the same offsets and the same
-//! changes. `tools/test-peers.sh` runs this twice, with the bundled data and with the package's files by TZDIR.
+//! Compares all zones of the PyPI package `tzdata`, as applied by Python's standard library, with ours: the same
+//! offsets and the same changes. `tools/test-peers.sh` runs this twice, with the bundled data and with the package's
+//! files in TZDIR.
 
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use quotabell::zones::{self, Zone};
 /// 2000-01-01 and 2040-01-01, UTC seconds.
 const FIRST: i64 = 946_684_800;
 const LAST: i64 = 2_208_988_800;
-/// A day: no zone changes its offset twice within one.
+/// A day: no zone changes its offset twice within a day.
 const STEP: usize = 86_400;
 
 fn offset(zone: Zone, second: i64) -> i32 {
@@ -18,7 +19,7 @@ fn offset(zone: Zone, second: i64) -> i32 {
     zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc()
 }
 
-/// The line that `zones.py` prints of a zone.
+/// The line that `zones.py` prints for a zone.
 fn line_of(name: &str) -> String {
     let Ok(zone) = name.parse::<Zone>() else { return format!("{name} is unknown") };
     let mut line = format!("{name} {}", offset(zone, FIRST));
@@ -37,8 +38,8 @@ fn line_of(name: &str) -> String {
     line
 }
 
-/// A zone with last year's rules, or with a rule that is applied otherwise than elsewhere, would begin a customer's day
-/// at another moment than the customer's own software does.
+/// A zone with outdated or differently applied rules would begin a customer's day at another time than the customer's
+/// own software.
 #[test]
 fn every_zone_changes_its_offset_when_pythons_does() {
     let peers = std::env::var(PEERS).unwrap_or_else(|_| panic!("{PEERS} is not set: run this by make test-peers"));
@@ -46,7 +47,7 @@ fn every_zone_changes_its_offset_when_pythons_does() {
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/zones.py"))
         .args([FIRST.to_string(), LAST.to_string(), STEP.to_string()])
         .env("PYTHONPATH", format!("{peers}/zones"))
-        // Not the system's zones: those of the package.
+        // The zones of the package, not of the system.
         .env("PYTHONTZPATH", "")
         .output()
         .expect("python3 starts");

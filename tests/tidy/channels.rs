@@ -1,27 +1,27 @@
-//! How many files name a channel: adding one must be a folder and a line in the registry.
+//! Counts the files that name a channel: adding a channel must need only a folder and a line in the registry.
 
 use std::path::Path;
 
 use crate::source::{Exception, Keep, Source, excepted, expect_none, rust_below, stripped, tests_begin};
 
-/// The most files that may name a channel: its name, its stored form, its section of the configuration.
+/// Maximum number of files that may name a channel: its name, its stored form, its section of the configuration.
 const FILES_MAX: usize = 3;
 
-/// What may name channels without being counted, beside their own folders.
+/// Files that may name channels without being counted, in addition to the channels' folders.
 const NOT_COUNTED: [Exception; 3] = [
     Exception { of: "src/channels/registry.rs", reason: "the registry" },
     Exception { of: "src/demo/", reason: "receivers on this machine, which speak SMTP and HTTP" },
     Exception { of: "src/cli/listen.rs", reason: "prints what those receivers receive" },
 ];
 
-/// The channels: each has a folder of its name.
+/// The channels: each has a folder with its name.
 fn channels() -> Vec<String> {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/channels")).expect("a folder");
     let folders = folders.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir());
     folders.map(|path| path.file_name().expect("a name").to_string_lossy().into_owned()).collect()
 }
 
-/// What code writes where it names a channel.
+/// The forms in which code names a channel.
 fn names_of(channel: &str) -> [String; 5] {
     let words = channel.split('_').map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]));
     let variant: String = words.collect();
@@ -51,14 +51,14 @@ fn names_a_channel(file: &Source, names: &[String]) -> bool {
     names.iter().any(|name| {
         code.match_indices(name.as_str()).any(|(at, _)| {
             let (before, after) = (code[..at].chars().next_back(), code[at + name.len()..].chars().next());
-            // A string and a path end by themselves.
+            // A string or a path has its own end.
             let ends_by_itself = name.ends_with(['"', ':', '.']);
             !(name.starts_with(char::is_alphabetic) && in_word(before) || !ends_by_itself && in_word(after))
         })
     })
 }
 
-/// Whoever adds a channel has to find every place.
+/// Somebody who adds a channel has to find every place.
 #[test]
 fn few_files_name_a_channel() {
     let files = rust_below("src");
@@ -72,7 +72,7 @@ fn few_files_name_a_channel() {
     });
 }
 
-/// The rule must be able to fail, and leave comments, tests and the channels' own files alone.
+/// The rule must be able to fail, and must ignore comments, tests and the channels' own files.
 #[test]
 fn files_that_name_a_channel_are_found() {
     let channels = ["email", "webhook"].map(str::to_owned);

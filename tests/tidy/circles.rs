@@ -1,7 +1,7 @@
-//! Which file imports which, and that no files import each other in a circle.
+//! Finds the imports between files, and cycles of imports.
 //!
-//! A path is followed to the file that defines its item, through `pub use`: a folder's `mod.rs` that names its files
-//! again for others is no import.
+//! A path is followed through `pub use` to the file that defines its item: a `mod.rs` that re-exports its files imports
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub struct Modules<'a> {
 
 struct Module<'a> {
     source: &'a Source,
-    /// What it imports, each a path from the root or from the module itself, as written.
+    /// Its imports: paths from the root or from the module itself, as written.
     imports: Vec<Vec<String>>,
-    /// Names that it gives to items of others.
+    /// Its re-exports by name.
     exports: BTreeMap<String, Vec<String>>,
 }
 
-/// One file imports another.
+/// An import of one file by another.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import<'a> {
     pub from: &'a Source,
@@ -48,9 +48,9 @@ impl<'a> Modules<'a> {
         found.into_iter().collect()
     }
 
-    /// The file that defines what `import` names when it is written in the module `within`. `None` for other crates.
+    /// The file that defines `import`, written in the module `within`. `None` for other crates.
     fn defining(&self, within: &[String], import: &[String], depth: usize) -> Option<&'a Source> {
-        // Names that lead to each other for ever would not compile.
+        // Endless re-exports would not compile.
         if depth > 16 {
             return None;
         }
@@ -71,7 +71,7 @@ impl<'a> Modules<'a> {
         self.files.get(&at).map(|module| module.source)
     }
 
-    /// The module where a path starts, and what is left of the path.
+    /// The module where a path starts, and the rest of the path.
     fn start<'p>(&self, within: &[String], import: &'p [String]) -> Option<(Vec<String>, &'p [String])> {
         let (mut at, mut rest) = (within.to_vec(), import);
         match rest.first()?.as_str() {
@@ -118,7 +118,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// Where the `use` of a statement begins, if it is one.
+/// Position of the `use` in a statement, if there is one.
 fn use_of(statement: &str) -> Option<usize> {
     let at = statement.rfind("use ")?;
     let before = statement[..at].trim_end();
@@ -127,7 +127,7 @@ fn use_of(statement: &str) -> Option<usize> {
     starts.then_some(at)
 }
 
-/// The paths of a `use`, braces opened, each with the name that it gives.
+/// The paths of a `use` without braces, each with the name that it defines.
 fn expanded(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     if let Some(open) = tree.find('{') {
@@ -146,7 +146,7 @@ fn expanded(tree: &str) -> Vec<(Vec<String>, String)> {
     if path.is_empty() { Vec::new() } else { vec![(path, name)] }
 }
 
-/// Parts of a list that is separated by commas, those in braces left together.
+/// Splits a list at commas outside of braces.
 fn split_branches(list: &str) -> Vec<String> {
     let (mut depth, mut branches, mut branch) = (0, Vec::new(), String::new());
     for letter in list.chars() {
@@ -170,8 +170,7 @@ fn words(path: &str) -> Vec<String> {
     path.split("::").map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
 
-/// Paths that code names without importing them: `crate::a::b`, `super::b`, and `b::c` for all that may be a module of
-/// its own.
+/// Paths in code without an import: `crate::a::b`, `super::b`, and `b::c` for everything that may be a module.
 fn inline_paths(code: &str) -> Vec<Vec<String>> {
     let is_path = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
     let candidates = code.split(|letter| !is_path(letter)).filter(|word| word.contains("::"));
@@ -185,7 +184,7 @@ fn module_path(path: &str) -> Vec<String> {
     if below == "lib" { Vec::new() } else { below.split('/').map(str::to_owned).collect() }
 }
 
-/// Files that import each other, directly or through others, one line a circle.
+/// Files that import each other, directly or indirectly, one line per cycle.
 fn circles(files: &[Source]) -> Vec<String> {
     let modules = Modules::of(files);
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -214,13 +213,13 @@ fn circles(files: &[Source]) -> Vec<String> {
     found.into_iter().map(|files| format!("these import each other: {files}")).collect()
 }
 
-/// Files in a circle can only be understood, moved and tested together.
+/// Files in a cycle can only be understood, moved and tested together.
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     expect_none(&circles(&rust_below("src")));
 }
 
-/// The rule must find a circle through re-exports and inline paths, and take a re-export alone for none.
+/// The rule must find a cycle through re-exports and inline paths, and must not report a re-export alone.
 #[test]
 fn circles_are_found() {
     let of = |texts: &[(&str, &str)]| {

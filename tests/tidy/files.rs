@@ -1,4 +1,4 @@
-//! Rules about single files: keys in one place, scripts with headers, lengths, words that must not stand there.
+//! Rules about single files: keys in one place, scripts with headers, lengths, forbidden words.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::source::{
     Keep, Source, expect_none, files_below, files_of_root, first_word, rust_below, stripped, tests_begin,
 };
 
-/// The most lines of a file without its tests. Above it a reader scrolls instead of seeing.
+/// Maximum number of lines of a file without its tests. A longer file requires scrolling.
 const LINES_MAX: usize = 400;
 
-/// Texts of keys outside the one file that spells them.
+/// Keys that are spelled outside the one file for them.
 fn keys_spelled(file: &Source) -> Vec<String> {
     if file.path == "src/types/keys.rs" {
         return Vec::new();
@@ -19,7 +19,7 @@ fn keys_spelled(file: &Source) -> Vec<String> {
         false => stripped(&file.text, Keep::Strings),
     };
     let prefix = concat!("quo", "ta_");
-    // Help texts may talk of keys in general (`quota_*`); a key has a name, and a name begins its string or ends with a
+    // Help texts may mention keys in general (`quota_*`). A key has a name: the name begins its string or ends with a
     // colon.
     let is_key = |line: &str, at: usize| {
         let name = first_word(&line[at..]);
@@ -37,7 +37,7 @@ fn lua_code(lua: &str) -> String {
     lua.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// What is wrong with a script's header or its place. `neighbours` are the files of `src`.
+/// Faults in a script's header or place. `neighbours` are the files of `src`.
 fn script_faults(script: &Source, neighbours: &[Source]) -> Vec<String> {
     let name = Path::new(&script.path).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let mut lines = script.text.lines();
@@ -59,7 +59,7 @@ fn script_faults(script: &Source, neighbours: &[Source]) -> Vec<String> {
     }
     let wrapper = script.path.replace(".lua", ".rs");
     let include = format!("include_str!(\"{name}.lua\")");
-    // A file of another folder means another script of this name.
+    // A file of another folder includes another script with this name.
     let folder = Path::new(&script.path).parent();
     let beside = neighbours.iter().filter(|file| Path::new(&file.path).parent() == folder);
     let including: Vec<&str> =
@@ -68,7 +68,7 @@ fn script_faults(script: &Source, neighbours: &[Source]) -> Vec<String> {
     faults
 }
 
-/// Lines whose code holds one of `words`, as a word of its own.
+/// Lines whose code contains one of `words` as a whole word.
 fn lines_with(file: &Source, words: &[&str]) -> Vec<String> {
     let code = stripped(&file.text, Keep::Code);
     let found = |line: &str, word: &str| {
@@ -85,7 +85,7 @@ fn lines_with(file: &Source, words: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Notes to come back later, in code or comment.
+/// Notes for later work, in code or comments.
 fn notes_for_later(file: &Source) -> Vec<String> {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("unimple", "mented!(")];
     let lines = file.text.lines().enumerate();
@@ -102,7 +102,7 @@ fn too_long(file: &Source) -> Option<String> {
         .then(|| format!("{}: {lines} lines without tests, at most {LINES_MAX}: split it by what it owns", file.path))
 }
 
-/// A key that is spelled twice is changed once.
+/// A key that is spelled twice may be changed only once.
 #[test]
 fn keys_are_spelled_in_one_file() {
     let mut files = rust_below("src");
@@ -110,7 +110,7 @@ fn keys_are_spelled_in_one_file() {
     expect_none(&files.iter().flat_map(keys_spelled).collect::<Vec<_>>());
 }
 
-/// As above: the rule must be able to fail, and leave comments and help texts alone.
+/// The rule must be able to fail, and must ignore comments and help texts.
 #[test]
 fn keys_spelled_elsewhere_are_found() {
     let of = |path: &str, text: &str| keys_spelled(&Source::sample(path, text)).len();
@@ -126,7 +126,7 @@ fn keys_spelled_elsewhere_are_found() {
     );
 }
 
-/// A script without its contract can't be called safely, and one away from its wrapper is not found.
+/// A script without its contract can't be called safely, and a script away from its wrapper is not found.
 #[test]
 fn every_script_has_a_header_and_one_wrapper() {
     let files = files_below("src");
@@ -135,7 +135,7 @@ fn every_script_has_a_header_and_one_wrapper() {
     expect_none(&scripts.iter().flat_map(|script| script_faults(script, &files)).collect::<Vec<_>>());
 }
 
-/// As above.
+/// The rule must be able to fail.
 #[test]
 fn scripts_without_header_or_wrapper_are_found() {
     let good =
@@ -155,7 +155,7 @@ fn scripts_without_header_or_wrapper_are_found() {
     }
 }
 
-/// A test that waits for time instead of a condition is slow on a good day and red on a bad one.
+/// A test that waits for time instead of a condition is slow or flaky.
 #[test]
 fn tests_wait_for_conditions() {
     expect_none(
@@ -163,17 +163,17 @@ fn tests_wait_for_conditions() {
     );
 }
 
-/// The lint forbids it in this crate; this also sees benches, tests and build scripts.
+/// The lint forbids it in this crate; this test also checks benches, tests and build scripts.
 #[test]
 fn memory_safety_is_left_to_the_compiler() {
     let files = ["src", "tests", "benches"].map(rust_below).concat();
     expect_none(&files.iter().flat_map(|file| lines_with(file, &[concat!("uns", "afe")])).collect::<Vec<_>>());
 }
 
-/// As above: words in code are found, those in comments and strings and those that are part of another are not.
+/// The rule must find words in code, and must ignore comments, strings and parts of other words.
 #[test]
 fn words_are_found_in_code_alone() {
-    // In two halves, so that a plain search for the word finds no sample.
+    // In two halves, so that a search for the word does not find the sample.
     let wait = concat!("sle", "ep(");
     let of =
         |text: &str| lines_with(&Source::sample("tests/x.rs", &text.replace("WAIT(", wait)), &[wait, "unsafe"]).len();
@@ -187,7 +187,7 @@ fn words_are_found_in_code_alone() {
     assert_eq!(of("fn f<'a>(x: &'a str) { overWAIT(x); unsafe_code() }"), 0);
 }
 
-/// What is left for later is left for good.
+/// Postponed work is never done.
 #[test]
 fn nothing_is_left_for_later() {
     let files =
@@ -197,7 +197,7 @@ fn nothing_is_left_for_later() {
     assert_eq!(notes_for_later(&Source::sample("src/x.rs", "// a list of things to do")).len(), 0);
 }
 
-/// Both sides of a merge in one page contradict each other, and nobody knows which one holds.
+/// Both sides of a merge in one file contradict each other.
 #[test]
 fn no_merge_is_left_half_done() {
     let below =
@@ -214,7 +214,7 @@ fn merge_marks(file: &Source) -> Vec<String> {
     numbered.map(|(_, number)| file.says(number, "a merge is half done")).collect()
 }
 
-/// Targets that the manifest names and for which the image's build has no file.
+/// Targets in the manifest whose files are missing in the image's build.
 fn targets_without_file(manifest: &str, dockerfile: &str) -> Vec<String> {
     let sections = [("[[test]]", "tests"), ("[[bench]]", "benches")];
     let mut missing = Vec::new();
@@ -230,7 +230,7 @@ fn targets_without_file(manifest: &str, dockerfile: &str) -> Vec<String> {
     missing
 }
 
-/// The image is built by nobody who runs the tests, and cargo refuses a manifest that names a file which is not there.
+/// The tests do not build the image, and cargo refuses a manifest that names a missing file.
 #[test]
 fn the_image_has_a_file_for_every_target() {
     let files = files_of_root();
@@ -239,7 +239,7 @@ fn the_image_has_a_file_for_every_target() {
     expect_none(&targets_without_file(manifest.expect("a manifest"), dockerfile.expect("a recipe")));
 }
 
-/// As above.
+/// The rule must be able to fail.
 #[test]
 fn a_target_without_a_file_is_found() {
     let manifest = "[[bench]]\nname = \"a\"\n\n[[test]]\nname = \"b\"\ntest = false\n";
@@ -247,14 +247,14 @@ fn a_target_without_a_file_is_found() {
     assert_eq!(targets_without_file(manifest, "touch benches/a/main.rs").len(), 1);
 }
 
-/// A file fits in the head; tests do not count, since they are read one by one.
+/// A reader must be able to remember a file; tests do not count, because they are read one by one.
 #[test]
 fn files_fit_in_the_head() {
     let files: Vec<Source> = files_below("src").into_iter().filter(|file| file.is("rs") || file.is("lua")).collect();
     expect_none(&files.iter().filter_map(too_long).collect::<Vec<_>>());
 }
 
-/// As above.
+/// The rule must be able to fail.
 #[test]
 fn files_that_are_too_long_are_found() {
     let lines = |count: usize| "let x = 1;\n".repeat(count);

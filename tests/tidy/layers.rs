@@ -1,4 +1,4 @@
-//! An import points only downwards in the list of layers, which stands in ARCHITECTURE.md.
+//! An import points only downwards in the list of layers in ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::Path;
 use crate::circles::Modules;
 use crate::source::{Source, expect_none, rust_below};
 
-/// Where the list begins in ARCHITECTURE.md: the fenced block below this heading.
+/// The heading before the list in ARCHITECTURE.md: the list is the next fenced block.
 const HEADING: &str = "## The layers";
 
-/// The layers of `src`, top first, as ARCHITECTURE.md lists them. `main` and `lib` stand above all.
+/// The layers of `src` in ARCHITECTURE.md, top first. `main` and `lib` are above all.
 fn layers_of(architecture: &str) -> Vec<String> {
     let section = architecture.split(HEADING).nth(1).unwrap_or_default();
     let block = section.split("```").nth(1).unwrap_or_default();
@@ -23,7 +23,7 @@ fn layers() -> Vec<String> {
     layers_of(&fs::read_to_string(path).expect("ARCHITECTURE.md"))
 }
 
-/// Imports that point upwards, or from or to a folder that the list does not have.
+/// Imports that point upwards, or involve a folder that is not in the list.
 fn wrong_imports(files: &[Source], layers: &[String]) -> Vec<String> {
     let place = |part: &str| layers.iter().position(|layer| layer == part);
     let mut violations = Vec::new();
@@ -43,7 +43,7 @@ fn wrong_imports(files: &[Source], layers: &[String]) -> Vec<String> {
     violations
 }
 
-/// The list is what a newcomer learns first; an import upwards would make it a lie.
+/// Newcomers learn the list first; an upward import would make it false.
 #[test]
 fn imports_point_downwards() {
     let (files, layers) = (rust_below("src"), layers());
@@ -57,7 +57,7 @@ fn imports_point_downwards() {
     expect_none(&violations);
 }
 
-/// The rule must see every way to write an import, and leave comments, strings and tests alone.
+/// The rule must find every form of import, and must ignore comments, strings and tests.
 #[test]
 fn imports_upwards_are_found() {
     let layers: Vec<String> = ["cli", "ledger", "redis_client", "types"].map(str::to_owned).into();
@@ -79,7 +79,7 @@ fn imports_upwards_are_found() {
     assert_eq!(of("src/redis_client/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::cli::X;\n}"), 0);
 }
 
-/// The list is read from its block alone.
+/// Only the block with the list is read.
 #[test]
 fn layers_are_read_from_the_list() {
     let text = "a\n\n## The layers\n\n```text\nmain.rs  lib.rs\ncli/     commands\ntypes/   words\n```\n\n```text\nother/\n```\n";

@@ -1,8 +1,8 @@
-//! The shape of the repository: layers without circles, plain names, keys in one file, scripts with headers, short
-//! files.
+//! The shape of the repository: layers without cycles, plain names, keys in one file, scripts with headers, short
+//! files, plain prose.
 //!
-//! Each rule is a pure function from text to violations. One test holds it against the repository, one shows on a
-//! sample that it can fail: a rule that finds nothing because it looks at nothing would be worse than none.
+//! Each rule is a pure function from text to violations. One test applies it to the repository, and one shows with a
+//! sample that it can fail, because a rule that checks nothing would be useless.
 
 mod channels;
 mod circles;

@@ -1,10 +1,10 @@
-//! The lists of `make mutants` fit the code: a list that does not is noticed at once, and not when somebody plants all
-//! of its bugs.
+//! The lists of `make mutants` match the code, so that an outdated list is noticed at once and not only by a run of all
+//! mutants.
 
 use crate::source::{Source, expect_none, files_below};
 
-/// What is wrong with a list: bugs whose text does not stand exactly once in its file, or whose replacement in a script
-/// is longer, and tests that are not there.
+/// Faults of a list: bugs whose text is not exactly once in its file, replacements in scripts that are longer, and
+/// missing tests.
 fn unfit(list: &Source, files: &[Source]) -> Vec<String> {
     let table: toml::Table = list.text.parse().expect("TOML");
     let mutants = table["mutant"].as_array().expect("a list of tables");
@@ -20,7 +20,7 @@ fn faults(mutant: &toml::Value, files: &[Source]) -> Vec<String> {
     if times != 1 {
         faults.push(format!("{name}: its text is found {times} times in {path}"));
     }
-    // It is planted in the binaries themselves.
+    // Scripts are changed in the binaries.
     if path.ends_with(".lua") && text("replacement").len() > text("text").len() {
         faults.push(format!("{name}: its replacement is longer than its text"));
     }
@@ -33,7 +33,7 @@ fn faults(mutant: &toml::Value, files: &[Source]) -> Vec<String> {
     faults
 }
 
-/// Whether there is a test of this name: `it e2e_log::a_line`, `lib redis_client::resp::tests::a_line`, `torture
+/// Whether a test with this name exists: `it e2e_log::a_line`, `lib redis_client::resp::tests::a_line`, `torture
 /// network`.
 fn is_there(test: &str, files: &[Source]) -> bool {
     let Some((target, name)) = test.split_once(' ') else { return false };

@@ -1,4 +1,4 @@
-//! Names: no two public types of one name, none of the words that ARCHITECTURE.md's glossary bans.
+//! Names: public types have distinct names, and no name contains a word that ARCHITECTURE.md's glossary bans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,17 +8,17 @@ use crate::source::{
     Exception, Keep, Source, excepted, expect_none, files_below, first_word, rust_below, stripped, tests_begin,
 };
 
-/// What defines a name: of Rust, and `local` of Lua.
+/// Keywords that define a name, in Rust and in Lua (`local`).
 const DEFINING: [&str; 10] =
     ["struct ", "enum ", "trait ", "type ", "fn ", "mod ", "const ", "static ", "let ", "local "];
 
-/// The same but for functions. Names of tests are sentences, and so are those of their helpers.
+/// The same without functions: the names of tests and of their helpers are sentences.
 const DEFINING_IN_TESTS: [&str; 8] = ["struct ", "enum ", "trait ", "type ", "mod ", "const ", "static ", "let "];
 
-/// What a local variable may be all the same: the link of a mail, the page that somebody is shown.
+/// Banned words that local variables may use: the link in an email, a page that somebody sees.
 const TERMS_OF_LOCALS: [&str; 2] = ["link", "page"];
 
-/// Where a banned word is the field's own term.
+/// Names in which a banned word is a term of the field.
 const ALLOWED: [Exception; 5] = [
     Exception { of: "CodeAndLink", reason: "a link in a mail" },
     Exception { of: "confirm_link", reason: "a link in a mail" },
@@ -27,8 +27,7 @@ const ALLOWED: [Exception; 5] = [
     Exception { of: "manual_page", reason: "a page of the manual" },
 ];
 
-/// The words that no name may hold, as the glossary of ARCHITECTURE.md lists them: the line that begins with `Not in
-/// names:`.
+/// The words that no name may contain: the line in ARCHITECTURE.md's glossary that begins with `Not in names:`.
 fn banned_words(architecture: &str) -> Vec<String> {
     let line =
         architecture.split("Not in names:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
@@ -36,7 +35,7 @@ fn banned_words(architecture: &str) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// A definition that stands in a file before its tests.
+/// A definition before the tests of a file.
 struct Defined<'a> {
     line: usize,
     keyword: &'static str,
@@ -55,7 +54,7 @@ fn definitions(file: &Source) -> Vec<Defined<'_>> {
         let text = text.trim_start_matches("async ").trim_start_matches("const fn").trim_start();
         let text = if text.starts_with("const fn") { &text["const ".len()..] } else { text };
         for keyword in DEFINING {
-            // A macro has no name for what it defines.
+            // A name in a macro is a placeholder.
             if let Some(rest) = text.strip_prefix(keyword).filter(|rest| !rest.starts_with('$')) {
                 let rest = rest.trim_start_matches("mut ").trim_start_matches("function ");
                 found.push(Defined { line, keyword, name: first_word(rest), public, file });
@@ -65,12 +64,12 @@ fn definitions(file: &Source) -> Vec<Defined<'_>> {
     found
 }
 
-/// The length of `(super)` and the like.
+/// Length of `(super)` and similar.
 fn visibility(rest: &str) -> usize {
     if rest.starts_with('(') { rest.find(')').map_or(0, |at| at + 1) } else { 0 }
 }
 
-/// Public types of one name in two files.
+/// Public types with the same name in two files.
 fn doubled_types(files: &[Source]) -> Vec<String> {
     let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for defined in files.iter().flat_map(definitions) {
@@ -84,7 +83,7 @@ fn doubled_types(files: &[Source]) -> Vec<String> {
     doubled.map(|(name, places)| format!("{name} is the name of several types: {}", places.join(", "))).collect()
 }
 
-/// Names that hold a banned word, of what these keywords define, and files that bear one.
+/// Definitions with these keywords, and files, whose names contain a banned word.
 fn banned_names(files: &[Source], banned: &[String], defining: &[&str]) -> Vec<String> {
     let is_allowed = |name: &str| excepted(&ALLOWED, |allowed| allowed == name);
     let held = |name: &str| banned.iter().find(|banned| words_of(name).contains(banned)).cloned();
@@ -104,7 +103,7 @@ fn banned_names(files: &[Source], banned: &[String], defining: &[&str]) -> Vec<S
     violations
 }
 
-/// The words of a name in lower case: `retry`, `after` of `RetryAfter` and of `RETRY_AFTER`.
+/// The words of a name in lower case: `retry`, `after` for `RetryAfter` and `RETRY_AFTER`.
 fn words_of(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before_lower = false;
@@ -125,13 +124,13 @@ fn banned() -> Vec<String> {
     banned_words(&fs::read_to_string(path).expect("ARCHITECTURE.md"))
 }
 
-/// A name that stands for two things sends its reader to the wrong one.
+/// A name with two meanings misleads its reader.
 #[test]
 fn public_types_have_names_of_their_own() {
     expect_none(&doubled_types(&rust_below("src")));
 }
 
-/// A metaphor has to be explained to everybody; a term of the field is known.
+/// A metaphor must be explained to everybody; a term of the field is known.
 #[test]
 fn names_are_terms_of_the_field() {
     let banned = banned();
@@ -149,7 +148,7 @@ fn names_are_terms_of_the_field() {
     expect_none(&violations);
 }
 
-/// The rules must be able to fail, and leave private types and words within words alone.
+/// The rules must be able to fail, and must ignore private types and parts of words.
 #[test]
 fn doubled_and_banned_names_are_found() {
     let files = [

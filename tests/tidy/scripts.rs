@@ -1,5 +1,5 @@
-//! Lua scripts that write ask first whether they may, and unpack bounded slices only: Redis does not roll back what was
-//! written before an error.
+//! Lua scripts check rights before they write, and unpack only bounded slices, because Redis does not roll back earlier
+//! writes after an error.
 
 use crate::source::{Source, expect_none, files_below};
 
@@ -39,11 +39,11 @@ const EXEMPT: [(&str, &str); 8] = [
     ("lease.lua in throttle", "each call writes once"),
 ];
 
-/// Commands of a script that are called, write, and are not asked for.
+/// Commands that a script calls for writing without a check of the right.
 fn unasked(name: &str, script: &str) -> Vec<String> {
     let code: String =
         script.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join("\n");
-    // What several scripts write, one function asks for.
+    // One function checks the rights of the writes that several scripts share.
     let shared = if code.contains("schedule_refusal()") { include_str!("../../src/outbox/schedule.lua") } else { "" };
     let lines = code.lines().chain(shared.lines());
     let asked: String = lines.filter(|line| line.contains("denied(") || line.contains("acl_check_cmd")).collect();
@@ -72,8 +72,8 @@ fn scripts_ask_before_they_write() {
     expect_none(&violations);
 }
 
-/// Calls of `unpack` that name no bound. Lua hands at most 7,999 values to a function: beyond that a script fails, and
-/// what it wrote before stays.
+/// Calls of `unpack` without a bound. Lua passes at most 7,999 values to a function: beyond that a script fails and
+/// keeps its earlier writes.
 fn unbounded(name: &str, script: &str) -> Vec<String> {
     let lines = script.lines().filter(|line| !line.trim_start().starts_with("--"));
     let is_call = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
@@ -86,7 +86,7 @@ fn unbounded(name: &str, script: &str) -> Vec<String> {
     missing.map(|call| format!("{name}: {call}: takes no more than SLICE values, as call_in_slices does")).collect()
 }
 
-/// An alert of 4,100 contacts reached nobody, and an event of 4,200 fields was copied again and again.
+/// Found earlier: an alert with 4,100 contacts reached nobody, and an event of 4,200 fields was copied endlessly.
 #[test]
 fn scripts_unpack_bounded_slices_only() {
     let scripts: Vec<Source> = files_below("src").into_iter().filter(|file| file.path.ends_with(".lua")).collect();

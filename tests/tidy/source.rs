@@ -17,7 +17,7 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned() }
     }
 
-    /// The folder or file of `src` that it belongs to: `events` for `src/events/parse.rs`, `app` for `src/app.rs`.
+    /// The folder or file of `src` that contains it: `events` for `src/events/parse.rs`, `app` for `src/app.rs`.
     pub fn part(&self) -> &str {
         let below = self.path.strip_prefix("src/").unwrap_or(&self.path);
         let first = below.split('/').next().unwrap_or(below);
@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-/// Every file below `folder` of the repository. A folder that does not exist (yet) is empty.
+/// Every file below `folder` in the repository. A missing folder is empty.
 pub fn files_below(folder: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -57,33 +57,33 @@ pub fn rust_below(folder: &str) -> Vec<Source> {
     files_below(folder).into_iter().filter(|file| file.is("rs")).collect()
 }
 
-/// What a rule leaves alone, and why.
+/// An exception from a rule, with its reason.
 pub struct Exception {
     /// A name, or the beginning of a path.
     pub of: &'static str,
     pub reason: &'static str,
 }
 
-/// Whether one of the exceptions is meant; one without a reason is none.
+/// Whether one of the exceptions applies; it must have a reason.
 pub fn excepted(exceptions: &[Exception], is_meant: impl Fn(&str) -> bool) -> bool {
     exceptions.iter().any(|exception| is_meant(exception.of) && !exception.reason.is_empty())
 }
 
-/// Fails with every violation, one a line.
+/// Fails with all violations, one per line.
 pub fn expect_none(violations: &[String]) {
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
-/// What [`stripped`] leaves.
+/// What [`stripped`] keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Code and what its strings hold.
+    /// Code and strings.
     Strings,
-    /// Code alone.
+    /// Code only.
     Code,
 }
 
-/// Rust without comments (and without the text of strings), line for line: what is taken out becomes spaces.
+/// Rust without comments (and without the text of strings), line by line: spaces replace the removed parts.
 pub fn stripped(rust: &str, keep: Keep) -> String {
     let mut out = String::with_capacity(rust.len());
     let mut rest = rust;
@@ -110,7 +110,7 @@ pub fn stripped(rust: &str, keep: Keep) -> String {
     out
 }
 
-/// The length of the block comment that the text begins with; they nest.
+/// Length of the block comment at the start of the text; they nest.
 fn block_comment(rust: &str) -> usize {
     let mut depth = 0_usize;
     for (at, _) in rust.char_indices() {
@@ -124,7 +124,7 @@ fn block_comment(rust: &str) -> usize {
     rust.len()
 }
 
-/// The length of the string or character that the text begins with, if it begins with one.
+/// Length of the string or character at the start of the text, if there is one.
 fn string(rust: &str, before: Option<char>) -> Option<usize> {
     let in_word = before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     let prefix = if in_word { 0 } else { rust.find(|letter| letter != 'b' && letter != 'r').unwrap_or(0) };
@@ -147,7 +147,7 @@ fn string(rust: &str, before: Option<char>) -> Option<usize> {
     is_char.then(|| prefix + quoted(body, '\''))
 }
 
-/// The length of what stands between two of `quote`, both included; a backslash takes the next letter with it.
+/// Length of a quoted text including its quotes; a backslash escapes the next letter.
 fn quoted(body: &str, quote: char) -> usize {
     let mut letters = body.char_indices().skip(1);
     while let Some((at, letter)) = letters.next() {
@@ -160,14 +160,14 @@ fn quoted(body: &str, quote: char) -> usize {
     body.len()
 }
 
-/// Where the tests of a file begin: a line each, so that what lies before is the file as a reader meets it.
+/// The line where the tests of a file begin; a reader sees the part before it first.
 pub fn tests_begin(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let is_start = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].trim_start().starts_with("mod ");
     lines.windows(2).position(is_start).unwrap_or(lines.len())
 }
 
-/// The word that the text begins with.
+/// The word at the start of the text.
 pub fn first_word(text: &str) -> String {
     text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
 }

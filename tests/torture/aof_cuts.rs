@@ -1,4 +1,4 @@
-//! An append-only file that ends anywhere, as after a crash of the machine: what is left must be counted on right.
+//! An append-only file that is cut anywhere, as after a crash of the machine: the daemon must count the rest correctly.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +10,18 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
 
-/// Entries of the file that is cut.
+/// Number of entries before the cut.
 const ENTRIES: u64 = 3_000;
-/// Where the server keeps the parts of its file.
+/// The server's folder for the parts of its file.
 const FOLDER: &str = "appendonlydir";
 
-/// Plays it: a round is a cut.
+/// Runs the scenario; a round is a cut.
 pub async fn run(trial: Trial) -> Told {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 4);
     let address = format!("127.0.0.1:{}", free_port());
     let mut whole = start();
     let deployment = Deployment::open(&whole.url(), trial).await;
-    // Started where the one before was killed, a daemon need not wait for its lease to run out.
+    // A daemon on the address of the killed one need not wait for its lease to end.
     let daemon = deployment.daemon(&whole.url()).env("QUOTABELL__HTTP__LISTEN", &address).start().await;
     let load = deployment.produce(LoadKind::Traffic);
     deployment.reads_on(ENTRIES, std::time::Duration::from_secs(60)).await;
@@ -57,7 +57,7 @@ fn start() -> RedisServer {
     RedisServer::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "no"])
 }
 
-/// The part that the server was appending to.
+/// The part that the server appends to.
 fn newest(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     entries.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max().expect("a part that grows")

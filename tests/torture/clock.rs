@@ -1,4 +1,4 @@
-//! Daemons whose clocks are a day off, beside one whose clock is right: only the server's clock may count.
+//! Daemons whose clocks are wrong by a day, and one with a correct clock: only the server's clock may matter.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::support::redis_server::RedisServer;
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
 
-/// Debian's package libfaketime keeps it where the machine's other libraries are.
+/// Debian's package libfaketime installs it with the machine's other libraries.
 const LIBRARIES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
-/// What the daemons' clocks are off by.
+/// Offsets of the daemons' clocks.
 const OFF: [&str; 3] = ["+1d", "-1d", "+0"];
-/// How many entries each reads before another one takes over.
+/// Number of entries that each daemon reads before another one takes over.
 const ENTRIES: u64 = 300;
 
 fn library() -> Option<String> {
@@ -21,7 +21,7 @@ fn library() -> Option<String> {
     files.into_iter().find(|file| Path::new(file).exists())
 }
 
-/// Plays it: a round is a daemon that takes over.
+/// Runs the scenario; a round is a daemon that takes over.
 pub async fn run(trial: Trial) -> Told {
     let Some(library) = library() else {
         let mut told = Told { tried: "0 daemons".to_owned(), ..Told::default() };
@@ -35,7 +35,7 @@ pub async fn run(trial: Trial) -> Told {
             .daemon(&server.url())
             .env("LD_PRELOAD", &library)
             .env("FAKETIME", off)
-            // Time that passes is not at stake.
+            // The monotonic clock stays correct.
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
     });
     let load = deployment.produce(LoadKind::Traffic);
@@ -45,7 +45,7 @@ pub async fn run(trial: Trial) -> Told {
         deployment.reads_on(ENTRIES, Duration::from_secs(30)).await;
         let setup: &DaemonSetup = &setups[usize::try_from(rounds + 1).expect("few rounds") % OFF.len()];
         let next = setup.start().await;
-        // One that drains hands over at once.
+        // A draining daemon hands over at once.
         std::mem::replace(&mut daemon, next).drain().await;
         rounds += 1;
     }

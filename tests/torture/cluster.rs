@@ -1,4 +1,4 @@
-//! A cluster of six nodes whose slots move under load, and whose primaries die.
+//! A cluster of six nodes whose slots move under load and whose primaries die.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::trial::{Deployment, Told, Trial};
 
 const ENTRIES: u64 = 100;
 const READS_WITHIN: Duration = Duration::from_secs(30);
-/// A stream that every partition's number of streams has.
+/// A stream for each number of partitions in use.
 const STREAMS: [&str; 2] = ["usage", "usage:0"];
 
-/// Plays it: a round is a move of the slot of a stream, and then the death of the node that serves it.
+/// Runs the scenario; a round is a move of a stream's slot, followed by the death of the node that serves it.
 pub async fn run(trial: Trial) -> Told {
     let mut cluster = RedisCluster::start_of_six().await;
     let url = cluster.url("");

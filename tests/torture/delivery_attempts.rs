@@ -1,6 +1,5 @@
-//! What Redis holds of the attempts of deliveries, compared with the requests that a receiver got: every request
-//! belongs to a lease, what was recorded is what the receiver did, and what is repeated was not recorded, because its
-//! daemon was killed first.
+//! Compares the attempts that Redis stores with the requests that a receiver got: every request belongs to a lease, the
+//! recorded outcomes are the receiver's, and only unrecorded attempts of killed daemons are repeated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -10,26 +9,26 @@ use quotabell::types::{Attempt, Keys};
 
 use crate::misbehaving_receiver::{Post, RETRY_AFTER};
 
-/// What the attempt of a request that was given up at the deadline is recorded with.
+/// Beginning of the error that is recorded for an attempt that reached its deadline.
 const DEADLINE: &str = "deadline of ";
-/// How far the clock of the tests and that of Redis may differ, and what whole milliseconds hide.
+/// Maximum difference between the clocks of the tests and of Redis, with the rounding to milliseconds.
 const CLOCK_ERROR_MS: i64 = 5;
-/// A daemon that has heard an answer records it within this time, also on a machine that is short of processors.
+/// A daemon records a response within this time, even on a busy machine.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
-/// How many deliveries are read in one go.
+/// Number of deliveries per read.
 const READ_AT_ONCE: usize = 1_000;
 
-/// What Redis holds of a delivery.
+/// A stored delivery.
 #[derive(Debug)]
 pub struct StoredDelivery {
     state: String,
-    /// How many leases counted an attempt.
+    /// Number of leases that counted an attempt.
     attempts: u32,
-    /// Those whose outcome was recorded, by number.
+    /// Recorded attempts by number.
     recorded: BTreeMap<u32, Attempt>,
 }
 
-/// The deliveries of a stream, by subject: each subject has one alert and one contact.
+/// The deliveries of a stream by subject: each subject has one alert and one contact.
 pub async fn stored_deliveries(redis: &RedisClient, keys: &Keys) -> HashMap<String, StoredDelivery> {
     let ids: Vec<String> =
         redis.query(redis::cmd("ZRANGE").arg(keys.deliveries()).arg(0).arg(-1)).await.expect("the deliveries");
@@ -56,7 +55,7 @@ pub async fn stored_deliveries(redis: &RedisClient, keys: &Keys) -> HashMap<Stri
     deliveries
 }
 
-/// Says what an instant is on the clock of Redis.
+/// Converts an instant to the clock of Redis.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerClock {
     asked: Instant,
@@ -64,7 +63,7 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// Asks for the time.
+    /// Asks Redis for its time.
     pub async fn ask(redis: &RedisClient) -> Self {
         let before = Instant::now();
         let (seconds, micros): (i64, i64) = redis.query(&redis::cmd("TIME")).await.expect("the time");
@@ -77,42 +76,41 @@ impl ServerClock {
     }
 }
 
-/// When a daemon was killed, by its number.
+/// When each daemon was killed, by its number.
 pub type Deaths = HashMap<usize, Instant>;
 
-/// What the daemons are set to.
+/// Settings of the daemons.
 #[derive(Debug, Clone, Copy)]
 pub struct Promised {
     /// The deadline of an attempt.
     pub timeout: Duration,
-    /// The shortest time between an attempt that failed and the next.
+    /// The minimum delay between a failed attempt and the next.
     pub retry_at_least: Duration,
 }
 
-/// What repeats there were.
+/// Number of repeated requests.
 #[derive(Debug, Default)]
 pub struct Repeats {
-    /// Requests behind the first one of an alert.
+    /// Requests after the first one of an alert.
     pub all: usize,
-    /// Of a request that was answered with success, whose daemon was killed before it had recorded that.
+    /// Repeats of a successful request whose daemon was killed before it recorded the success.
     pub unrecorded: usize,
-    /// Of a request that was answered with success, and whose daemon says that the deadline of its attempt had passed
-    /// by then.
+    /// Repeats of a successful request whose daemon reports that the deadline had passed.
     pub after_deadline: usize,
-    /// How long after an answer with success its daemon was killed, at most.
+    /// Maximum time between a successful response and the kill of its daemon.
     pub killed_after: Duration,
 }
 
-/// What is wrong with the requests of one alert.
+/// A fault in the requests of one alert.
 #[derive(Debug)]
 pub enum Fault {
-    /// It was told again for no reason.
+    /// A request was repeated without a reason.
     Repeated(String),
-    /// Anything else.
+    /// Another fault.
     Other(String),
 }
 
-/// Compares the requests of one alert, in their order, with what Redis holds of its delivery.
+/// Compares the requests of one alert, in order, with its stored delivery.
 pub fn judge(
     posts: &[&Post],
     stored: &StoredDelivery,
@@ -128,7 +126,7 @@ pub fn judge(
     }
     let mut rest = posts;
     let mut unrecorded = 0;
-    // When the next attempt may begin, on the clock of Redis.
+    // Earliest start of the next attempt, by the clock of Redis.
     let mut not_before = i64::MIN;
     for number in 1..=stored.attempts {
         let Some(attempt) = stored.recorded.get(&number) else {
@@ -146,7 +144,7 @@ pub fn judge(
             let line = format!("attempt {number} came {} ms too early", not_before - clock.ms(early.arrived));
             faults.push(Fault::Other(line));
         }
-        // An attempt may fail before its request leaves.
+        // An attempt may fail before its request is sent.
         let (own, lost) = match group.split_last() {
             Some((last, before)) if attempt.status.is_some() || is_of(last, attempt, clock) => (Some(*last), before),
             _ => (None, group),
@@ -168,14 +166,14 @@ pub fn judge(
     faults
 }
 
-/// Whether a request can be the one that this attempt made: those of earlier leases came a lease before.
+/// Whether a request can belong to this attempt: requests of earlier leases came a lease earlier.
 fn is_of(post: &Post, attempt: &Attempt, clock: ServerClock) -> bool {
     let took_ms = i64::try_from(attempt.duration_ms).expect("short");
     let recorded_ms = i64::try_from(RECORDED_WITHIN.as_millis()).expect("short");
     clock.ms(post.arrived) >= attempt.at_ms - took_ms - recorded_ms
 }
 
-/// A request whose outcome was never recorded: its daemon must have been killed before it could.
+/// A request without a recorded outcome: its daemon must have been killed first.
 fn judge_unrecorded(post: &Post, deaths: &Deaths, repeats: &mut Repeats) -> Option<Fault> {
     let Some(killed) = deaths.get(&post.daemon) else {
         return Some(Fault::Repeated(format!("daemon {} never recorded an attempt, and was not killed", post.daemon)));
@@ -190,7 +188,7 @@ fn judge_unrecorded(post: &Post, deaths: &Deaths, repeats: &mut Repeats) -> Opti
     })
 }
 
-/// An attempt whose outcome was recorded: it must be what the receiver did.
+/// A recorded attempt: the record must match the receiver's behavior.
 fn judge_recorded(post: Option<&Post>, attempt: &Attempt, timeout: Duration, repeats: &mut Repeats) -> Option<Fault> {
     let answered = post.and_then(|post| Some(post.delivered?.duration_since(post.arrived)));
     let Attempt { outcome, status, error, duration_ms, .. } = attempt;

@@ -1,5 +1,5 @@
-//! Entries of random fields and bytes: each must be counted or refused, for the reason that the model finds, and none
-//! may stop the stream.
+//! Entries of random fields and bytes: each must be counted or refused, with the model's reason, and none may stop the
+//! stream.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -9,10 +9,10 @@ use crate::support::redis_server::RedisServer;
 use crate::load::{LoadKind, Words};
 use crate::trial::{Deployment, Told, Trial};
 
-/// Entries of one round, each on a server of its own: what is refused is kept up to 100,000 entries.
+/// Entries per round, each round on its own server, because at most 100,000 refused events are kept.
 const ENTRIES: u64 = 20_000;
 const NAMES: [&[u8]; 6] = [b"subject", b"units", b"credit", b"metric", b"ts", b"id"];
-/// Numbers at which a rule begins or ends, and what other parsers take for numbers.
+/// Numbers at the bounds of rules, and texts that other parsers accept as numbers.
 const NUMBERS: [&str; 22] = [
     "0",
     "1",
@@ -38,7 +38,7 @@ const NUMBERS: [&str; 22] = [
     "",
 ];
 
-/// Plays it: rounds of [`ENTRIES`].
+/// Runs the scenario in rounds of [`ENTRIES`].
 pub async fn run(trial: Trial) -> Told {
     let mut told = Told::default();
     let mut rounds = 0;
@@ -55,7 +55,7 @@ pub async fn run(trial: Trial) -> Told {
     Told { tried: format!("{} fuzzed entries", rounds * ENTRIES), ..told }
 }
 
-/// Makes entries, the same for the same seed and clock.
+/// Generates entries, the same for the same seed and clock.
 pub struct FuzzedEntries(StdRng);
 
 impl FuzzedEntries {
@@ -66,7 +66,7 @@ impl FuzzedEntries {
     /// The next entry: names and values.
     pub fn entry(&mut self, now_ms: i64) -> Words {
         let mut words = Words::new();
-        // Most have a subject, or nothing would ever be counted.
+        // Most have a subject, because otherwise nothing would be counted.
         if self.0.random_bool(0.97) {
             words.extend([b"subject".to_vec(), self.subject()]);
         }
@@ -120,7 +120,7 @@ impl FuzzedEntries {
         NUMBERS[self.0.random_range(0..NUMBERS.len())].as_bytes().to_vec()
     }
 
-    /// Mostly near now; also far away, and in forms that only look like times.
+    /// Mostly near now, sometimes far away or in forms that only resemble times.
     fn time(&mut self, now_ms: i64) -> Vec<u8> {
         let near = now_ms - self.0.random_range(-200_000..100_000_000);
         let text = match self.0.random_range(0..12) {

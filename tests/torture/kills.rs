@@ -1,5 +1,4 @@
-//! Three daemons, of which one after the other is killed or paused at random moments: in starts, readings, commits and
-//! fan-outs.
+//! Three daemons that are killed or paused one after another at random moments: in starts, reads, commits and fan-outs.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
 
 const DAEMONS: usize = 3;
-/// The longest wait for a daemon to read before it is killed: another one may be the one that reads.
+/// Maximum time to wait for a daemon to read before the kill: another one may be the reader.
 const READS_WITHIN: Duration = Duration::from_millis(200);
 
-/// Plays it: a round is a kill.
+/// Runs the scenario; a round is a kill.
 pub async fn run(trial: Trial) -> Told {
     let server = RedisServer::start();
     let deployment = Deployment::open(&server.url(), trial).await;
@@ -48,7 +47,7 @@ pub async fn run(trial: Trial) -> Told {
             }
         }
         if random.random_range(0..60) == 0 {
-            // Its lease may run out meanwhile, and its batch grow old.
+            // Its lease may end meanwhile, and its batch become old.
             daemons[victim].signal(Signal::SIGSTOP);
             let pause = Duration::from_millis(random.random_range(100..7_000));
             let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
@@ -56,7 +55,7 @@ pub async fn run(trial: Trial) -> Told {
             pauses += 1;
             continue;
         }
-        // Its successor listens at the same address: this one must be gone first.
+        // Its successor listens on the same address, so this one must be gone first.
         daemons.remove(victim).kill().await;
         daemons.insert(victim, setup[victim].spawn());
         kills += 1;
@@ -69,7 +68,7 @@ pub async fn run(trial: Trial) -> Told {
     Told { tried: format!("{kills} kills and {pauses} pauses of {DAEMONS} daemons"), ..told }
 }
 
-/// Which of the daemons reads a partition.
+/// The daemon that reads a partition.
 async fn reader(deployment: &Deployment, addresses: &[String]) -> Option<usize> {
     let holders = deployment.holders().await;
     addresses.iter().position(|address| holders.iter().any(|holder| holder.contains(&format!("/{address}/"))))

@@ -1,4 +1,4 @@
-//! The producers: events as customers send them, or entries of random bytes, appended whatever becomes of Redis.
+//! The producers: realistic events, or entries of random bytes, appended regardless of Redis' state.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use crate::support::traffic::Traffic;
 use crate::fuzz::FuzzedEntries;
 use crate::trial::Background;
 
-/// How long one append may take before it is given up; the stream tells what became of it.
+/// Maximum time of one append; the stream shows whether it succeeded.
 const APPEND_MAX: Duration = Duration::from_secs(1);
-/// So often a few events are appended: about 2,000 a second.
+/// Interval of appends: about 2,000 events per second.
 const PACE: Duration = Duration::from_millis(10);
-/// The most events at once.
+/// Maximum number of events per append.
 const EVENTS_AT_ONCE: u32 = 40;
 
-/// What is appended.
+/// What to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadKind {
-    /// What customers send, good and bad, at a moderate pace.
+    /// Realistic events, valid and invalid, at a moderate rate.
     Traffic,
-    /// So many entries of random fields and bytes, as fast as they are taken.
+    /// This number of entries with random fields and bytes, as fast as possible.
     Fuzzed(u64),
 }
 
-/// A producer that runs.
+/// A running producer.
 pub struct Load(Background<Produced>);
 
-/// What was appended.
+/// The appended entries.
 #[derive(Debug, Default)]
 pub struct Produced {
-    /// The ids that the server gave, by partition.
+    /// The ids from the server, by partition.
     pub acknowledged: Vec<Vec<String>>,
 }
 
@@ -42,7 +42,7 @@ pub struct Produced {
 pub type Words = Vec<Vec<u8>>;
 
 impl Load {
-    /// Appends to these streams, each of which has its name and its client, until it is ended.
+    /// Appends to these streams (with their clients) until stopped.
     pub fn start(streams: Vec<(String, RedisClient)>, seed: u64, kind: LoadKind) -> Self {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
@@ -55,7 +55,7 @@ impl Load {
         Self(Background { stop, task })
     }
 
-    /// Ends it; one that appends a number of entries ends by itself.
+    /// Stops it; a producer of a fixed number of entries ends by itself.
     pub async fn end(self) -> Produced {
         self.0.end().await
     }
@@ -99,13 +99,13 @@ async fn produce_fuzzed(streams: &[(String, RedisClient)], seed: u64, entries: u
     produced
 }
 
-/// Server time, ms; `None` while nobody answers.
+/// Server time, ms; `None` if nobody answers.
 async fn now_of(client: &RedisClient) -> Option<i64> {
     let time: (i64, i64) = client.query_within(APPEND_MAX, &redis::cmd("TIME")).await.ok()?;
     Some(time.0 * 1000 + time.1 / 1000)
 }
 
-/// The partition of the first subject that an entry names: CRC-32 modulo their number.
+/// The partition of the first subject in an entry: CRC-32 modulo the number of partitions.
 fn partition_of(words: &[Vec<u8>], partitions: usize) -> usize {
     const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
     let subject = words.chunks_exact(2).find(|pair| pair[0] == b"subject").map_or(&b""[..], |pair| &pair[1]);
@@ -121,7 +121,7 @@ async fn append(streams: &[(String, RedisClient)], entries: Vec<Vec<Words>>, pro
         if entries.is_empty() {
             continue;
         }
-        // Whether entries whose answer was lost were appended is told by the stream.
+        // If the reply was lost, the stream shows whether the entries were appended.
         if let Ok(Ok(ids)) = tokio::time::timeout(APPEND_MAX, client.pipe::<Vec<String>>(&pipeline)).await {
             produced.acknowledged[number].extend(ids);
         }

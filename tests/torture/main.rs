@@ -1,8 +1,7 @@
-//! Faults of every kind, by the thousand: daemons and servers that are killed, failovers, moving slots, torn files,
-//! broken networks, entries of random bytes, wrong clocks. Afterwards everything must agree with a plain model of the
-//! streams that survived.
+//! Thousands of faults of every kind: killed daemons and servers, failovers, moving slots, torn files, broken networks,
+//! entries of random bytes, wrong clocks. Afterwards everything must agree with a plain model of the surviving streams.
 //!
-//! `cargo test` plays each scenario for a moment. `make torture` plays them in full: see [`USAGE`].
+//! `cargo test` runs each scenario briefly. `make torture` runs them in full: see [`USAGE`].
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -35,21 +34,21 @@ const USAGE: &str = "torture [--minutes N] [--seed N] [--partitions N] [NAME ...
   --partitions N  over how many streams events are spread, 1 unless said otherwise
   NAME            plays only the scenarios whose name holds one of these
 ";
-/// How many lines of what differs are shown.
+/// Maximum number of differences to print.
 const SHOWN_MAX: usize = 20;
-/// How long a scenario takes at most where no time is given, unless its smallest number of rounds takes longer.
+/// Maximum time of a scenario without a given time, unless its minimum number of rounds takes longer.
 const MOMENT: Duration = Duration::from_secs(20);
-/// How long nothing lasts that is not bounded by rounds.
+/// The time limit of scenarios that are bounded by rounds.
 const FOR_EVER: Duration = Duration::from_secs(7 * 86_400);
 
 type Playing = Pin<Box<dyn Future<Output = Told> + Send>>;
 
 struct Scenario {
     name: &'static str,
-    /// Rounds of a moment, and in full.
+    /// Number of rounds in a brief run and in a full run.
     moment: u64,
     full: u64,
-    /// About what the full number of rounds takes on two cores, minutes: its share of the time that is given.
+    /// Approximate duration of the full number of rounds on two cores, minutes: its share of the given time.
     minutes: u32,
     play: fn(Trial) -> Playing,
 }
@@ -72,14 +71,14 @@ const SCENARIOS: [Scenario; 9] = [
     Scenario { name: "receivers", moment: 1, full: 20, minutes: 3, play: |trial| Box::pin(receivers::run(trial)) },
 ];
 
-/// What the command line says.
+/// The command line.
 #[derive(Debug, Default)]
 struct Arguments {
     minutes: Option<u64>,
     seed: Option<u64>,
     partitions: Option<u64>,
     names: Vec<String>,
-    /// Of `cargo test`, which gives them to every binary.
+    /// From `cargo test`, which passes it to every binary.
     skipped: Vec<String>,
 }
 
@@ -110,7 +109,7 @@ fn read(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--partitions" => arguments.partitions = Some(number()?.clamp(1, 64)),
             "--skip" => arguments.skipped.push(value()?),
             "--test-threads" => drop(value()?),
-            // What else `cargo test` passes on is about how its own binaries print.
+            // Other options of `cargo test` concern the output of its own binaries.
             _ if word.starts_with('-') => {}
             _ => arguments.names.push(word),
         }
@@ -141,7 +140,7 @@ async fn play(arguments: &Arguments) -> ExitCode {
         let partitions = u32::try_from(arguments.partitions.unwrap_or(1)).expect("at most 64");
         let began = Instant::now();
         let trial = Trial { seed, partitions, rounds, deadline: began + time.min(FOR_EVER) };
-        // In a task of its own, so that a panic ends this scenario and no other.
+        // In a separate task, so that a panic ends only this scenario.
         let told = tokio::spawn((scenario.play)(trial)).await.unwrap_or_else(|panic| Told {
             findings: Findings { other: vec![format!("it panicked: {panic}")], ..Findings::default() },
             ..Told::default()

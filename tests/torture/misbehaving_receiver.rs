@@ -1,5 +1,4 @@
-//! A receiver of webhooks at thousands of addresses of this machine, some of which answer in every way but the right
-//! one.
+//! A webhook receiver at thousands of addresses of this machine; some of them answer wrongly in every possible way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,21 +11,21 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What `Retry-After` asks for.
+/// The value of `Retry-After`.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What a request gets.
+/// The response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Answers,
     Fails,
     AsksToWait,
     Resets,
-    /// Reads the request and says nothing.
+    /// Reads the request and never answers.
     Hangs,
     /// Closes in the middle of the status line.
     Breaks,
-    /// Begins an answer whose headers never end.
+    /// Starts a response whose headers never end.
     Drips,
 }
 
@@ -35,36 +34,36 @@ impl Behaviour {
         [Self::Fails, Self::AsksToWait, Self::Resets, Self::Hangs, Self::Breaks, Self::Drips];
 }
 
-/// One request.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Post {
     /// The path without its slash: the subject.
     pub subject: String,
     pub webhook_id: String,
-    /// The daemon that sent it, by the number in the body.
+    /// The daemon that sent it, from the number in the body.
     pub daemon: usize,
     pub arrived: Instant,
     /// When it was answered with 2xx.
     pub delivered: Option<Instant>,
 }
 
-/// The receiver. Gone when dropped.
+/// The receiver. Stops on drop.
 pub struct MisbehavingReceiver {
     pub port: u16,
     kept: Arc<Mutex<Kept>>,
     task: JoinHandle<()>,
 }
 
-/// What has arrived.
+/// The received requests.
 #[derive(Debug, Default)]
 struct Kept {
     posts: Vec<Post>,
-    /// When each subject was told for the first time.
+    /// When each subject's first request arrived.
     told: HashMap<String, Instant>,
 }
 
 impl MisbehavingReceiver {
-    /// Starts it. Requests for the subjects in `misbehaving` are answered right one time in two.
+    /// Starts it. Requests for the subjects in `misbehaving` are answered correctly half of the time.
     pub async fn start(misbehaving: HashSet<String>, seed: u64) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -72,7 +71,7 @@ impl MisbehavingReceiver {
         let (misbehaving, random) = (Arc::new(misbehaving), Arc::new(Mutex::new(StdRng::seed_from_u64(seed))));
         let keep = Arc::clone(&kept);
         let task = tokio::spawn(async move {
-            // Dropped with this task, and ends the conversations with it.
+            // Dropped with this task, which ends the conversations.
             let mut clients = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 while clients.try_join_next().is_some() {}
@@ -85,7 +84,7 @@ impl MisbehavingReceiver {
                             false => Behaviour::Answers,
                         }
                     };
-                    // A client that leaves early is what this is about.
+                    // Clients that leave early are a part of the test.
                     let _ = serve(stream, behave, &kept).await;
                 });
             }
@@ -93,22 +92,22 @@ impl MisbehavingReceiver {
         Self { port, kept, task }
     }
 
-    /// The subjects that were told, when for the first time.
+    /// The subjects with a request, and the time of the first one.
     pub fn told(&self) -> HashMap<String, Instant> {
         self.kept().told.clone()
     }
 
-    /// How many subjects were told.
+    /// Number of subjects with a request.
     pub fn told_count(&self) -> u64 {
         self.kept().told.len() as u64
     }
 
-    /// Everything that arrived, in order.
+    /// All requests, in order.
     pub fn posts(&self) -> Vec<Post> {
         self.kept().posts.clone()
     }
 
-    /// How many arrived.
+    /// Number of requests.
     pub fn post_count(&self) -> usize {
         self.kept().posts.len()
     }
@@ -135,7 +134,7 @@ async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: 
     };
     match behaviour {
         Behaviour::Answers => {
-            // Noted before the last byte leaves: what comes back later can't be earlier.
+            // Recorded before the last byte is sent, so that later requests are recorded later.
             {
                 let Kept { posts, told } = &mut *kept.lock().expect("no panic before");
                 let now = Instant::now();
@@ -172,12 +171,12 @@ async fn serve(mut stream: TcpStream, behave: impl Fn(&str) -> Behaviour, kept: 
         }
     }
     stream.shutdown().await?;
-    // Until the client leaves: what it has not read must not be reset.
+    // Until the client leaves, so that unread bytes are not reset.
     while stream.read(&mut [0; 256]).await? > 0 {}
     Ok(())
 }
 
-/// What is noted of a request.
+/// The recorded part of a request.
 struct Request {
     subject: String,
     webhook_id: String,

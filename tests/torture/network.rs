@@ -1,4 +1,4 @@
-//! Two daemons, each behind a network of its own that fails in a random way again and again.
+//! Two daemons, each behind its own network that fails repeatedly in a random way.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::support::redis_server::RedisServer;
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
 
-/// The longest wait until something is sent that a fault can meet.
+/// Maximum time to wait for traffic that a fault can affect.
 const MET_WITHIN: Duration = Duration::from_secs(1);
 
-/// Plays it: a round is a fault.
+/// Runs the scenario; a round is a fault.
 pub async fn run(trial: Trial) -> Told {
     let server = RedisServer::start();
     let deployment = Deployment::open(&server.url(), trial).await;
@@ -34,12 +34,12 @@ pub async fn run(trial: Trial) -> Told {
             4 => once(proxy, Fault::HalfOpen).await,
             5 => lasting(proxy, Fault::Split, random.random_range(10..200)).await,
             6 => lasting(proxy, Fault::Delay(Duration::from_millis(random.random_range(1..60))), 300).await,
-            // Sometimes longer than a call may take, than a lease lasts, and than a batch may be old.
+            // Sometimes longer than a call, than a lease, and than the maximum age of a batch.
             kind => {
                 let fault = if kind == 7 { Fault::HoldReplies } else { Fault::BlackHole };
                 let longest = if random.random_range(0..8) == 0 { 8_000 } else { 400 };
                 lasting(proxy, fault, random.random_range(10..longest)).await;
-                // What was held back arrives late, or never.
+                // Held bytes arrive late, or never.
                 if random.random_bool(0.5) {
                     proxy.cut();
                 }
@@ -54,7 +54,7 @@ pub async fn run(trial: Trial) -> Told {
     Told { tried: format!("{faults} faults of the network"), ..told }
 }
 
-/// Arms a fault, and waits until it has met something; a daemon that stands by sends little.
+/// Sets a fault, and waits until it has affected something; a daemon that stands by sends little.
 async fn once(proxy: &Proxy, fault: Fault) {
     proxy.set(fault);
     let _ = tokio::time::timeout(MET_WITHIN, proxy.done()).await;

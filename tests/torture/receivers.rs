@@ -1,5 +1,5 @@
-//! Alerts to many receivers, of which three in ten misbehave at random, while daemons are killed: each alert is told,
-//! with one id, never again once it was, and never before it is due.
+//! Alerts to many receivers while daemons are killed; three in ten receivers misbehave at random. Each alert arrives
+//! with one id, never again after it was delivered, and never before it is due.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -21,28 +21,27 @@ use crate::trial::{Told, Trial, client};
 const STREAM: &str = "usage";
 const SECRET: &str = "whsec_dG9ydHVyZXRvcnR1cmV0b3J0dXJldG9ydHVyZXRv";
 const DAEMONS: usize = 2;
-/// Alerts for each kill: 10,000 for the full number of kills.
+/// Alerts per kill: 10,000 for the full number of kills.
 const ALERTS_A_ROUND: u64 = 500;
 const ALERTS_A_RECEIVER: u64 = 25;
-/// Of ten receivers.
+/// Number of misbehaving ones in ten receivers.
 const MISBEHAVING_OF_TEN: u64 = 3;
-/// Half a second: a receiver that hangs does so for as long.
+/// Deadline of an attempt: a hanging receiver occupies it for this time.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// A machine that stands still for a moment lets a deadline pass; no more of the successes than one in so many meet
-/// that.
+/// A machine that stalls for a moment lets a deadline pass; at most one in this number of successes may be affected.
 const AFTER_DEADLINE_ONE_IN: u64 = 100;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
-/// Delays differ by up to a fifth, and are stored in whole milliseconds.
+/// Minimum delay: delays vary by up to a fifth and are stored in whole milliseconds.
 const RETRY_AT_LEAST: Duration = Duration::from_millis(79);
-/// How much longer receivers that are well may wait beside misbehaving ones, ...
+/// Maximum factor by which misbehaving receivers may delay the others.
 const DELAYED_FACTOR_MAX: f64 = 2.0;
-/// ... where that is more than what a machine adds that does much else.
+/// Delays below this may come from a busy machine.
 const DELAYED_MS_MAX: f64 = 2_000.0;
-/// After the last kill every lease runs out, and every retry comes.
+/// Maximum time after the last kill until every lease has ended and every retry was made.
 const ALL_WITHIN: Duration = Duration::from_secs(180);
 
-/// Plays it: a round is a kill. Twice before without kills: with receivers that are all well, and with some that
-/// misbehave among them.
+/// Runs the scenario; a round is a kill. Two runs without kills come first: with good receivers only, and with
+/// misbehaving ones among them.
 pub async fn run(trial: Trial) -> Told {
     let alerts = ALERTS_A_ROUND * trial.rounds;
     let well = play(trial, alerts, 0, false).await;
@@ -72,7 +71,7 @@ pub async fn run(trial: Trial) -> Told {
     Told { tried, entries: 3 * alerts, absent: 0, alerts: 3 * alerts, findings }
 }
 
-/// Whether misbehaving receivers have delayed the others by more than a slow machine does.
+/// Whether misbehaving receivers delay the others by more than a slow machine would.
 const fn is_delayed(alone_ms: f64, beside_ms: f64) -> bool {
     beside_ms > DELAYED_FACTOR_MAX * alone_ms && beside_ms - alone_ms > DELAYED_MS_MAX
 }
@@ -80,7 +79,7 @@ const fn is_delayed(alone_ms: f64, beside_ms: f64) -> bool {
 const _: () = assert!(is_delayed(1_500.0, 3_600.0), "a delay is found");
 const _: () = assert!(!is_delayed(200.0, 2_100.0) && !is_delayed(10_000.0, 19_000.0), "noise is none");
 
-/// Daemons, and their numbers: the bodies that one sends bear its number.
+/// Daemons and their numbers: a daemon's request bodies contain its number.
 struct Fleet {
     setup: DaemonSetup,
     templates: TempDir,
@@ -115,7 +114,7 @@ impl Fleet {
         }
     }
 
-    /// Kills one and starts its successor. Returns its number.
+    /// Kills a daemon and starts its successor. Returns the successor's number.
     async fn replace(&mut self, at: usize) -> usize {
         self.running[at].1.says(READY).await;
         let (number, daemon) = self.running.remove(at);
@@ -125,7 +124,7 @@ impl Fleet {
     }
 }
 
-/// What a play showed.
+/// The result of a run.
 struct Played {
     kills: usize,
     p99_ms: f64,
@@ -150,7 +149,7 @@ fn subject(n: u64) -> String {
     format!("s-{n}")
 }
 
-/// Whether the receiver of this subject is a misbehaving one.
+/// Whether the receiver of this subject misbehaves.
 fn misbehaves(n: u64, alerts: u64, of_ten: u64) -> bool {
     (n % receivers_of(alerts)) % 10 < of_ten
 }
@@ -163,7 +162,7 @@ async fn play(trial: Trial, alerts: u64, misbehaving_of_ten: u64, kills: bool) -
     let setup = DaemonSetup::on(&server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":5}"#)
         .env("QUOTABELL__WEBHOOK__TIMEOUT", &format!("{}ms", TIMEOUT.as_millis()))
-        // What a receiver may ask for is bounded by it.
+        // Bounds the delay that a receiver may request.
         .env("QUOTABELL__RETRY__MAX_INTERVAL", "1s")
         .env("QUOTABELL__RETRY__FIRST", &format!("{}ms", RETRY_FIRST.as_millis()));
     let mut fleet = Fleet::start(setup).await;
@@ -194,8 +193,7 @@ async fn play(trial: Trial, alerts: u64, misbehaving_of_ten: u64, kills: bool) -
     played
 }
 
-/// Writes the contacts, then an event of each subject that takes it to 80 %. Returns when the events were begun to be
-/// sent.
+/// Writes the contacts, then an event per subject that reaches 80 %. Returns the time before the events were sent.
 async fn append(redis: &RedisClient, alerts: u64, port: u16) -> Instant {
     let (mut contacts, mut events) = (redis::pipe(), redis::pipe());
     for n in 0..alerts {
@@ -213,7 +211,7 @@ async fn append(redis: &RedisClient, alerts: u64, port: u16) -> Instant {
     began
 }
 
-/// Kills a daemon after random numbers of requests, and starts another one. Returns when each was gone.
+/// Kills daemons after random numbers of requests, and starts others. Returns when each was gone.
 async fn kill_now_and_then(trial: Trial, fleet: &mut Fleet, receiver: &MisbehavingReceiver, alerts: u64) -> Deaths {
     let mut random = StdRng::seed_from_u64(trial.seed ^ 8);
     let mut deaths = Deaths::new();
@@ -224,7 +222,7 @@ async fn kill_now_and_then(trial: Trial, fleet: &mut Fleet, receiver: &Misbehavi
                 tokio::task::yield_now().await;
             }
         };
-        // Where nothing is due any more it dies all the same.
+        // If nothing is due any more, the daemon is killed anyway.
         let _ = tokio::time::timeout(Duration::from_secs(1), more).await;
         let killed = fleet.replace(random.random_range(0..DAEMONS)).await;
         deaths.insert(killed, Instant::now());
@@ -233,7 +231,7 @@ async fn kill_now_and_then(trial: Trial, fleet: &mut Fleet, receiver: &Misbehavi
     deaths
 }
 
-/// Compares what arrived with what was promised, and with what Redis holds.
+/// Compares the requests with the promises and with Redis' data.
 async fn judge(redis: &RedisClient, posts: &[Post], alerts: u64, deaths: &Deaths) -> Played {
     let mut of_subject: HashMap<&str, Vec<&Post>> = HashMap::new();
     for post in posts {

@@ -1,5 +1,5 @@
 //! Failovers by Sentinels: a primary that is killed, hangs or is told to step down, sometimes with a tail that its
-//! replica never got.
+//! replica never received.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use crate::support::sentinel_service::SentinelService;
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
 
-/// Entries that are read before a failover, and of a tail that is lost with it.
+/// Number of entries read before a failover, and in a lost tail.
 const ENTRIES: u64 = 100;
 const READS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays it: a round is a failover. Every fifth one loses a tail, the first one among them.
+/// Runs the scenario; a round is a failover. The first one and every fifth one lose a tail.
 pub async fn run(trial: Trial) -> Told {
     let mut service = SentinelService::start_behind_proxies().await;
     let url = service.url("");
     let deployment = Deployment::open(&url, trial).await;
-    // The customers' settings must not be in a tail that is lost: the model knows them as they were written.
+    // The customers' settings must not be in a lost tail, because the model knows them as written.
     service.replicates(0).await;
     let mut random = StdRng::seed_from_u64(trial.seed ^ 6);
     let daemons = [deployment.daemon(&url).start().await, deployment.daemon(&url).start().await];
@@ -39,7 +39,7 @@ pub async fn run(trial: Trial) -> Told {
         }
         if loses_a_tail || random.random_bool(0.5) {
             service.servers[primary].kill();
-            // What the connection still held is gone with the primary.
+            // Bytes on the connection are lost with the primary.
             service.proxies[primary].cut();
             service.proxies[primary].set(Fault::None);
             service.primary_other_than(primary).await;

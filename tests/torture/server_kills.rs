@@ -1,4 +1,4 @@
-//! A server with an append-only file that is killed again and again under load, with `appendfsync` everysec and always.
+//! A server with an append-only file that is repeatedly killed under load, with `appendfsync` everysec and always.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -8,7 +8,7 @@ use crate::support::redis_server::RedisServer;
 use crate::load::LoadKind;
 use crate::trial::{Deployment, Told, Trial};
 
-/// Plays it: a round is a kill, half of them with each setting.
+/// Runs the scenario; a round is a kill, half of the rounds with each setting.
 pub async fn run(trial: Trial) -> Told {
     let always = play(Trial { rounds: trial.rounds.div_ceil(2), deadline: trial.half_time(), ..trial }, "always").await;
     let mut told = play(Trial { rounds: trial.rounds / 2, ..trial }, "everysec").await;

@@ -1,5 +1,4 @@
-//! What every scenario is given, what it tells, and the deployment that it plays on: customers, a producer, the
-//! comparison at the end.
+//! The parameters and the result of a scenario, and its deployment: customers, a producer, the final comparison.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,21 +18,21 @@ use crate::support::traffic::{FREE_LIMIT, Traffic};
 
 use crate::load::{Load, LoadKind};
 
-/// How long a backlog may take after the last fault.
+/// Maximum time for a backlog after the last fault.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 
-/// What a scenario is given.
+/// The parameters of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
     pub seed: u64,
     pub partitions: u32,
-    /// How often it does what it does, unless the time is over before.
+    /// Number of rounds, unless the time ends earlier.
     pub rounds: u64,
     pub deadline: Instant,
 }
 
 impl Trial {
-    /// Half of the time that is left.
+    /// Half of the remaining time.
     pub fn half_time(&self) -> Instant {
         let now = Instant::now();
         now + self.deadline.saturating_duration_since(now) / 2
@@ -45,20 +44,20 @@ impl Trial {
     }
 }
 
-/// What a scenario tells.
+/// The result of a scenario.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// What was done, as `40 kills`.
+    /// What was done, such as `40 kills`.
     pub tried: String,
     pub entries: u64,
-    /// Entries that producers were told were stored, and that the surviving stream does not hold.
+    /// Entries that were acknowledged to producers but are not in the surviving stream.
     pub absent: u64,
     pub alerts: u64,
     pub findings: Findings,
 }
 
 impl Told {
-    /// Takes the comparison of another stream.
+    /// Adds the comparison of another stream.
     pub fn extend(&mut self, other: Self) {
         self.entries += other.entries;
         self.absent += other.absent;
@@ -82,7 +81,7 @@ struct Partition {
 }
 
 impl Deployment {
-    /// Writes the settings of the customers. Nobody has a contact, so each alert becomes one delivery that waits.
+    /// Writes the settings of the customers. No customer has a contact, so each alert becomes one waiting delivery.
     pub async fn open(url: &str, trial: Trial) -> Self {
         let customers = Traffic::new(trial.seed).customers;
         let partitions = PartitionNumber::all(trial.partitions).map(|number| {
@@ -95,13 +94,13 @@ impl Deployment {
             let mut command = redis::cmd("HSET");
             command.arg(deployment.partitions[0].keys.subject(&subject)).arg(customer.settings());
             let client = &deployment.partitions[0].client;
-            // Sentinels and nodes that have just been started may not answer in time on a busy machine.
+            // Sentinels and nodes may not answer in time after a start on a busy machine.
             eventually("the settings are written", || async { client.query::<()>(&command).await.ok() }).await;
         }
         deployment
     }
 
-    /// The daemons of this deployment, as they reach Redis.
+    /// The daemons of this deployment, with this URL of Redis.
     pub fn daemon(&self, url: &str) -> DaemonSetup {
         let setup = DaemonSetup::on(url)
             .env("QUOTABELL__STREAM__TRIM", "never")
@@ -112,7 +111,7 @@ impl Deployment {
         }
     }
 
-    /// Begins to append events.
+    /// Starts appending events.
     pub fn produce(&self, kind: LoadKind) -> Load {
         let streams = self.partitions.iter().map(|partition| {
             let stream = partition.keys.stream();
@@ -121,14 +120,14 @@ impl Deployment {
         Load::start(streams.collect(), self.trial.seed, kind)
     }
 
-    /// A command about a partition; `None` while Redis does not answer.
+    /// Runs a command on a partition; `None` if Redis does not answer.
     async fn ask<T: FromRedisValue>(partition: &Partition, words: &[&str]) -> Option<T> {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         partition.client.query_within(Duration::from_secs(1), &command).await.ok()
     }
 
-    /// How many entries were read, of all partitions; `None` while Redis does not answer.
+    /// Number of entries read in all partitions; `None` if Redis does not answer.
     pub async fn read(&self) -> Option<u64> {
         let mut entries = 0;
         for partition in &self.partitions {
@@ -139,7 +138,7 @@ impl Deployment {
         Some(entries)
     }
 
-    /// Waits until so many more entries are read, at most this long; whether they were.
+    /// Waits at most this long until this number of further entries is read; returns whether they were.
     pub async fn reads_on(&self, entries: u64, within: Duration) -> bool {
         let reading = async {
             let mut before = None;
@@ -155,7 +154,7 @@ impl Deployment {
         tokio::time::timeout(within, reading).await.is_ok()
     }
 
-    /// Who reads a partition, by the names in the leases.
+    /// The readers of partitions, by the names in the leases.
     pub async fn holders(&self) -> Vec<String> {
         let mut holders = Vec::new();
         for partition in &self.partitions {
@@ -165,15 +164,15 @@ impl Deployment {
         holders
     }
 
-    /// So many round trips to Redis.
+    /// Makes this number of round trips to Redis.
     pub async fn round_trips(&self, count: u32) {
         for _ in 0..count {
             let _: Option<String> = Self::ask(&self.partitions[0], &["PING"]).await;
         }
     }
 
-    /// Waits until everything is counted and fanned out, and compares it with the model of the streams. `load` tells
-    /// what should be there. A daemon must run.
+    /// Waits until everything is counted and fanned out, and compares it with the model of the streams. `load` has the
+    /// expected entries. A daemon must be running.
     pub async fn compare(&self, load: Load) -> Told {
         let produced = load.end().await;
         let mut told = Told::default();
@@ -202,7 +201,7 @@ impl Deployment {
         told
     }
 
-    /// Whether a partition is read to its end and its outbox empty.
+    /// Whether a partition is read to its end and its outbox is empty.
     async fn is_settled(partition: &Partition) -> Option<bool> {
         let keys = &partition.keys;
         let length: u64 = Self::ask(partition, &["XLEN", keys.stream()]).await?;
@@ -212,14 +211,14 @@ impl Deployment {
     }
 }
 
-/// A client as the daemon has one for this stream.
+/// A client like the daemon's for this stream.
 pub fn client(url: &str, stream: &str) -> RedisClient {
     let config =
         RedisConfig { url: url.into(), url_file: None, data_dir: "unused".into(), embedded_port: 1, ca_file: None };
     RedisEndpoint::from_config(&config).expect("a good URL").client(stream).expect("a client")
 }
 
-/// A task that ends when it is told to.
+/// A task that can be stopped.
 pub struct Background<T> {
     pub stop: CancellationToken,
     pub task: JoinHandle<T>,
