@@ -1,4 +1,4 @@
-# A daemon for the tools that call its HTTP API, which source this file in the root of the repository. It runs with an
+# A daemon for the tools that call its HTTP API. They source this file in the root of the repository. The daemon has an
 # embedded Redis on free ports and a temporary folder ($folder, with the log), and is stopped by its process id.
 
 python=${PYTHON:-python3}

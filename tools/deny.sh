@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Judges the dependencies by deny.toml: licences, bans, sources; and advisories where their database can be had.
+# Checks the dependencies against deny.toml: licenses, bans, sources; and advisories if their database is available.
 #
-# Installs cargo-deny once, into cargo's own folder for programs, if it is missing: about five minutes on two cores.
+# Installs cargo-deny into cargo's own folder if it is missing: about five minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p target
@@ -16,8 +16,8 @@ fi
 
 "$cargo" deny --locked check licenses bans sources
 
-# The database is a git repository on GitHub, which not every machine reaches. That is said and is no failure; an
-# advisory is one.
+# The database is a git repository on GitHub, which some machines can't reach. That is reported and not a failure; an
+# advisory is a failure.
 if timeout 120 "$cargo" deny fetch db >target/deny-fetch.log 2>&1; then
   "$cargo" deny --locked check advisories
 else

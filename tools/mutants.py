@@ -25,7 +25,7 @@ TREE = PLACE / "tree"
 BUILD = PLACE / "build"
 # A test that hangs on a planted bug has found it.
 TEST_MAX_S = 120
-# Orders of events that a simulation plays. Some bugs show in one of five only, and a test plays four.
+# Histories per simulation. Some bugs show only in one of five, and a test plays four.
 HISTORIES = 40
 CARGO = os.environ.get("CARGO", "cargo")
 
@@ -71,7 +71,7 @@ def read_list(words):
 def copy_tree():
     """Brings the copy up to date; what is the same keeps its time, so that little is built again."""
     if not BUILD.exists() and (ROOT / "target" / "debug").exists():
-        # Dependencies are built already: the copy takes seconds, building them minutes.
+        # Copies the built dependencies: that takes seconds, building them minutes.
         BUILD.mkdir(parents=True)
         subprocess.run(["cp", "-a", ROOT / "target" / "debug", BUILD / "debug"], check=True)
     listed = subprocess.run(
@@ -122,7 +122,7 @@ def passes(binaries, test):
         )
     except subprocess.TimeoutExpired:
         return False
-    # A name that no test bears would pass for ever.
+    # A name without a test would always pass.
     if target != "torture" and "1 passed" not in done.stdout and "1 failed" not in done.stdout:
         sys.exit(f"error: there is no test {test}")
     return done.returncode == 0
@@ -164,7 +164,7 @@ def plant_in_binaries(mutant, binaries):
     """Gives the binaries again, after writing it into them; what is missing to the length of its text becomes spaces."""
     text = mutant["text"].encode()
     replacement = mutant["replacement"].encode().ljust(len(text))
-    # Most tests run the daemon too.
+    # Most tests also run the daemon.
     paths = {binaries[target] for target in targets_of([mutant])} | {BUILD / "debug" / "quotabell"}
     originals = {path: path.read_bytes() for path in paths}
     originals = {path: original for path, original in originals.items() if text in original}
@@ -184,7 +184,7 @@ def replace_file(path, content):
     new = path.with_suffix(".new")
     new.write_bytes(content)
     shutil.copymode(path, new)
-    # Cargo looks at times, and is to find its own file again.
+    # Cargo compares times and must recognize its own file.
     times = path.stat()
     os.utime(new, ns=(times.st_atime_ns, times.st_mtime_ns))
     new.replace(path)

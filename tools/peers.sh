@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fetches programs of others that ours are compared with, once, into target/peers; nothing is installed on the machine.
+# Fetches foreign programs for comparisons into target/peers, once; installs nothing on the machine.
 #
 # `peers.sh python` fetches the limiter `limits` from PyPI, `peers.sh node` the limiter `rate-limiter-flexible` from
-# npm, each with the client of Redis that it needs. `peers.sh messages` fetches from both the libraries with which
-# others receive what we send, `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, `peers.sh zones` the zone
-# data `tzdata` from PyPI, and `peers.sh debian` Postfix and promtool. Without an argument all of them.
+# npm, each with its client of Redis. `peers.sh messages` fetches from both the libraries of webhook receivers,
+# `peers.sh mail-server` the mail server `aiosmtpd` from PyPI, `peers.sh zones` the zone data `tzdata` from PyPI, and
+# `peers.sh debian` Postfix and promtool. Without an argument it fetches all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -75,8 +75,8 @@ zones() { # the newest: the test says when the bundled data are older
   touch "$folder/.complete"
 }
 
-# Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Nothing of
-# them is installed, no service is started.
+# Unpacks Debian's packages of Postfix, with Cyrus SASL for its passwords, and of Prometheus, for promtool. Installs
+# none of them and starts no service.
 debian() {
   local folder=$peers/debian
   [[ -e $folder/.complete ]] && return
@@ -86,7 +86,7 @@ debian() {
   rm -rf "$folder"
   mkdir -p "$folder/packages/partial"
   local packages=(postfix sasl2-bin libsasl2-2 libsasl2-modules libsasl2-modules-db)
-  # With what they depend on, as far as it is not there.
+  # With those of their dependencies that are missing.
   apt-get install --quiet=2 --yes --no-install-recommends --reinstall --download-only -o Debug::NoLocking=true \
     -o Dir::Cache::archives="$PWD/$folder/packages" "${packages[@]}" >&2
   (cd "$folder/packages" && apt-get download --quiet=2 prometheus >&2)

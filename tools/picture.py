@@ -20,11 +20,11 @@ FONT_SIZE = 14
 BACKGROUND, FOREGROUND = "#0d1117", "#e6edf3"
 # SGR code -> fill, as the demo uses them.
 COLOURS = {"1": "#ffffff", "31": "#ff7b72", "32": "#3fb950", "33": "#d29922", "90": "#8b949e"}
-# Sections of the final table that the picture shows; the others are named in one line.
+# Sections of the final table in the picture; the others are listed in one line.
 FIRST_SECTION = "units counted"
 SECTIONS = ("alerts and deliveries",)
 FOLDER = re.compile(r"/\S*/quotabell-demo-[0-9a-f]{8}")
-# What is numbered anew, in the order in which it appears, and the first number.
+# Numbers that are replaced in the order of appearance, and the first new number.
 NUMBERED = ((re.compile(r"(?<=pid )\d+"), 101), (re.compile(r"(?<=127\.0\.0\.1:)\d+"), 9001))
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
 
@@ -114,7 +114,7 @@ def svg(lines):
             if column + len(text) > COLUMNS_MAX:
                 text = text[: max(COLUMNS_MAX - column - 3, 0)] + "..."
             if text.strip():
-                # Each piece says where it begins and how wide it is, so that columns line up in any font.
+                # Each piece has a position and a width, so that columns line up in any font.
                 x, length = MARGIN + column * CHAR_WIDTH, len(text) * CHAR_WIDTH
                 pieces.append(
                     f'<tspan x="{x:.1f}" textLength="{length:.1f}" fill="{fill}">{html.escape(text)}</tspan>'

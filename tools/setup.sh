@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what quotabell's build, demo and tests need and this machine lacks: a Redis server (7.0 or later, or Valkey
-# 7.2 or later), the system's certificate authorities, a C compiler (one dependency has C in it). Does nothing where all
-# of them are there.
+# Installs the missing requirements of quotabell's build, demo and tests: a Redis server (7.0 or later, or Valkey 7.2 or
+# later), the system's certificate authorities, a C compiler (one dependency contains C). Does nothing if all of them
+# exist.
 #
 # `setup.sh tests` also installs libfaketime, with which tests give daemons another clock.
 #
-# Only on Debian and its kin, through apt-get; elsewhere it says what is missing and ends with 1.
+# Works only on Debian and its derivatives, through apt-get; elsewhere it prints what is missing and exits with 1.
 set -euo pipefail
 
 missing=() # packages of Debian

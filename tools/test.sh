@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every test and sums the counts up in the last line. Arguments go to `cargo test`.
+# Runs all tests and prints the sums of the counts in the last line. Arguments go to `cargo test`.
 #
-# The tests start the servers that they need by themselves, on free ports and in temporary folders.
+# The tests start the servers that they need, on free ports and in temporary folders.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,19 +12,19 @@ mkdir -p target
 rm -f "$log" "$log_of_kill"
 [[ -t 1 ]] && export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-always}
 
-# What must never ask: a snapshot that differs is a failure, in a terminal too.
+# Never ask: a snapshot that differs is a failure, in a terminal too.
 export INSTA_UPDATE=no
-# Most tests wait for a server most of their time, so twice as many run at once as there are cores.
+# Most tests mainly wait for a server, so twice as many as there are cores run at once.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 failed=0
 beside=
-# --no-fail-fast: one run shows everything that is broken.
+# --no-fail-fast: one run shows all failures.
 if (($#)); then
   "$cargo" test --locked --no-fail-fast "$@" 2>&1 | tee "$log" || failed=1
 else
   "$cargo" test --locked --no-run 2>&1 | tee "$log"
-  # The tests that kill are two long ones: they run beside the others, and are shown at the end.
+  # The two long tests that kill daemons run in parallel with the others; their output comes at the end.
   set -m
   "$cargo" test --locked --no-fail-fast --test kill >"$log_of_kill" 2>&1 &
   beside=$!
@@ -45,7 +45,7 @@ awk '
     line = sprintf("%d passed, %d failed", passed, broken)
     if (ignored) line = line sprintf(", %d skipped", ignored)
     print line
-    # A run that tested nothing is no success.
+    # A run without tests is a failure.
     exit passed == 0
   }
 ' "$log" || failed=1

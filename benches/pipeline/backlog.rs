@@ -1,4 +1,4 @@
-//! A backlog of ten million events: how fast a daemon works it off, and what it holds meanwhile.
+//! A backlog of ten million events: the speed and the memory of a daemon that works it off.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::figures::{Series, mebibytes, thousands};
 use crate::load::{self, Load, STREAM, Shape};
 use crate::redis_server::RedisServer;
 
-/// How often the daemon's memory is looked at.
+/// Interval between two reads of the daemon's memory.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long working it off may take.
+/// Maximum time to work it off.
 const WAIT_MAX: Duration = Duration::from_secs(900);
 
 /// Measures and prints.
@@ -34,7 +34,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     let daemon = Daemon::start(server.port(), &[])?;
     // It began to read before it was ready.
     let (read_before, began) = (read()?, Instant::now());
-    // The memory held in each tenth of the way.
+    // The memory in each tenth of the backlog.
     let mut held = vec![Series::default(); 10];
     loop {
         let read = read()?;

@@ -1,4 +1,4 @@
-//! One server with one load, on which the ways to work it off take turns.
+//! One server with one load, which the contenders work off in turn.
 
 use std::collections::BTreeSet;
 
@@ -12,34 +12,34 @@ use crate::load::{self, Load, STREAM, Shape};
 use crate::machine::{self, Placement};
 use crate::redis_server::RedisServer;
 
-/// Overrides the daemon's batch size, to see what it does.
+/// Overrides the daemon's batch size, for experiments.
 const BATCH: &str = "QUOTABELL_BENCH_BATCH";
-/// Scripts and readings of this length and longer are looked at, microseconds.
+/// Scripts and reads of at least this duration are recorded, microseconds.
 const SLOW_US: u32 = 50;
 
 /// The figures of one contender in one placement.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
-    /// Events a second.
+    /// Events per second.
     pub events_s: Series,
-    /// The server's processor time an event, microseconds.
+    /// The server's CPU time per event, microseconds.
     pub server_us: Series,
-    /// The worker's.
+    /// The worker's CPU time per event, microseconds.
     pub worker_us: Series,
-    /// How long each commit held the server, milliseconds.
+    /// How long each commit blocked the server, milliseconds.
     pub commit_ms: Series,
-    /// How long each reading held the server, milliseconds.
+    /// How long each read blocked the server, milliseconds.
     pub read_ms: Series,
 }
 
-/// Everything that the rounds share.
+/// State that all rounds share.
 pub struct BenchServer {
     server: RedisServer,
     pub connection: Connection,
     pub load: Load,
     size: Size,
     batch_entries: Option<u32>,
-    /// What appending cost the server, microseconds an event.
+    /// Cost of appending for the server, microseconds per event.
     pub append_us: f64,
 }
 
@@ -57,7 +57,7 @@ impl BenchServer {
         Ok(Self { server, connection, load, size, batch_entries, append_us })
     }
 
-    /// How many entries a way works off in a round.
+    /// Number of entries that a contender works off in a round.
     pub fn entries_of(&self, contender: Contender) -> usize {
         match contender {
             Contender::ConsumerGroup => self.size.pick(20_000, 1_000),
@@ -66,7 +66,7 @@ impl BenchServer {
         }
     }
 
-    /// Lets one way work the stream off, and compares what it did with what must be.
+    /// Lets a contender work the stream off, and checks its result.
     pub fn round(&mut self, placement: Placement, contender: Contender, figures: &mut Measured) -> anyhow::Result<()> {
         load::reset(&mut self.connection)?;
         machine::pin(self.server.pid(), placement.server)?;
@@ -135,7 +135,7 @@ impl BenchServer {
     }
 }
 
-/// The server's processor time so far, microseconds.
+/// The server's CPU time so far, microseconds.
 pub fn server_cpu_us(connection: &mut Connection) -> anyhow::Result<f64> {
     let info: redis::InfoDict = redis::cmd("INFO").arg("cpu").query(connection)?;
     let seconds = |name| info.get::<f64>(name).with_context(|| format!("INFO has no {name}"));

@@ -1,5 +1,5 @@
-//! The four ways to work off a stream. Each runs as a process of its own, so that it can be placed on a core and its
-//! processor time read without the bench's.
+//! The four contenders that work off a stream. Each runs as a separate process, so that it can be pinned to a core and
+//! its CPU time can be measured separately.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -25,37 +25,37 @@ use crate::counted::CountedEvents;
 use crate::load::{self, STREAM};
 use crate::machine;
 
-/// Tells the bench's binary that it is a contender; its order follows as JSON.
+/// Marks the bench's binary as a contender; its order follows as JSON.
 pub const FLAG: &str = "--contender";
-/// Prefix of a subject's count in the ways with a consumer group.
+/// Prefix of a subject's count, for the contenders with a consumer group.
 pub const GROUP_COUNT: &str = "baseline:usage:";
-/// Their flags, `<percent>:<subject>` behind it.
+/// Prefix of their flags; `<percent>:<subject>` follows.
 pub const GROUP_FLAG: &str = "baseline:alert:";
-/// Its consumer group.
+/// Their consumer group.
 const GROUP: &str = "baseline";
-/// Its entries a read.
+/// Their number of entries per read.
 const GROUP_COUNT_MAX: usize = 100;
-/// Counts, and lets the key live.
+/// Counts, and sets the TTL of the key.
 const GROUP_SCRIPT: &str =
     "local v = redis.call('INCRBY', KEYS[1], ARGV[1]) redis.call('EXPIRE', KEYS[1], ARGV[2]) return v";
 const GROUP_COUNT_TTL_S: u32 = 172_800;
 const GROUP_FLAG_TTL_S: u32 = 108_000;
 
-/// A way to work off the stream.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
-    /// A consumer group, a command at a time.
+    /// A consumer group, one command at a time.
     ConsumerGroup,
-    /// The same commands, those of a batch in one write.
+    /// The same commands, with one write per batch.
     Pipelined,
     /// `events::EventWorker` with `commit.lua`.
     Quotabell,
-    /// Reading and skipping: nothing that reads the stream can be faster.
+    /// Reads and skips: nothing that reads the stream can be faster.
     Ceiling,
 }
 
 impl Contender {
-    /// All, in the order of the table.
+    /// All contenders, in the order of the table.
     pub const ALL: [Self; 4] = [Self::ConsumerGroup, Self::Pipelined, Self::Quotabell, Self::Ceiling];
 
     /// The first letter of its name.
@@ -68,7 +68,7 @@ impl Contender {
         }
     }
 
-    /// What the table calls it.
+    /// Its name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ConsumerGroup => "a  a consumer group, one command at a time",
@@ -79,25 +79,25 @@ impl Contender {
     }
 }
 
-/// What a contender is to do.
+/// The order of a contender.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Which way.
+    /// The contender.
     pub contender: Contender,
     /// The server's port.
     pub port: u16,
-    /// How many events.
+    /// Number of events.
     pub entries: usize,
-    /// The most entries of one batch, where it is not to be the default.
+    /// Maximum number of entries per batch, unless it is the default.
     pub batch_entries: Option<u32>,
 }
 
-/// What a contender has done.
+/// The result of a contender.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Done {
-    /// Time on the wall, seconds.
+    /// Wall-clock time, seconds.
     pub seconds: f64,
-    /// Its own processor time, microseconds.
+    /// Its own CPU time, microseconds.
     pub cpu_us: f64,
 }
 
@@ -127,12 +127,12 @@ pub fn execute(order: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As the daemon's own.
+/// The same runtime as the daemon's.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
 }
 
-/// Wall and processor time from here on.
+/// Measures wall-clock and CPU time from now on.
 struct Clock {
     began: Instant,
     cpu_us: f64,
@@ -148,14 +148,14 @@ impl Clock {
     }
 }
 
-/// A plain connection that blocks, the quickest that the redis crate has for one command at a time.
+/// A plain blocking connection, the fastest one of the redis crate for single commands.
 pub fn connect(port: u16) -> anyhow::Result<Connection> {
     let info = format!("redis://127.0.0.1:{port}").into_connection_info()?;
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     Ok(redis::Client::open(info.set_tcp_settings(tcp))?.get_connection()?)
 }
 
-/// One event as these ways see it.
+/// An event in the form of these contenders.
 struct GroupEvent {
     id: String,
     subject: String,
@@ -197,7 +197,8 @@ fn group_read(connection: &mut Connection, count: usize) -> anyhow::Result<Vec<G
         .collect()
 }
 
-/// Count, look the limit up, claim the flags of what is reached, acknowledge: each waits for the one before.
+/// Counts, reads the limit, claims the flags of reached thresholds, acknowledges; each command waits for the previous
+/// one.
 fn group_one(connection: &mut Connection, script: &Script, event: &GroupEvent) -> anyhow::Result<()> {
     let GroupEvent { id, subject, units } = event;
     let key = format!("{GROUP_COUNT}{subject}");
@@ -210,7 +211,7 @@ fn group_one(connection: &mut Connection, script: &Script, event: &GroupEvent) -
     Ok(())
 }
 
-/// The same with two writes a batch: counts and limits, then flags and acknowledgements.
+/// The same with two writes per batch: counts and limits, then flags and acknowledgments.
 fn group_batch(connection: &mut Connection, script: &Script, events: &[GroupEvent]) -> anyhow::Result<()> {
     let mut first = redis::pipe();
     for GroupEvent { subject, units, .. } in events {
@@ -242,7 +243,7 @@ fn claim(subject: &str, percent: u16, id: &str) -> redis::Cmd {
     command
 }
 
-/// The worker as `app.rs` builds it, without fan-out and senders: they have their own work to do and their own bench.
+/// The worker as in `app.rs`, without fan-out and sending, which have their own bench.
 async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     let config = Config::defaults()?;
     let endpoint = RedisEndpoint::local(order.port);
@@ -283,7 +284,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-/// Reads every entry, the next reply on its way while this one is looked at.
+/// Reads every entry; the next reply is on its way while the current one is read.
 async fn ceiling(order: &Order) -> anyhow::Result<Done> {
     let count = order.batch_entries.unwrap_or(Config::defaults()?.stream.batch_entries);
     let mut reader = StreamReader::connect(&RedisEndpoint::local(order.port), STREAM).await?;

@@ -1,5 +1,5 @@
-//! How a contender sees that the worker is through: a recorder of metrics that waits for a number of counted events. So
-//! nobody has to ask Redis again and again while it is measured.
+//! A recorder of metrics that waits for a number of counted events, so that a contender learns that the worker is done
+//! without polling Redis during the measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Reco
 use quotabell::types::meters;
 use tokio::sync::Notify;
 
-/// Counts what the worker says that it counted.
+/// Counts the events that the worker reports as counted.
 #[derive(Debug, Clone, Default)]
 pub struct CountedEvents(Arc<Shared>);
 
@@ -19,7 +19,7 @@ struct Shared {
 }
 
 impl CountedEvents {
-    /// Waits until so many events have been counted.
+    /// Waits until this number of events was counted.
     pub async fn reach(&self, events: u64) {
         while self.0.events.load(Ordering::Acquire) < events {
             self.0.grew.notified().await;

@@ -8,16 +8,16 @@ use anyhow::Context as _;
 
 use crate::machine;
 
-/// A running daemon. Killed when dropped.
+/// A running daemon. Killed on drop.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
-    /// Where it serves HTTP.
+    /// Its HTTP address.
     pub address: SocketAddr,
 }
 
 impl Daemon {
-    /// Starts it against the server on this port, with further settings as environment variables, and waits until it is
+    /// Starts it on the server at this port, with further settings as environment variables, and waits until it is
     /// ready.
     pub fn start(port: u16, settings: &[(&str, String)]) -> anyhow::Result<Self> {
         let child = Command::new(env!("CARGO_BIN_EXE_quotabell"))
@@ -32,7 +32,7 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .context("start the daemon")?;
-        // Killed when dropped from here on, whatever goes wrong below.
+        // From here on killed on drop, also after errors.
         let mut daemon = Self { child, address: ([127, 0, 0, 1], 0).into() };
         let mut log = BufReader::new(daemon.child.stderr.take().context("stderr is piped")?);
         let mut line = String::new();
@@ -43,22 +43,22 @@ impl Daemon {
                 daemon.address = address.trim().parse().context("the address of the daemon")?;
             }
         }
-        // It logs for as long as it lives: somebody has to read it.
+        // It logs until its end, so a thread has to read the log.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Ok(daemon)
     }
 
-    /// The most memory that it has held so far (`VmHWM`), bytes.
+    /// Its peak memory so far (`VmHWM`), bytes.
     pub fn peak_bytes(&self) -> anyhow::Result<f64> {
         self.bytes("VmHWM")
     }
 
-    /// The memory that it holds (`VmRSS`), bytes.
+    /// Its current memory (`VmRSS`), bytes.
     pub fn resident_bytes(&self) -> anyhow::Result<f64> {
         self.bytes("VmRSS")
     }
 
-    /// What its processor has worked so far, user and system, microseconds.
+    /// Its CPU time so far, user and system, microseconds.
     pub fn cpu_us(&self) -> anyhow::Result<f64> {
         machine::process_cpu_us(self.child.id())
     }

@@ -1,5 +1,5 @@
-//! What sending costs: alerts through the daemon to receivers on this machine, beside a loop that makes the same
-//! requests and nothing else; and a storm of alerts to many receivers at once.
+//! The cost of sending: alerts through the daemon to receivers on this machine, compared with a loop that makes only
+//! the same requests; and a storm of alerts to many receivers at once.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,26 +20,26 @@ use crate::machine;
 use crate::receiver::{Protocol, Receiver};
 use crate::redis_server::RedisServer;
 
-/// Tells the bench's binary that it makes plain requests; its order follows as JSON.
+/// Marks the bench's binary as a plain sender; its order follows as JSON.
 pub const FLAG: &str = "--poster";
-/// What signs the webhooks.
+/// The secret of the webhooks.
 const SECRET: &str = "whsec_YmVuY2hiZW5jaGJlbmNoYmVuY2hiZW5jaGJlbmNo";
-/// Units a day of every subject; 4 of 5 are 80 %.
+/// Daily limit of every subject; 4 of 5 units are 80 %.
 const LIMIT: &str = r#"{"requests":5}"#;
-/// As many requests of the plain loop at once as the daemon makes at one receiver.
+/// Concurrent requests of the plain loop: the daemon's maximum per receiver.
 const AT_ONCE: usize = 16;
-/// A body as long as the one of an alert.
+/// Length of a body, similar to that of an alert.
 const BODY_BYTES: usize = 400;
-/// Subjects that reach a threshold behind a storm, each with a receiver of its own.
+/// Number of subjects that reach a threshold behind a storm, each with its own receiver.
 const BEHIND: u32 = 20;
-/// Commands a pipeline.
+/// Commands per pipeline.
 const PIPELINE: u32 = 1000;
-/// How often progress and memory are looked at.
+/// Interval between two reads of progress and memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long everything may take.
+/// Maximum time of a run.
 const WAIT_MAX: Duration = Duration::from_secs(900);
 
-/// What a run sends, and to how many receivers.
+/// The messages and receivers of a run.
 #[derive(Debug, Clone, Copy)]
 struct Task {
     protocol: Protocol,
@@ -47,27 +47,27 @@ struct Task {
     destinations: u32,
 }
 
-/// What a run through the daemon took.
+/// The result of a run through the daemon.
 #[derive(Debug)]
 struct Sent {
     seconds: f64,
     daemon_us: f64,
-    /// The server's time for the alerts: without that for the same events when they reach nothing.
+    /// The server's time for the alerts: without the time for the same events if they reach no threshold.
     redis_us: f64,
     memory: Vec<f64>,
     server_bytes: f64,
-    /// When all events were counted, seconds after the first.
+    /// When all events were counted, seconds after the first event.
     counted_s: f64,
 }
 
-/// Those behind a storm, and when they were told.
+/// The subjects behind a storm, and when their alerts arrived.
 #[derive(Debug)]
 struct Behind {
     receiver: Receiver,
     told_s: Option<f64>,
 }
 
-/// An order to the plain loop.
+/// The order of the plain loop.
 #[derive(Debug, Serialize, Deserialize)]
 struct PlainOrder {
     port: u16,
@@ -137,7 +137,7 @@ fn storm(size: Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends as the daemon does, from the event to the message received.
+/// Sends through the daemon, from the event to the received message.
 fn send(task: Task, mut behind: Option<&mut Behind>) -> anyhow::Result<Sent> {
     let Task { protocol, messages, destinations } = task;
     let mut receiver = Receiver::start(protocol)?;
@@ -167,7 +167,7 @@ fn send(task: Task, mut behind: Option<&mut Behind>) -> anyhow::Result<Sent> {
         })?;
         expected += BEHIND;
     }
-    // The same events, at first with so few units that they reach nothing.
+    // The same events, first with few units, so that they reach no threshold.
     let counted = append(&mut connection, messages, 1)?;
     wait(|| Ok(entries_read(&mut connection)? == u64::from(messages)))?;
     let counting_us = server_cpu_us(&mut connection)? - counted;
@@ -193,7 +193,7 @@ fn send(task: Task, mut behind: Option<&mut Behind>) -> anyhow::Result<Sent> {
         Ok(all_told && receiver.received()? >= u64::from(messages))
     })?;
     let seconds = began.elapsed().as_secs_f64();
-    // What the last messages came to is recorded after they arrived.
+    // The outcomes of the last messages are recorded after their arrival.
     wait(|| Ok(redis::cmd("ZCARD").arg(keys().pending()).query::<u64>(&mut connection)? == 0))?;
     let received = receiver.received()?;
     anyhow::ensure!(received == u64::from(messages), "{received} messages arrived, {messages} alerts were raised");
@@ -208,7 +208,7 @@ fn send(task: Task, mut behind: Option<&mut Behind>) -> anyhow::Result<Sent> {
     })
 }
 
-/// The contacts of a subject that is told at the receiver of this number.
+/// The contacts of a subject with the receiver of this number.
 fn webhook(number: u32, port: u16) -> serde_json::Value {
     let [_, a, b, c] = (number + (1 << 16)).to_be_bytes();
     serde_json::json!([{"channel": "webhook", "url": format!("http://127.{a}.{b}.{c}:{port}/hook"), "secret": SECRET}])
@@ -227,7 +227,7 @@ fn keys() -> quotabell::types::Keys {
     quotabell::types::Keys::new(STREAM)
 }
 
-/// Appends an event of each subject; returns the server's time before.
+/// Appends an event per subject; returns the server's CPU time before.
 fn append(connection: &mut Connection, subjects: u32, units: u32) -> anyhow::Result<f64> {
     let before = server_cpu_us(connection)?;
     pipelined(connection, subjects, |pipeline, n| add_event(pipeline, &format!("s-{n}"), units))?;
@@ -243,7 +243,7 @@ fn pipelined(connection: &mut Connection, count: u32, add: impl Fn(&mut redis::P
     Ok(())
 }
 
-/// How many entries were read.
+/// Number of entries read.
 fn entries_read(connection: &mut Connection) -> redis::RedisResult<u64> {
     let read: Option<u64> = redis::cmd("HGET").arg(keys().checkpoint()).arg("entries_read").query(connection)?;
     Ok(read.unwrap_or(0))
@@ -258,7 +258,7 @@ fn wait(mut is_done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Runs the plain loop as a process of its own.
+/// Runs the plain loop as a separate process.
 fn plain(order: &PlainOrder) -> anyhow::Result<Done> {
     let child = Command::new(std::env::current_exe()?)
         .args([FLAG, &serde_json::to_string(order)?])
@@ -270,10 +270,10 @@ fn plain(order: &PlainOrder) -> anyhow::Result<Done> {
     serde_json::from_slice(&child.stdout).context("read what the plain loop says")
 }
 
-/// The plain loop's side of it.
+/// The plain loop itself.
 pub fn execute(order: &str) -> anyhow::Result<()> {
     let order: PlainOrder = serde_json::from_str(order)?;
-    // No request goes over TLS, but no client is made without.
+    // No request uses TLS, but a client can't be created without it.
     anyhow::ensure!(rustls::crypto::ring::default_provider().install_default().is_ok(), "TLS was set up before");
     let done = tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(post_all(&order))?;
     println!("{}", serde_json::to_string(&done)?);

@@ -1,4 +1,4 @@
-//! How fast a backlog is worked off: four ways, in turn, several rounds, on a core each and on one shared.
+//! The speed of working off a backlog: four contenders in turn, several rounds, on separate cores and on a shared one.
 
 use crate::Size;
 use crate::bench_server::{BenchServer, Measured};
@@ -7,7 +7,7 @@ use crate::figures::{micros, millis, thousands};
 use crate::load::Shape;
 use crate::machine::{self, Placement};
 
-/// The letters of the ways to measure, to look at one while working on it.
+/// The letters of the contenders to measure, for experiments.
 const WAYS: &str = "QUOTABELL_BENCH_WAYS";
 
 /// Measures and prints.

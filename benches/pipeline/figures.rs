@@ -1,6 +1,6 @@
-//! Medians, percentiles, and how they are printed.
+//! Medians, percentiles and their formats.
 
-/// Figures of one thing, measured several times.
+/// Repeated measurements of one figure.
 #[derive(Debug, Clone, Default)]
 pub struct Series(Vec<f64>);
 
@@ -15,7 +15,7 @@ impl Series {
         self.0.is_empty()
     }
 
-    /// The figure below which this share of all lies; 0.5 is the median, 1.0 the largest.
+    /// The figure below which this share of all figures is; 0.5 is the median, 1.0 the maximum.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Series {
         sorted[rank.min(sorted.len()) - 1]
     }
 
-    /// The one in the middle.
+    /// The median.
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
@@ -37,13 +37,13 @@ impl Series {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// The smallest and the largest, as `a .. b`.
+    /// The minimum and the maximum, as `a .. b`.
     pub fn spread(&self, print: impl Fn(f64) -> String) -> String {
         format!("{} .. {}", print(self.quantile(0.0)), print(self.quantile(1.0)))
     }
 }
 
-/// `1234567` as `1,235 k`; small ones with a digit behind the point.
+/// `1234567` as `1,235 k`; small numbers with one decimal.
 pub fn thousands(number: f64) -> String {
     let k = number / 1000.0;
     if k < 100.0 {
@@ -54,7 +54,7 @@ pub fn thousands(number: f64) -> String {
     if head.is_empty() { format!("{tail} k") } else { format!("{head},{tail} k") }
 }
 
-/// Microseconds an event.
+/// Microseconds per event.
 pub fn micros(number: f64) -> String {
     if number < 10.0 { format!("{number:.2}") } else { format!("{number:.0}") }
 }

@@ -1,5 +1,5 @@
-//! How long an alert takes: from XADD, before its first byte is sent, to the arrival of its webhook, while events come
-//! steadily.
+//! The latency of an alert: from just before its XADD is sent to the arrival of its webhook, under a steady rate of
+//! events.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,25 +16,25 @@ use crate::figures::{Series, millis};
 use crate::load::STREAM;
 use crate::redis_server::RedisServer;
 
-/// Events a second.
+/// Events per second.
 const EVENTS_S: u32 = 1_000;
-/// One event in so many reaches a threshold.
+/// Number of events per alert.
 const EVENTS_AN_ALERT: u32 = 20;
-/// The others are spread over so many subjects.
+/// Number of subjects of all other events.
 const BACKGROUND_SUBJECTS: u32 = 1_000;
-/// How long the last webhook may take.
+/// Maximum time until the last webhook.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Units a day of every subject that rings; 4 of 5 are 80 %.
+/// Daily limit of every alerted subject; 4 of 5 units are 80 %.
 const LIMIT: &str = r#"{"requests":5}"#;
 
-/// Which alert: the subject and its threshold.
+/// The identity of an alert: subject and threshold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Due {
     subject: String,
     percent: u16,
 }
 
-/// The part of a webhook's body that tells which alert it is.
+/// The part of a webhook's body that identifies the alert.
 #[derive(Debug, Deserialize)]
 struct Body {
     data: Data,
@@ -46,12 +46,12 @@ struct Data {
     threshold_percent: u16,
 }
 
-/// What the producer saw.
+/// The measurements of the producer.
 #[derive(Debug, Default)]
 struct Sent {
-    /// When each event that makes an alert due was begun to be sent.
+    /// When the sending of each event that makes an alert due began.
     due: HashMap<Due, Instant>,
-    /// How long each XADD took, milliseconds: what the machine's own noise amounts to.
+    /// Duration of each XADD, milliseconds: the noise of the machine.
     round_trips_ms: Series,
     took: Duration,
 }
@@ -82,7 +82,7 @@ async fn measure(events: u32) -> anyhow::Result<()> {
             ("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "true".to_owned()),
         ],
     )?;
-    // The first alert opens connections and fills caches; it is not counted.
+    // Not counted: the first alert opens connections and fills caches.
     produce(&mut connection, 0, EVENTS_AN_ALERT)?;
     catcher.next().await;
 
@@ -107,7 +107,7 @@ async fn measure(events: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends `events` events, the first with this number, at [`EVENTS_S`].
+/// Sends `events` events, the first with the number `first`, at [`EVENTS_S`].
 fn produce(connection: &mut Connection, first: u32, events: u32) -> anyhow::Result<Sent> {
     let mut sent = Sent::default();
     let began = Instant::now();
@@ -115,7 +115,7 @@ fn produce(connection: &mut Connection, first: u32, events: u32) -> anyhow::Resu
         let number = first + n;
         let due_at = began + Duration::from_secs(1) * n / EVENTS_S;
         std::thread::sleep(due_at.saturating_duration_since(Instant::now()));
-        // A subject's first ringing event takes it to 80 %, its second to 100 %.
+        // The first such event of a subject reaches 80 %, the second 100 %.
         let ring = number / EVENTS_AN_ALERT;
         let (subject, units, percent) = match (number % EVENTS_AN_ALERT, ring % 2) {
             (0, 0) => (format!("ring-{}", ring / 2), 4, Some(80)),

@@ -1,5 +1,5 @@
-//! The load: a million events over ten thousand subjects, a few of them busy and most of them not (Zipf, s = 1), with
-//! limits that make a known set of alerts due. The same at every run.
+//! The load: a million events over ten thousand subjects, a few busy and most not (Zipf, s = 1), with limits that make
+//! a known set of alerts due. The same in every run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::machine;
 
 /// The stream of usage events.
 pub const STREAM: &str = "usage";
-/// Where the events wait; each drain gets a copy of them, and may trim it.
+/// The stream of the events; each drain gets a copy of it, and may trim the copy.
 const MASTER: &str = "bench:events";
 /// The thresholds of every subject.
 pub const PERCENTS: [u16; 2] = [80, 100];
-/// Entries a pipeline while loading.
+/// Entries per pipeline while loading.
 const AT_ONCE: usize = 1000;
-/// A load that is begun later before midnight (UTC) could end on the next day, and its alerts with it.
+/// Minimum time before midnight (UTC) for a start, because a later load could end on the next day, with its alerts.
 const BEFORE_MIDNIGHT: Duration = Duration::from_secs(180);
 
 /// One event of the load.
@@ -29,12 +29,12 @@ struct Event {
     units: u64,
 }
 
-/// What a load looks like.
+/// The shape of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Over so many subjects.
+    /// Number of subjects.
     pub subjects: usize,
-    /// Whether each is limited by the hour, the day and the month; else by the day alone. Only the day's limit is ever
+    /// Whether each subject has limits per hour, day and month; otherwise per day only. Only the daily limit is ever
     /// reached.
     pub three_windows: bool,
     /// Whether each event has an id.
@@ -42,36 +42,36 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Limits a day, and no ids.
+    /// Daily limits, and no ids.
     pub const fn of_subjects(subjects: usize) -> Self {
         Self { subjects, three_windows: false, ids: false }
     }
 }
 
-/// Events, and what they must amount to.
+/// Events and their expected result.
 #[derive(Debug)]
 pub struct Load {
     shape: Shape,
     /// The subjects.
     pub subjects: Vec<Subject>,
-    /// Each subject's limit, units a day.
+    /// Daily limit of each subject, units.
     limits: Vec<u64>,
     events: Vec<Event>,
     /// The day of all events.
     pub day: Day,
 }
 
-/// What the first so many events amount to.
+/// The expected result of the first events.
 #[derive(Debug)]
 pub struct Expected {
     /// Each subject's count.
     pub counts: Vec<u64>,
-    /// `<percent>:<subject>` of every alert that is due.
+    /// `<percent>:<subject>` of every due alert.
     pub alerts: BTreeSet<String>,
 }
 
 impl Load {
-    /// `entries` events of this shape, for today.
+    /// `entries` events of this shape, all today.
     pub fn new(entries: usize, shape: Shape) -> anyhow::Result<Self> {
         let Shape { subjects, .. } = shape;
         let picker = Zipf::new(subjects);
@@ -82,18 +82,18 @@ impl Load {
         let mut counts = vec![0; subjects];
         events.iter().for_each(|event| counts[event.subject] += event.units);
         let limits = counts.iter().enumerate().map(|(at, count)| limit_of(at, *count)).collect();
-        // Scattered, so that names are not in the order of their popularity.
+        // Scattered, so that names are not in the order of popularity.
         let name = |at: usize| Subject::parse(format!("user-{:07}", (at * 7919 + 13) % 10_000_000).as_bytes());
         let subjects = (0..subjects).map(name).collect::<Result<_, _>>()?;
         Ok(Self { shape, subjects, limits, events, day: today()? })
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Appends all events to where [`reset`] copies them from.
+    /// Appends all events to the stream that [`reset`] copies.
     pub fn append(&self, connection: &mut Connection) -> anyhow::Result<()> {
         for (chunk, first) in self.events.chunks(AT_ONCE).zip((0..).step_by(AT_ONCE)) {
             let mut pipeline = redis::pipe();
@@ -102,7 +102,7 @@ impl Load {
                 pipeline.cmd("XADD").arg(MASTER).arg("*").arg("subject").arg(subject);
                 pipeline.arg("units").arg(event.units);
                 if self.shape.ids {
-                    // As long as an id that is made by chance: 22 characters.
+                    // As long as a random id: 22 characters.
                     let id: u64 = number;
                     pipeline.arg("id").arg(format!(
                         "{:016x}{:06x}",
@@ -117,7 +117,7 @@ impl Load {
         Ok(())
     }
 
-    /// What appends the events to so many partitions: pipelines, each with its partition.
+    /// Pipelines that append the events to this number of partitions, each with its partition.
     pub fn partitioned(&self, partitions: usize) -> anyhow::Result<Vec<(usize, redis::Pipeline)>> {
         let count = u32::try_from(partitions)?;
         let streams: Vec<String> = PartitionNumber::all(count).map(|number| number.stream(STREAM)).collect();
@@ -155,7 +155,7 @@ impl Load {
         Ok(())
     }
 
-    /// What the first `entries` events amount to.
+    /// The expected result of the first `entries` events.
     pub fn expected(&self, entries: usize) -> Expected {
         let mut counts = vec![0; self.subjects.len()];
         self.events[..entries].iter().for_each(|event| counts[event.subject] += event.units);
@@ -171,12 +171,12 @@ impl Load {
     }
 }
 
-/// The field of a subject's hash that holds its limit.
+/// The field of the limit in a subject's hash.
 pub fn limit_field() -> String {
     format!("limit:{}", Metric::default())
 }
 
-/// Of twenty subjects one ends at 111 % of its limit, one at 87 %, one passes both thresholds early, the others stay at
+/// Of twenty subjects one ends at 111 % of its limit, one at 87 %, one passes both thresholds early; the others stay at
 /// 25 %.
 fn limit_of(at: usize, count: u64) -> u64 {
     let count = count.max(10);
@@ -188,7 +188,7 @@ fn limit_of(at: usize, count: u64) -> u64 {
     }
 }
 
-/// Today in UTC; waits for tomorrow where that is near.
+/// Today in UTC; waits for tomorrow if midnight is near.
 fn today() -> anyhow::Result<Day> {
     let now = machine::today();
     let day_ms = 86_400_000;
@@ -200,7 +200,7 @@ fn today() -> anyhow::Result<Day> {
     Day::in_utc(UnixMs(machine::today().timestamp_millis())).context("the clock shows no date")
 }
 
-/// Compares what the daemon's own books say with what must be.
+/// Compares the daemon's stored results with the expected ones.
 pub fn audit(connection: &mut Connection, load: &Load, expected: &Expected) -> anyhow::Result<()> {
     let (counts, alerts) = books(connection, load)?;
     let in_outbox: usize = redis::cmd("XLEN").arg(Keys::new(STREAM).outbox()).query(connection)?;
@@ -208,7 +208,7 @@ pub fn audit(connection: &mut Connection, load: &Load, expected: &Expected) -> a
     compare(&counts, &alerts, expected)
 }
 
-/// The same after all events, where alerts may have left the outbox.
+/// The same after all events, when alerts may have left the outbox.
 pub fn audit_all(connection: &mut Connection, load: &Load) -> anyhow::Result<()> {
     let (counts, alerts) = books(connection, load)?;
     compare(&counts, &alerts, &load.expected(load.len()))
@@ -231,7 +231,7 @@ fn books(connection: &mut Connection, load: &Load) -> anyhow::Result<(Vec<u64>, 
     Ok((load.subjects.iter().map(count_of).collect(), alerts))
 }
 
-/// Ends the run where a count or an alert is wrong.
+/// Fails if a count or an alert is wrong.
 pub fn compare(counts: &[u64], alerts: &BTreeSet<String>, expected: &Expected) -> anyhow::Result<()> {
     let (counted, due) = (counts.iter().sum::<u64>(), expected.counts.iter().sum::<u64>());
     anyhow::ensure!(counts == expected.counts, "counted {counted} units instead of {due}, or for the wrong subjects");
@@ -240,7 +240,7 @@ pub fn compare(counts: &[u64], alerts: &BTreeSet<String>, expected: &Expected) -
     Ok(())
 }
 
-/// Removes all that a drain wrote, and makes a fresh copy of the stream.
+/// Removes everything that a drain wrote, and makes a fresh copy of the stream.
 pub fn reset(connection: &mut Connection) -> anyhow::Result<()> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection)?;
     let ours = |key: &&String| *key != MASTER && !key.starts_with(quotabell::types::keys::SUBJECT_PREFIX_DEFAULT);
@@ -253,7 +253,7 @@ pub fn reset(connection: &mut Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The threshold of this load that `count` of `limit` has reached last, and those below it.
+/// The highest threshold of this load that `count` of `limit` has reached, and the lower ones.
 pub fn reached(count: u64, limit: u64) -> impl Iterator<Item = Percent> {
     let is = move |percent: &u16| count * 100 >= limit * u64::from(*percent);
     PERCENTS.into_iter().filter(is).filter_map(Percent::new)
@@ -280,7 +280,7 @@ impl Zipf {
     }
 }
 
-/// Marsaglia's xorshift64: enough for a load, and the same at every run.
+/// Marsaglia's xorshift64: good enough for a load, and the same in every run.
 struct XorShift(u64);
 
 impl XorShift {

@@ -1,4 +1,4 @@
-//! What it is measured on: cores, versions, and the clocks of processes. Linux only, as `/proc` is.
+//! The machine: cores, versions, and CPU times of processes. Linux only, because it needs `/proc`.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::Size;
 
-/// Who runs where.
+/// The cores of server and worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// The core of the Redis server.
@@ -23,7 +23,7 @@ impl Placement {
     }
 }
 
-/// A core each, and one shared; only the latter where there is only one.
+/// Separate cores and a shared core; only the latter on a machine with one core.
 pub fn placements() -> anyhow::Result<Vec<Placement>> {
     let cores = cores()?;
     let shared = *cores.first().context("no core is allowed")?;
@@ -66,23 +66,23 @@ pub fn pin(process: u32, core: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the processor of this process has worked so far, user and system, microseconds.
+/// CPU time of this process so far, user and system, microseconds.
 pub fn cpu_us() -> anyhow::Result<f64> {
     used_us(UsageWho::RUSAGE_SELF)
 }
 
-/// The same of all processes that this one started and that have ended.
+/// The same for all ended child processes.
 pub fn children_cpu_us() -> anyhow::Result<f64> {
     used_us(UsageWho::RUSAGE_CHILDREN)
 }
 
-/// The same of a process that runs, by `/proc`, in steps of 10 ms.
+/// The same for a running process, from `/proc`, in steps of 10 ms.
 pub fn process_cpu_us(process: u32) -> anyhow::Result<f64> {
-    /// Of `/proc`, whatever the kernel's own clock does.
+    /// Unit of `/proc`, independent of the kernel's tick rate.
     const TICKS_S: f64 = 100.0;
     let path = format!("/proc/{process}/stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    // The name of the program stands in parentheses and may hold spaces. User and system time are fields 14 and 15 of
+    // The name of the program is in parentheses and may contain spaces. User and system time are fields 14 and 15 of
     // all.
     let (_, fields) = stat.rsplit_once(')').with_context(|| format!("find the program in {path}"))?;
     let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
@@ -95,7 +95,7 @@ fn used_us(who: UsageWho) -> anyhow::Result<f64> {
     Ok(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-/// Prints what everything below depends on.
+/// Prints the conditions of the measurement.
 pub fn describe(bench: &str, size: Size) -> anyhow::Result<()> {
     let first_line = |program: &str| {
         let output = Command::new(program).arg("--version").output().with_context(|| format!("run {program}"))?;

@@ -1,11 +1,10 @@
-//! Measures the whole path on real parts: `make bench`, or `cargo bench --bench pipeline -- --quick` for a look that
-//! only shows that everything runs.
+//! Measures the whole path with real parts: `make bench`, or `cargo bench --bench pipeline -- --quick` to check only
+//! that everything runs.
 //!
-//! Its parts run against redis-servers that it starts itself on free ports, without persistence unless said:
-//! [`drains`], how fast a backlog is worked off, four ways in turn; [`shapes`], what other loads change; [`latency`],
-//! how long an alert takes from XADD to the webhook, and [`outbox_latency`], to the outbox; [`deliveries`], what
-//! sending costs; [`backlog`], ten million events; [`partitions`], one server and a cluster; [`memory`], what a
-//! million subjects cost. Every drain's counts and alerts are compared with what they must be; a wrong one ends the
+//! It starts redis-servers on free ports, without persistence unless stated. [`drains`] works off a backlog in four
+//! ways; [`shapes`] varies the load; [`latency`] measures an alert from XADD to the webhook, and [`outbox_latency`] to
+//! the outbox; [`deliveries`] measures sending; [`backlog`] has ten million events; [`partitions`] uses one server and
+//! a cluster; [`memory`] has a million subjects. It checks the counts and alerts of every drain; a wrong one ends the
 //! run with exit code 1.
 
 mod backlog;
@@ -38,12 +37,12 @@ mod size;
 use anyhow::Context as _;
 use size::{Asked, Size};
 
-/// The daemon's allocator: its worker and its reader are measured in this binary.
+/// The daemon's allocator, because its worker and its reader are measured in this binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<()> {
-    // As the daemon does; everything that is started here inherits it.
+    // The same as in the daemon; child processes inherit it.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);
     let arguments: Vec<String> = std::env::args().skip(1).collect();

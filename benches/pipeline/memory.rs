@@ -1,5 +1,5 @@
-//! What many subjects cost: the daemon's peak, with its default cache and with a small one, and Redis' memory a
-//! subject.
+//! The cost of many subjects: the daemon's peak memory with its default cache and with a small one, and Redis' memory
+//! per subject.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use crate::figures::mebibytes;
 use crate::load::STREAM;
 use crate::redis_server::RedisServer;
 
-/// Entries a pipeline.
+/// Entries per pipeline.
 const AT_ONCE: usize = 1000;
-/// How often each subject appears, once a pass through all of them.
+/// Number of passes through all subjects.
 const PASSES: usize = 2;
-/// The plan's limits, which nobody reaches.
+/// The plan's limits, which no subject reaches.
 const DAY: &str = r#"{"requests":5000}"#;
 const THREE_WINDOWS: &str = r#"{"requests":["600/hour","5000/day","100000/month"]}"#;
-/// As many days as the default of `history.days`.
+/// The default of `history.days`.
 const HISTORY_DAYS: u32 = 90;
-/// How long counting may take.
+/// Maximum time of counting.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// What a drain left behind.
+/// The state after a drain.
 struct Left {
     peak: f64,
     redis: f64,
@@ -56,7 +56,7 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the history of a subject costs Redis: hashes as the stream maintenance fills them, with up to 65,535 units a
+/// Redis' memory for the history of a subject: hashes as stream maintenance fills them, with up to 65,535 units per
 /// day.
 fn history(subjects: usize) -> anyhow::Result<f64> {
     let server = RedisServer::start();
@@ -69,7 +69,7 @@ fn history(subjects: usize) -> anyhow::Result<f64> {
             let subject = format!("user-{n:07}");
             let mut days = Vec::new();
             rmp::encode::write_array_len(&mut days, HISTORY_DAYS + 1)?;
-            // The newest day, as days since 1970-01-01, and then the units of each.
+            // The newest day as days since 1970-01-01, then the units of each day.
             rmp::encode::write_uint(&mut days, 20_778)?;
             for day in 0..HISTORY_DAYS {
                 let units = (n as u64 * 7_919 + u64::from(day) * 104_729) % 65_536;
@@ -82,7 +82,7 @@ fn history(subjects: usize) -> anyhow::Result<f64> {
     Ok((used_memory(&mut connection)? - empty) / subjects as f64)
 }
 
-/// The peak of a daemon that has only started.
+/// The peak memory of an idle daemon.
 fn idle() -> anyhow::Result<f64> {
     let server = RedisServer::start();
     Daemon::start(server.port(), &[])?.peak_bytes()

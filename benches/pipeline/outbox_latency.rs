@@ -1,6 +1,6 @@
-//! How long an alert takes from XADD to the outbox, where it is durable, while events come at half of the rate at which
-//! they can be appended and counted. By the ids of the two entries: from Redis 7.2 on, an entry that a script appends
-//! bears the time at which the script began, so that the script's own time is not in it.
+//! The latency of an alert from XADD to the outbox, where it is durable, while events arrive at half of the maximum
+//! rate. Computed from the ids of both entries: from Redis 7.2 on, an entry appended by a script has the start time of
+//! the script, so the script's own time is not included.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,22 +18,22 @@ use crate::load::STREAM;
 use crate::machine;
 use crate::redis_server::RedisServer;
 
-/// Events are spread over so many subjects; none of them reaches a threshold.
+/// Number of subjects of the events that reach no threshold.
 const SUBJECTS: usize = 10_000;
-/// One pipeline in so many ends with an event that reaches a threshold.
+/// Number of pipelines per event that reaches a threshold.
 const PIPELINES_AN_ALERT: usize = 20;
-/// 80 % of the limit that a subject has by default.
+/// 80 % of a subject's default limit.
 const UNITS_OF_AN_ALERT: u64 = 4_000;
 
-/// What a producer appends.
+/// The events of a producer.
 #[derive(Clone, Copy)]
 struct Traffic {
-    /// Begins the names of those who reach a threshold.
+    /// Prefix of the names of subjects that reach a threshold.
     name: &'static str,
     alerts: usize,
-    /// In one pipeline.
+    /// Events per pipeline.
     events_at_once: usize,
-    /// Events a second; infinite: as fast as it goes.
+    /// Events per second; infinite: as fast as possible.
     events_s: f64,
 }
 
@@ -47,7 +47,7 @@ impl Traffic {
     }
 }
 
-/// The part of an alert that tells which one it is.
+/// The part of an alert that identifies it.
 #[derive(Debug, Deserialize)]
 struct Alert {
     subject: String,
@@ -85,8 +85,8 @@ pub fn run(size: Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Appends this while a worker counts it: which entry made the alert of each subject due, and events a second until the
-/// last was counted.
+/// Appends this traffic while a worker counts it. Returns the entry that made each subject's alert due, and events per
+/// second until the last one was counted.
 fn count(
     connection: &mut Connection,
     (port, core): (u16, usize),
@@ -100,7 +100,7 @@ fn count(
     Ok((due, traffic.events() as f64 / began.elapsed().as_secs_f64()))
 }
 
-/// Appends the events; which entry makes the alert of each subject due.
+/// Appends the events; returns the entry that made each subject's alert due.
 fn produce(connection: &mut Connection, traffic: Traffic) -> anyhow::Result<HashMap<String, StreamId>> {
     let mut due = HashMap::new();
     let mut subjects = (0..SUBJECTS).cycle();
@@ -126,7 +126,7 @@ fn produce(connection: &mut Connection, traffic: Traffic) -> anyhow::Result<Hash
     Ok(due)
 }
 
-/// The entry of each subject's alert in the outbox, which nobody fans out here.
+/// The entry of each subject's alert in the outbox; nothing fans it out here.
 fn stored_alerts(connection: &mut Connection) -> anyhow::Result<HashMap<String, StreamId>> {
     let mut read = redis::cmd("XRANGE");
     let stored: StreamRangeReply = read.arg(Keys::new(STREAM).outbox()).arg("-").arg("+").query(connection)?;

@@ -1,5 +1,5 @@
-//! Partitions: one daemon on one server, and three daemons on a cluster of three primaries, with 1 to 8 of them; and
-//! how long the partitions of a daemon that died wait for another one.
+//! Partitions: one daemon on one server, and three daemons on a cluster of three primaries, with 1 to 8 partitions; and
+//! how long the partitions of a killed daemon wait for another one.
 
 use std::time::{Duration, Instant};
 
@@ -20,18 +20,18 @@ use crate::redis_cluster::RedisCluster;
 use crate::redis_server::RedisServer;
 
 const PARTITIONS: [u32; 4] = [1, 2, 4, 8];
-/// Daemons on the cluster.
+/// Number of daemons on the cluster.
 const DAEMONS: usize = 3;
-/// How often progress is looked at.
+/// Interval between two reads of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How long a drain, or a take-over, may take.
+/// Maximum time of a drain or a take-over.
 const WAIT_MAX: Duration = Duration::from_secs(120);
-/// How often a daemon dies.
+/// Number of kills.
 const DEATHS: usize = 3;
-/// Partitions are read for so long before one does.
+/// Time of normal operation before a kill.
 const SETTLES_IN: Duration = Duration::from_secs(4);
 
-/// Where the streams lie.
+/// The deployment of the streams.
 struct Deployment<'a> {
     url: String,
     servers: Vec<&'a RedisServer>,
@@ -103,7 +103,7 @@ impl<'a> Deployment<'a> {
         }
         let before_us = self.server_us()?;
         let children_us = machine::children_cpu_us()?;
-        // They read before they are ready, so the first commit is looked for meanwhile.
+        // They read before they are ready, so the first commit is detected meanwhile.
         let (started, (read_before, begun)) = tokio::try_join!(self.start(daemons), self.read_at_least(1))?;
         let (read, done) = self.read_at_least(load.len() as u64).await?;
         let server_us = self.server_us()? - before_us;
@@ -120,7 +120,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Starts daemons side by side, as machines would.
+    /// Starts daemons concurrently, as separate machines would.
     async fn start(&self, daemons: usize) -> anyhow::Result<Vec<Daemon>> {
         let port = self.servers[0].port();
         let starting: Vec<_> = (0..daemons)
@@ -140,7 +140,7 @@ impl<'a> Deployment<'a> {
         self.servers.iter().map(|server| server_cpu_us(&mut contenders::connect(server.port())?)).sum()
     }
 
-    /// How many entries of each partition were read.
+    /// Number of entries read in each partition.
     async fn read(&self) -> anyhow::Result<Vec<u64>> {
         let mut read = Vec::new();
         for (keys, client) in &self.partitions {
@@ -151,7 +151,7 @@ impl<'a> Deployment<'a> {
         Ok(read)
     }
 
-    /// How many entries had been read when it was seen that these had, and when that was.
+    /// Waits until this number of entries was read; returns the number read then, and the time.
     async fn read_at_least(&self, entries: u64) -> anyhow::Result<(u64, Instant)> {
         let deadline = Instant::now() + WAIT_MAX;
         loop {
@@ -165,8 +165,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// Starts three daemons under steady traffic, kills one, and says how long it was until every partition was read
-    /// again.
+    /// Starts three daemons under steady traffic, kills one, and returns the time until every partition was read again.
     async fn death(&self) -> anyhow::Result<Duration> {
         let mut daemons = self.start(DAEMONS).await?;
         let settled = Instant::now() + SETTLES_IN;
@@ -180,7 +179,7 @@ impl<'a> Deployment<'a> {
         loop {
             self.append_to_each().await?;
             let read = self.read().await?;
-            // A commit that was under way may still come.
+            // A commit in flight may still arrive.
             let is_read_again = read.iter().zip(&at_death).all(|(now, then)| now > &(then + 1));
             if is_read_again {
                 return Ok(died.elapsed());

@@ -1,4 +1,4 @@
-//! A receiver of webhooks or mails, as a process of its own: its processor time is not that of what sends.
+//! A receiver of webhooks or emails, as a separate process, so that its CPU time does not count for the sender.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::Ipv4Addr;
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Tells the bench's binary that it is a receiver; what it receives follows as JSON.
+/// Marks the bench's binary as a receiver; the protocol follows as JSON.
 pub const FLAG: &str = "--receiver";
-/// The answer to every webhook.
+/// The response to every webhook.
 const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 
-/// What a receiver takes.
+/// The protocol of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// Webhooks, at every address of 127.0.0.0/8.
     Http,
-    /// Mails.
+    /// Emails.
     Smtp,
 }
 
-/// How many messages have arrived.
+/// Number of received messages.
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 
-/// A running receiver. Killed when dropped.
+/// A running receiver. Killed on drop.
 #[derive(Debug)]
 pub struct Receiver {
     child: Child,
     questions: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-    /// The port at which messages arrive.
+    /// Its port.
     pub port: u16,
 }
 
@@ -54,7 +54,7 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// How many messages have arrived.
+    /// Number of received messages.
     pub fn received(&mut self) -> anyhow::Result<u64> {
         self.questions.write_all(b"\n")?;
         self.answer()
@@ -72,8 +72,7 @@ impl Drop for Receiver {
     }
 }
 
-/// The receiver's side of [`Receiver`]: prints its port, and after each line that it is sent how many messages have
-/// arrived.
+/// The receiver itself: prints its port, and the number of received messages after each line on stdin.
 pub fn serve(protocol: &str) -> anyhow::Result<()> {
     let protocol: Protocol = serde_json::from_str(protocol)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -102,12 +101,12 @@ async fn serve_http() -> anyhow::Result<()> {
     println!("{}", listener.local_addr()?.port());
     loop {
         let (stream, _) = listener.accept().await?;
-        // A connection that ends in the middle of a request is not counted: the bench then waits in vain and says so.
+        // A connection that ends within a request is not counted: the bench then times out and reports it.
         tokio::spawn(answer_all(stream));
     }
 }
 
-/// The smallest server that answers each POST of one connection: what is measured is the sender.
+/// A minimal server that answers each POST on one connection, because the bench measures the sender.
 async fn answer_all(mut stream: TcpStream) -> anyhow::Result<()> {
     let mut held = Vec::new();
     loop {
@@ -122,7 +121,7 @@ async fn answer_all(mut stream: TcpStream) -> anyhow::Result<()> {
     }
 }
 
-/// How long the request is that these bytes begin with; `None` while it is not whole.
+/// Length of the request at the start of these bytes; `None` while it is incomplete.
 fn request_length(held: &[u8]) -> anyhow::Result<Option<usize>> {
     let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&held[..end])?.to_ascii_lowercase();

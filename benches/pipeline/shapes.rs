@@ -1,5 +1,5 @@
-//! What the shape of a load changes: more subjects, more windows, event ids, an append-only file. The worker beside the
-//! ceiling of the same load, in turn.
+//! The effect of the load's shape: more subjects, more windows, event ids, an append-only file. The worker and the
+//! ceiling take turns on the same load.
 
 use anyhow::Context as _;
 use redis::Connection;
@@ -11,17 +11,17 @@ use crate::figures::{Series, micros, thousands};
 use crate::load::Shape;
 use crate::machine;
 
-/// A part of the names of the loads to measure, to look at one while working on it.
+/// A part of the names of the loads to measure, for experiments.
 const SHAPES: &str = "QUOTABELL_BENCH_SHAPES";
 const APPEND_ONLY: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// One load, and what was measured with it.
+/// One load and its measurements.
 struct Shaped {
     name: &'static str,
     bench_server: BenchServer,
     own: Measured,
     ceiling: Measured,
-    /// What the append-only file grew by, bytes an event.
+    /// Growth of the append-only file, bytes per event.
     file: Series,
 }
 
@@ -87,7 +87,7 @@ impl Shaped {
     }
 }
 
-/// How large the append-only file is; 0 where there is none.
+/// Size of the append-only file; 0 if there is none.
 fn file_bytes(connection: &mut Connection) -> anyhow::Result<f64> {
     let info: redis::InfoDict = redis::cmd("INFO").arg("persistence").query(connection)?;
     Ok(info.get("aof_current_size").unwrap_or(0.0))

@@ -1,19 +1,19 @@
-//! What a run was asked for: how much is measured, and which parts.
+//! The requested size and parts of a run.
 
-/// Set to anything but 0 for a quick run, as `--quick`.
+/// Set to anything except 0 for a quick run, as with `--quick`.
 const QUICK: &str = "QUOTABELL_BENCH_QUICK";
 
-/// How much is measured.
+/// The size of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// The documented figures.
+    /// For the documented figures.
     Full,
-    /// Only shows that everything runs; the figures mean nothing.
+    /// Only checks that everything runs; the figures are meaningless.
     Quick,
 }
 
 impl Size {
-    /// The one or the other.
+    /// The value for this size.
     pub fn pick<T>(self, full: T, quick: T) -> T {
         match self {
             Self::Full => full,
@@ -22,7 +22,7 @@ impl Size {
     }
 }
 
-/// What the command line and the environment ask for.
+/// The settings from the command line and the environment.
 #[derive(Debug)]
 pub struct Asked {
     pub size: Size,
@@ -30,7 +30,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads the program's arguments, without its name.
+    /// Parses the program's arguments, without its name.
     pub fn of(arguments: Vec<String>) -> Self {
         let quick = std::env::var_os(QUICK).is_some_and(|value| value != "0" && !value.is_empty());
         let quick = quick || arguments.iter().any(|argument| argument == "--quick");
@@ -38,7 +38,7 @@ impl Asked {
         Self { size: if quick { Size::Quick } else { Size::Full }, parts }
     }
 
-    /// Whether this part is to run. For a look at one while working on it; without names all run.
+    /// Whether to run this part; without names all parts run.
     pub fn wants(&self, part: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|named| named == part)
     }

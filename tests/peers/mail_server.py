@@ -12,7 +12,7 @@ import sys
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-# A client that does not trust the certificate is a part of the test, and no news.
+# The test includes a client that does not trust the certificate.
 logging.getLogger("mail.log").setLevel(logging.CRITICAL)
 folder, port, certificate, key = sys.argv[1:]
 mailbox = pathlib.Path(folder) / "mail"

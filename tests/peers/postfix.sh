@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs Postfix as a plain process, for a test: postfix.sh ROOT FOLDER PORT CERTIFICATE KEY. ROOT is where tools/peers.sh
-# has unpacked Debian's packages; everything that it writes lies in FOLDER. It asks for STARTTLS, then for the user
-# `alerts` with the password `p:a/s%s word`, and puts each mail for example.com into FOLDER/mail/new. Ends with the
-# process that started it: stdin tells.
+# Runs Postfix as a plain process for a test: postfix.sh ROOT FOLDER PORT CERTIFICATE KEY. ROOT is the folder in which
+# tools/peers.sh has unpacked Debian's packages; all written files are in FOLDER. Postfix requires STARTTLS and the user
+# `alerts` with the password `p:a/s%s word`, and puts each email for example.com into FOLDER/mail/new. It ends with the
+# process that started it, when stdin closes.
 #
-# Postfix has to be started by root, and gives its rights away to users that every Debian has.
+# Root has to start Postfix, which then drops its rights to users that every Debian has.
 set -euo pipefail
 root=$(realpath "$1") folder=$(realpath "$2") port=$3 certificate=$(realpath "$4") key=$(realpath "$5")
 sbin=$root/usr/lib/postfix/sbin
@@ -88,5 +88,5 @@ END
 "$sbin/master" -c "$conf" -d &
 master=$!
 trap 'kill "$master" 2>/dev/null' EXIT
-# Nobody writes; it ends with the test.
+# Nobody writes to stdin; it closes when the test ends.
 cat >/dev/null

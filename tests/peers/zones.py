@@ -14,7 +14,7 @@ FIRST, LAST, STEP = (int(word) for word in sys.argv[1:4])
 
 def main():
     print(tzdata.IANA_VERSION)
-    # The package has this list for those who can't list its files.
+    # The package contains this list for users who can't list its files.
     with open(tzdata.__path__[0] + "/zones", encoding="ascii") as zones:
         names = sorted(zones.read().split())
     for name in names:
