@@ -1,4 +1,4 @@
-//! `POST /v1/check` of the real daemon: what API nodes are answered, and what happens when Redis is away.
+//! `POST /v1/check` of the real daemon: the responses to API nodes, and the behavior while Redis is unavailable.
 
 use crate::support::api::{Answer, Caller};
 use crate::support::daemon::{Daemon, DaemonSetup};
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 const TOKEN: &str = "a-token-for-one-test-0123456789";
 const PATH: &str = "/v1/check";
 
-/// A daemon with a plan that lets through 5 requests an hour, of 100 a day and 900 a month.
+/// A daemon with a plan of 5 requests per hour, 100 per day and 900 per month.
 fn setup(books: &Outbox) -> DaemonSetup {
     DaemonSetup::on(&books.server.url())
         .env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":["100/day","900/month"]}"#)
         .env("QUOTABELL__PLANS__FREE__RATE", r#"{"algorithm":"sliding","requests":"5/1h"}"#)
-        // Here a slow answer is one of a busy machine.
+        // A slow response in this test means a busy machine.
         .env("QUOTABELL__CHECK__TIMEOUT", "5s")
 }
 
@@ -39,7 +39,7 @@ async fn periods(books: &Outbox) -> [Period; 2] {
     [Window::Day, Window::Month].map(|window| period(window).expect("in range").period)
 }
 
-/// What has been counted for a subject today.
+/// Today's count of a subject.
 async fn committed(books: &Outbox, subject: &str) -> u64 {
     let [day, _] = periods(books).await;
     let key =
@@ -47,14 +47,14 @@ async fn committed(books: &Outbox, subject: &str) -> u64 {
     books.run::<Option<u64>>("HGET", &[key.as_str(), subject]).await.unwrap_or(0)
 }
 
-/// A parameter of one policy in a RateLimit field, as a client of the draft reads it.
+/// A parameter of one policy in a RateLimit field, parsed as a client of the draft does.
 fn parameter(field: &str, policy: &str, name: &str) -> u64 {
     let item = field.split(", ").find(|item| item.starts_with(&format!("\"{policy}\";"))).expect("the policy");
     let value = item.split(';').find_map(|part| part.strip_prefix(&format!("{name}="))).expect("the parameter");
     value.parse().expect("a number")
 }
 
-/// The form of the answer is what clients are written by.
+/// Clients depend on the form of the response.
 #[tokio::test]
 async fn an_api_node_is_answered_until_the_rate_is_used_up() {
     let books = Outbox::start();
@@ -104,7 +104,7 @@ async fn an_api_node_is_answered_until_the_rate_is_used_up() {
     assert_eq!((free.status, free.header("ratelimit")), (200, None));
     assert_eq!((&free.json()["rate"], &free.json()["limits"]), (&Value::Null, &json!([])));
     assert_eq!(body.get("fits"), None, "it fits, later");
-    // More than the whole limit never fits: a client that asks again all the same must not do so all the time.
+    // More than the whole limit never fits: a client that retries anyway must not retry constantly.
     let never = api.post(PATH, &json!({"subject": "carol", "units": 6})).await;
     never.expect_problem(429, "more than the whole limit (rate)");
     assert_eq!((&never.json()["fits"], never.header("retry-after")), (&json!(false), Some("3600")));
@@ -114,7 +114,7 @@ async fn an_api_node_is_answered_until_the_rate_is_used_up() {
     daemon.drain().await;
 }
 
-/// What was recorded must reach the books once, and the limits follow it.
+/// A recorded event must be counted once, and the limits must include it.
 #[tokio::test]
 async fn what_is_recorded_counts_once_and_against_every_limit() {
     let books = Outbox::start();
@@ -130,8 +130,7 @@ async fn what_is_recorded_counts_once_and_against_every_limit() {
     let made = api.post(PATH, &json!({"subject": "alice", "record": true})).await.json();
     let id = made["event_id"].as_str().expect("an id");
     assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-    // The rate is used up by the call that was sent twice, which is at its caller's cost; what it refuses is not
-    // recorded.
+    // The call that was sent twice has used up the rate, to its caller's disadvantage; a refused call is not recorded.
     let refused = api.post(PATH, &record(1, "order-2")).await;
     refused.expect_problem(429, "(rate)");
     assert_eq!((&refused.json()["recorded"], &refused.json()["event_id"]), (&json!(false), &json!("order-2")));
@@ -148,7 +147,7 @@ async fn what_is_recorded_counts_once_and_against_every_limit() {
         assert_eq!((&limit["used"], &limit["remaining"]), (&json!(3), &json!(left)));
     }
 
-    // A day that is used up refuses, takes nothing from the rate, and is told with the later time.
+    // A used-up day refuses, takes nothing from the rate, and returns the later time.
     let _: String = books.run("XADD", &["usage", "*", "subject", "bob", "units", "99"]).await;
     eventually("it is counted", || async { (committed(&books, "bob").await == 99).then_some(()) }).await;
     let refused = api.post(PATH, &json!({"subject": "bob", "units": 2, "record": true})).await;
@@ -158,7 +157,7 @@ async fn what_is_recorded_counts_once_and_against_every_limit() {
     assert_eq!(refused.header("retry-after"), Some(body["limits"][0]["reset_s"].to_string().as_str()));
     assert_eq!(checked(&api, "bob").await.json()["rate"]["remaining"], 4);
 
-    // A month that is used up refuses on its first day, too.
+    // A used-up month refuses on its first day too.
     let _: u64 = books.run("HSET", &["quota_subject:carol", "limit:requests", "2/hour 100/day 3/month"]).await;
     let _: String = books.run("XADD", &["usage", "*", "subject", "carol", "units", "3"]).await;
     eventually("it is counted", || async { (committed(&books, "carol").await == 3).then_some(()) }).await;
@@ -184,7 +183,7 @@ async fn what_is_recorded_counts_once_and_against_every_limit() {
     daemon.drain().await;
 }
 
-/// With a token set, nobody else may ask; without one, nobody may write.
+/// If a token is set, requests without it must be refused; if none is set, nobody may write.
 #[tokio::test]
 async fn the_token_is_needed_where_it_is_set() {
     let books = Outbox::start();
@@ -213,7 +212,7 @@ async fn the_token_is_needed_where_it_is_set() {
     daemon.drain().await;
 }
 
-/// A body that is wrong must be told so, by field, and never stop the daemon.
+/// An invalid body must be answered with the wrong field, and must never stop the daemon.
 #[tokio::test]
 async fn bodies_that_are_wrong_are_told_why() {
     let books = Outbox::start();
@@ -252,8 +251,7 @@ async fn bodies_that_are_wrong_are_told_why() {
     daemon.drain().await;
 }
 
-/// A customer who has paid for more must not be refused until the daemon restarts, or until the settings that it holds
-/// are forgotten.
+/// A customer who has paid for more must not be refused until the daemon restarts or its cached settings expire.
 #[tokio::test]
 async fn a_change_of_a_subject_takes_effect_while_its_settings_are_held() {
     let books = Outbox::start();
@@ -270,7 +268,7 @@ async fn a_change_of_a_subject_takes_effect_while_its_settings_are_held() {
     daemon.drain().await;
 }
 
-/// Where nothing may pass unjudged, a typing error in a subject's plan must not open the door to it.
+/// If `on_error` denies, a typing error in a subject's plan must not let requests pass.
 #[tokio::test]
 async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
     for (on_error, status, decision) in [("allow", 200, "error_allowed"), ("deny", 503, "error_denied")] {
@@ -291,7 +289,7 @@ async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
             assert_eq!((&told["allowed"], &told["judged"]), (&json!(on_error == "allow"), &json!(false)));
             assert_eq!((&told["rate"], &told["limits"]), (&Value::Null, &json!([])));
             if body["record"] == true {
-                // Redis answers: what may proceed is recorded and counted, as it is without a limit.
+                // Redis answers: an allowed request is recorded and counted, as without a limit.
                 assert_eq!((&told["recorded"], &told["event_id"]), (&json!(on_error == "allow"), &json!("1")));
             }
             if status == 503 {
@@ -305,7 +303,7 @@ async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
         assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
         assert!(!daemon.has_said("a check could not be judged"), "the line that names the field is enough");
 
-        // What can't be read keeps its last good value.
+        // An unreadable setting keeps its last good value.
         let _: u64 = books.run("HSET", &["quota_subject:alice", "limit:requests", "many"]).await;
         eventually("it is read again", || async {
             assert_eq!(checked(&api, "alice").await.json()["limits"][0]["limit"], 9);
@@ -316,7 +314,7 @@ async fn a_subject_whose_settings_cannot_be_read_is_answered_for_by_on_error() {
     }
 }
 
-/// An API must not stand still because its limiter does.
+/// An API must not stop because its limiter does.
 #[tokio::test]
 async fn a_redis_that_hangs_is_answered_for_by_on_error() {
     for (on_error, status) in [("allow", 200), ("deny", 503)] {
@@ -329,7 +327,7 @@ async fn a_redis_that_hangs_is_answered_for_by_on_error() {
         let server = Pid::from_raw(i32::try_from(books.server.pid()).expect("a process id"));
         nix::sys::signal::kill(server, Signal::SIGSTOP).expect("it runs");
         for subject in ["alice", "new", "alice"] {
-            // The server stands still until all are answered.
+            // The server is paused until all requests are answered.
             let answer = api.post(PATH, &json!({"subject": subject, "record": true, "id": "1"})).await;
             assert_eq!(answer.status, status, "{}", answer.text);
             let body = answer.json();
@@ -341,7 +339,7 @@ async fn a_redis_that_hangs_is_answered_for_by_on_error() {
                 assert_eq!(answer.header("retry-after"), Some("1"));
             }
         }
-        // By this deadline, and not by the longer one of every call to Redis.
+        // Within this deadline, and not within the longer timeout of calls to Redis.
         daemon.says("no answer within check.timeout").await;
         nix::sys::signal::kill(server, Signal::SIGCONT).expect("it runs");
         eventually("it is judged again", || async {
@@ -356,7 +354,7 @@ async fn a_redis_that_hangs_is_answered_for_by_on_error() {
     }
 }
 
-/// Before Redis has been reached, and after it was killed, too; and the daemon finds it again by itself.
+/// Also before Redis was reached and after it was killed; the daemon reconnects by itself.
 #[tokio::test]
 async fn a_redis_that_is_not_there_is_answered_for_at_once() {
     let mut books = Outbox::start();

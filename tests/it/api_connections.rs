@@ -1,4 +1,4 @@
-//! Callers who dawdle, and too many of them: neither may keep others from being answered.
+//! Slow callers, and too many callers: neither may keep others from being answered.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A deadline that a test can wait for.
+/// A deadline that is short enough for a test.
 const SHORT: Duration = Duration::from_millis(500);
-/// One that no test reaches.
+/// A deadline that no test reaches.
 const LONG: Duration = Duration::from_secs(3600);
-/// More than what the systems of both sides hold of an answer that nobody reads.
+/// More than the systems of both sides buffer of a response that nobody reads.
 const LARGE: usize = 64 << 20;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -31,9 +31,9 @@ struct Server {
     address: SocketAddr,
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    /// Lets the answer to `/slow` go.
+    /// Releases the response to `/slow`.
     go: Arc<Notify>,
-    /// Told when `/slow` is being answered.
+    /// Notified when `/slow` is being answered.
     began: Arc<Notify>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
         Caller(TcpStream::connect(self.address).await.expect("somebody listens"))
     }
 
-    /// Others are answered all that time.
+    /// Meanwhile others are answered.
     async fn serves_others_for(&self, time: Duration) {
         let (mut other, began) = (self.caller().await, Instant::now());
         while began.elapsed() < time {
@@ -83,7 +83,7 @@ impl Caller {
         self.0.write_all(text.as_bytes()).await.expect("sent");
     }
 
-    /// Reads up to an answer's last bytes.
+    /// Reads up to the last bytes of a response.
     async fn reads(&mut self, end: &str) {
         let mut read = Vec::new();
         let whole = async {
@@ -99,17 +99,17 @@ impl Caller {
         self.reads("here").await;
     }
 
-    /// It must be closed, without a word.
+    /// Expects that it is closed without a response.
     async fn is_closed(&mut self) {
         let mut read = Vec::new();
         let closed = tokio::time::timeout(WAIT_MAX, self.0.read_to_end(&mut read)).await.expect("it is closed in time");
-        // A reset is an end as well.
+        // A reset is an end too.
         let _ = closed;
         assert_eq!(String::from_utf8_lossy(&read), "");
     }
 }
 
-/// Half a request that is kept open costs its sender nothing, and a file descriptor here.
+/// An unfinished request costs its sender nothing, but a file descriptor here.
 #[tokio::test]
 async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
     let server = Server::start(100, Timeouts { head: SHORT, idle: LONG }).await;
@@ -118,7 +118,7 @@ async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
     half.send(HALF).await;
     second.ask().await;
     second.send(HALF).await;
-    // A byte now and then is no excuse.
+    // A byte from time to time does not extend the deadline.
     let mut trickling = server.caller().await;
     trickling.send(HALF).await;
     let mut other = server.caller().await;
@@ -133,7 +133,7 @@ async fn half_a_head_is_given_up_and_others_are_answered_meanwhile() {
     other.ask().await;
 }
 
-/// API nodes keep their connections: one that was taken from them is a check that fails.
+/// API nodes keep their connections: closing one makes a check fail.
 #[tokio::test]
 async fn an_idle_connection_is_kept_longer_than_half_a_head_and_not_for_ever() {
     let server = Server::start(100, Timeouts { head: SHORT, idle: LONG }).await;
@@ -149,7 +149,7 @@ async fn an_idle_connection_is_kept_longer_than_half_a_head_and_not_for_ever() {
     assert!(began.elapsed() >= SHORT);
 }
 
-/// The deadlines are the caller's: a body that is on its way and an answer that takes us long are cut off by neither.
+/// The deadlines concern the caller: neither a body in progress nor our slow response may be cut off.
 #[tokio::test]
 async fn what_takes_long_after_the_head_is_answered() {
     let server = Server::start(100, Timeouts { head: SHORT, idle: SHORT }).await;
@@ -163,7 +163,7 @@ async fn what_takes_long_after_the_head_is_answered() {
     slow.reads("slow").await;
 }
 
-/// An answer that nobody reads holds its connection as half a request does.
+/// A response that nobody reads occupies its connection like an unfinished request.
 #[tokio::test]
 async fn a_caller_that_does_not_read_is_given_up() {
     let server = Server::start(1, Timeouts { head: SHORT, idle: LONG }).await;
@@ -173,7 +173,7 @@ async fn a_caller_that_does_not_read_is_given_up() {
     server.caller().await.ask().await;
 }
 
-/// What is held of a head has a bound too, or a thousand callers could fill the memory.
+/// The size of a request's head is bounded, or a thousand callers could fill the memory.
 #[tokio::test]
 async fn a_head_that_never_ends_is_refused() {
     let server = Server::start(1, Timeouts { head: LONG, idle: LONG }).await;
@@ -187,15 +187,15 @@ async fn a_head_that_never_ends_is_refused() {
     server.caller().await.ask().await;
 }
 
-/// Connections without a bound take the descriptors that Redis and receivers need; a bound without more lets whoever
-/// connects and says nothing keep all others out.
+/// Without a bound connections take the descriptors that Redis and receivers need; with only a bound, silent
+/// connections keep all others out.
 #[tokio::test]
 async fn the_longest_idle_connection_gives_way_to_a_new_one() {
     let server = Server::start(3, Timeouts { head: LONG, idle: LONG }).await;
     let (mut silent, mut half, mut asked) = (server.caller().await, server.caller().await, server.caller().await);
     asked.ask().await;
     half.send(HALF).await;
-    // Its wait begins anew with each answer.
+    // Its idle time restarts with each response.
     asked.ask().await;
     let mut fourth = server.caller().await;
     fourth.ask().await;
@@ -208,7 +208,7 @@ async fn the_longest_idle_connection_gives_way_to_a_new_one() {
     }
 }
 
-/// Whoever connects a thousand times and says nothing must not keep API nodes and probes out, whatever their number.
+/// A thousand silent connections must not keep API nodes and probes out.
 #[tokio::test]
 async fn idle_connections_keep_nobody_out() {
     let server = Server::start(4, Timeouts { head: LONG, idle: LONG }).await;
@@ -219,7 +219,7 @@ async fn idle_connections_keep_nobody_out() {
     }
 }
 
-/// Where every connection is being answered nobody gives way, and whoever watches the daemon must see it all the same.
+/// If every connection is being answered, none is closed; a probe of the daemon must still be answered.
 #[tokio::test]
 async fn probes_keep_a_place_while_every_connection_is_being_answered() {
     let server = Server::start(2, Timeouts { head: LONG, idle: LONG }).await;
@@ -237,7 +237,7 @@ async fn probes_keep_a_place_while_every_connection_is_being_answered() {
         other.send("GET /echo HTTP/1.1\r\nhost: x\r\n\r\n").await;
         other.reads("no room").await;
     }
-    // A probe that says nothing gives way to the next one.
+    // A silent probe is closed for the next one.
     let mut silent = server.caller().await;
     let mut probe = server.caller().await;
     probe.send(REQUEST).await;
@@ -250,7 +250,7 @@ async fn probes_keep_a_place_while_every_connection_is_being_answered() {
     server.caller().await.ask().await;
 }
 
-/// A drain waits neither for those who keep a connection nor cuts off who is being answered.
+/// A drain neither waits for idle connections nor cuts off a response.
 #[tokio::test]
 async fn the_end_waits_for_answers_and_for_nothing_else() {
     let server = Server::start(100, Timeouts { head: SHORT, idle: LONG }).await;
@@ -271,7 +271,7 @@ async fn the_end_waits_for_answers_and_for_nothing_else() {
     tokio::time::timeout(WAIT_MAX, server.serving).await.expect("it ends").expect("without a panic");
 }
 
-/// Where there is no descriptor for one more connection, that is said, once, and over when there is one again.
+/// A lack of descriptors for new connections is logged once, and once more when it ends.
 #[tokio::test]
 async fn a_lack_of_descriptors_is_told_once_and_got_over() {
     let redis = RedisServer::start();

@@ -1,5 +1,5 @@
-//! Contacts that a subject's own side adds, on the real binary: added, listed, removed, and told plainly where they
-//! conflict.
+//! Contacts that a subject's own side adds, on the real binary: added, listed, removed, with clear errors for
+//! conflicts.
 
 use crate::support;
 use crate::support::api::Caller;
@@ -14,7 +14,7 @@ use quotabell::demo::receivers::{Phase, Reply, Times};
 use quotabell::types::Keys;
 use serde_json::{Value, json};
 
-/// A form that is sent twice must not end the code of the mail before, nor use up what its owner may ask for.
+/// A form that is sent twice must neither invalidate the code of the earlier email nor use up the owner's requests.
 #[tokio::test]
 async fn an_address_that_is_added_twice_is_asked_once_and_the_second_is_a_conflict() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
@@ -38,7 +38,7 @@ async fn an_address_that_is_added_twice_is_asked_once_and_the_second_is_a_confli
     api.daemon.drain().await;
 }
 
-/// The caller has the platform's token: it is told plainly what there is and what is not.
+/// The caller has the platform's token, so errors say what exists and what does not.
 #[tokio::test]
 async fn contacts_are_listed_without_their_secrets_and_unknown_ones_are_404() {
     let mut api = ContactsApi::start().await;
@@ -79,12 +79,11 @@ async fn contacts_are_listed_without_their_secrets_and_unknown_ones_are_404() {
     api.daemon.drain().await;
 }
 
-/// What was cut off by the deadline reaches Redis all the same: whoever tries again must not be taken for one who was
-/// mail.
+/// A request that was cut off by the deadline still reaches Redis: a retry must not report that a message was sent.
 #[tokio::test]
 async fn an_add_that_met_a_stall_of_redis_is_asked_when_it_is_tried_again() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
-    // The first request makes the scripts known: then the next one's first command is run as it is.
+    // The first request loads the scripts, so that the next request's first command runs at once.
     api.add_email("dave", "dave@b.test").await;
     api.next_verification().await;
     let body = json!({"channel": "email", "address": "erin@b.test"});
@@ -98,8 +97,8 @@ async fn an_add_that_met_a_stall_of_redis_is_asked_when_it_is_tried_again() {
     api.daemon.drain().await;
 }
 
-/// The platform may have stored a contact under an id of its own: whoever adds its address is told that id, and
-/// verifies under it.
+/// The platform may have stored a contact under its own id: a caller that adds its address gets that id and verifies
+/// with it.
 #[tokio::test]
 async fn a_contact_with_an_id_of_the_platforms_own_is_verified_under_it() {
     let mut api = ContactsApi::start().await;
@@ -116,7 +115,7 @@ async fn a_contact_with_an_id_of_the_platforms_own_is_verified_under_it() {
     api.daemon.drain().await;
 }
 
-/// A contact that is there although its message could not be queued must be asked when somebody tries again.
+/// If a contact was stored but its message could not be queued, a retry must ask it.
 #[tokio::test]
 async fn an_add_whose_message_was_not_queued_is_told_and_can_be_asked_again() {
     let mut api = ContactsApi::start().await;
@@ -133,7 +132,7 @@ async fn an_add_whose_message_was_not_queued_is_told_and_can_be_asked_again() {
     api.daemon.drain().await;
 }
 
-/// Redis that is full is not Redis that is away: who reads the answer has to look elsewhere.
+/// A full Redis must be reported differently from an unavailable one, because the fix differs.
 #[tokio::test]
 async fn a_full_redis_is_told_as_such() {
     let api = ContactsApi::start().await;
@@ -145,7 +144,7 @@ async fn a_full_redis_is_told_as_such() {
     api.daemon.drain().await;
 }
 
-/// Whoever takes an address away expects nothing more there, also of what was raised before and is being tried again.
+/// A removed address expects no more messages, not even of earlier alerts that are being retried.
 #[tokio::test]
 async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
     let an_hour_later =
@@ -166,14 +165,14 @@ async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
     api.outbox.set_contacts(&subject("bob"), r#"[{"channel":"email","address":"bob@b.test"}]"#).await;
     api.use_units("bob", 80).await;
     assert_eq!(api.next_alert().await, "bob@b.test", "a mail was sent to a contact that was removed");
-    // What waits goes to whoever comes next.
+    // The waiting alert goes to the next contact.
     api.outbox.set_contacts(&subject("alice"), r#"[{"channel":"email","address":"next@b.test"}]"#).await;
     for _ in 0..2 {
         assert_eq!(api.next_alert().await, "next@b.test");
     }
     let totals = eventually("all delivered", || async {
         let totals = api.outbox.assert_balanced().await;
-        // One of them asked for the confirmation.
+        // One of them was the request for confirmation.
         (totals.delivered == 4).then_some(totals)
     })
     .await;
@@ -181,8 +180,7 @@ async fn alerts_that_wait_for_a_contact_which_was_removed_are_not_sent() {
     api.daemon.drain().await;
 }
 
-/// One mailbox must not become many contacts, each with every alert and with requests of its own, by the spelling of
-/// its domain.
+/// Different spellings of a domain must not turn one mailbox into several contacts with their own alerts and requests.
 #[tokio::test]
 async fn an_address_is_one_contact_however_its_domain_is_spelled() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "1/1h")).await;
@@ -204,7 +202,7 @@ async fn an_address_is_one_contact_however_its_domain_is_spelled() {
     assert_eq!(api.next_verification().await.to, "bob@xn--bcher-kva.test");
     let there = api.try_add("bob", &json!({"channel": "email", "address": "bob@XN--Bcher-kva.test"})).await;
     assert_eq!((there.status, &there.json()["contact"]), (409, &json!(umlaut)));
-    // Nor is it another contact beside the operator's.
+    // It is not another contact beside the operator's either.
     let operators = r#"[{"channel":"email","address":"carol@B.Test"}]"#;
     api.outbox.set_contacts(&subject("carol"), operators).await;
     let there = api.try_add("carol", &json!({"channel": "email", "address": "carol@b.test"})).await;
@@ -213,7 +211,7 @@ async fn an_address_is_one_contact_however_its_domain_is_spelled() {
     api.daemon.drain().await;
 }
 
-/// Without a token anybody who reaches the port could have mail sent.
+/// Without a token anybody who reaches the port could make the daemon send email.
 #[tokio::test]
 async fn without_a_token_contacts_are_off_and_with_one_it_must_be_shown() {
     let server = RedisServer::start();
@@ -241,7 +239,7 @@ async fn without_a_token_contacts_are_off_and_with_one_it_must_be_shown() {
     api.daemon.drain().await;
 }
 
-/// What can't be a contact is told by its field, and nothing is written.
+/// An invalid contact is answered with the wrong field, and nothing is written.
 #[tokio::test]
 async fn what_is_no_contact_is_refused_with_its_field() {
     let api = ContactsApi::start().await;
@@ -303,7 +301,7 @@ async fn what_is_no_contact_is_refused_with_its_field() {
     api.daemon.drain().await;
 }
 
-/// Without Redis nothing can be promised: the caller must hear it, and find nothing half done afterwards.
+/// Without Redis the caller must get an error, and nothing may be half done afterwards.
 #[tokio::test]
 async fn without_redis_it_is_503_and_nothing_is_half_written() {
     let without_link = |setup: DaemonSetup| setup.env("QUOTABELL__HTTP__PUBLIC_URL", "");
@@ -339,7 +337,7 @@ async fn without_redis_it_is_503_and_nothing_is_half_written() {
     api.daemon.drain().await;
 }
 
-/// The port is open before Redis is reached: what comes then must be told to come again.
+/// The port opens before Redis is reached: early requests must be answered with a request to retry.
 #[tokio::test]
 async fn before_redis_was_reached_it_is_503_too() {
     let nobody = format!("redis://127.0.0.1:{}", support::redis_server::free_port());
@@ -353,7 +351,7 @@ async fn before_redis_was_reached_it_is_503_too() {
     api.send("DELETE", "/v1/subjects/alice/contacts/c", &[], "").await.expect_problem(503, "Redis");
 }
 
-/// A platform shows its customers why a contact is silent, and lets them say what they want to hear.
+/// A platform shows its customers why a contact gets nothing, and lets them choose their alerts.
 #[tokio::test]
 async fn a_contact_is_enabled_and_told_what_to_hear() {
     let api = ContactsApi::start().await;

@@ -1,4 +1,4 @@
-//! The routes of deliveries on the real daemon: lists by filter, one delivery, and what an operator does with it.
+//! The routes of deliveries on the real daemon: filtered lists, one delivery, and the operator's actions.
 
 use crate::support::api::Caller;
 use crate::support::books::{ids, run};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
 
-/// A daemon that sends nothing, so that deliveries stay as a test has put them.
+/// A daemon that sends nothing, so that deliveries keep the state of the test.
 async fn idle(outbox: &Outbox) -> (Daemon, Caller) {
     let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__HTTP__TOKEN", TOKEN).argument("--no-send");
     let mut daemon = setup.start().await;
@@ -27,7 +27,7 @@ async fn post(api: &Caller, id: &str, action: &str) -> crate::support::api::Answ
     api.send("POST", &format!("/v1/deliveries/{id}/{action}"), &[], "").await
 }
 
-/// A platform that shows its customers what was sent must find all of it, and no more than it asked for.
+/// A platform that shows deliveries to its customers must find all matching ones, and no others.
 #[tokio::test]
 async fn deliveries_are_listed_by_filter_page_by_page() {
     let outbox = Outbox::start();
@@ -76,7 +76,7 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     ] {
         api.get(&format!("/v1/deliveries?{query}")).await.expect_problem(400, said);
     }
-    // Those of one subject, with the same filters.
+    // The deliveries of one subject, with the same filters.
     let of_subject = api.get("/v1/subjects/s3/deliveries?channel=email&limit=1000").await;
     assert_eq!(of_subject.status, 200, "{}", of_subject.text);
     assert_eq!(of_subject.json()["deliveries"], json!(all("&subject=s3&channel=email").await));
@@ -84,7 +84,7 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
     daemon.drain().await;
 }
 
-/// What is done over HTTP must be what the operator's command does, and what can't be done must be told plainly.
+/// Actions over HTTP must equal the operator's commands, and impossible ones must be refused clearly.
 #[tokio::test]
 async fn deliveries_are_retried_cancelled_discarded_and_replayed() {
     let outbox = Outbox::start();
@@ -132,7 +132,7 @@ async fn deliveries_are_retried_cancelled_discarded_and_replayed() {
     daemon.drain().await;
 }
 
-/// A copy that was restored for a look must count, and mail nobody.
+/// A copy that was restored for inspection must count, and send nothing.
 #[tokio::test]
 async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
     let outbox = Outbox::on(RedisServer::start());
@@ -141,7 +141,7 @@ async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
     let event = ["usage", "*", "subject", "alice", "units", "5000"];
     let _: String = outbox.run("XADD", &event).await;
     eventually("both alerts are fanned out", || async { (outbox.totals().await.made == 2).then_some(()) }).await;
-    // Whoever asks why nothing arrives is told.
+    // A caller that asks why nothing arrives gets the reason.
     let listed = run(&outbox.server, "deliveries list --json").expect_json();
     for about in ["alice", listed[0]["id"].as_str().expect("an id")] {
         let explained = run(&outbox.server, &format!("explain {about}")).expect_done();
@@ -162,8 +162,7 @@ async fn a_daemon_that_sends_nothing_counts_and_leaves_deliveries_to_others() {
     sender.drain().await;
 }
 
-/// Whoever wonders why nothing leaves must find it in the log and in the metrics, and what waited must leave
-/// afterwards.
+/// The log and the metrics must show why nothing is sent; the waiting deliveries must be sent afterwards.
 #[tokio::test]
 async fn a_pause_is_logged_and_measured_and_what_waited_leaves_after_it() {
     let outbox = Outbox::start();

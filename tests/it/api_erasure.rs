@@ -1,4 +1,4 @@
-//! Replacing the settings of a subject, and removing everything that is stored of it, while the daemon counts on.
+//! Replaces the settings of a subject, and erases subjects while the daemon counts.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use redis::Value as Reply;
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
-/// The subject, and one in the same hashes whose name ends as that of the first.
+/// The subject, and another one in the same hashes whose name ends with the first one's name.
 const GONE: &str = "gone:1*";
 const OTHER: &str = "166:gone:1*";
 
@@ -36,7 +36,7 @@ async fn put(api: &Caller, path: &str, body: &Value) -> Answer {
     api.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
 }
 
-/// Everything in the server that is not the usage stream, nor digests of event ids, as text.
+/// Everything in the server except the usage stream and digests of event ids, as text.
 async fn stored(client: &RedisClient) -> String {
     let query = async |command: &[&str]| -> Reply {
         client.query(redis::cmd(command[0]).arg(&command[1..])).await.expect("redis answers")
@@ -75,14 +75,14 @@ async fn emit(usage: &RecordedUsage, fields: &[&str]) {
     let _: String = usage.client.query(redis::cmd("XADD").arg("usage").arg("*").arg(fields)).await.expect("added");
 }
 
-/// A customer has the right to be forgotten: whatever key is left, with whatever it holds, breaks it. And nobody else
-/// may be.
+/// A customer has the right to be forgotten: no key about the customer may be left. Other subjects must not lose
+/// anything.
 #[tokio::test]
 async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     assert_eq!(bucket(GONE), bucket(OTHER));
     let usage = RecordedUsage::start();
     let mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
-    // Past days of both are archived; a delivery fails, and is tried again.
+    // Past days of both are archived; a delivery fails and is retried.
     let past = Day::in_utc(usage.now().await).and_then(|today| today.before(30)).expect("a day");
     let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     let contacts = json!([{"channel": "webhook", "url": "http://127.0.0.1:1/hook", "secret": secret}]).to_string();
@@ -98,12 +98,12 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     for key in usage.client.query::<Vec<String>>(redis::cmd("KEYS").arg("quota_usage:*")).await.expect("keys") {
         let () = usage.client.query(redis::cmd("DEL").arg(key)).await.expect("deleted");
     }
-    // An event that arrived long ago is counted late: by its age no usual reading looks there.
+    // A very late event is counted in an old period that no usual read covers.
     let late = Day::in_utc(usage.now().await).and_then(|today| today.before(50)).expect("a day");
     for subject in [GONE, OTHER] {
         usage.count(subject, "images", late, 5).await;
     }
-    // A retry in the middle of the erasure would find no contact any more, and make another delivery.
+    // A retry during the erasure would find no contact and create another delivery.
     let setup = DaemonSetup::on(&usage.server.url())
         .env("QUOTABELL__RETRY__FIRST", "1h")
         .env("QUOTABELL__RETRY__MAX_INTERVAL", "1h")
@@ -131,8 +131,7 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
         let reply = usage.client.query::<Option<u64>>(redis::cmd("HGET").arg(usage.keys.totals()).arg(name)).await;
         reply.expect("redis answers").unwrap_or(0)
     };
-    // Each of them: a delivery of the hour's alert (the e-mail contacts are not verified yet), and two mails that
-    // arrive.
+    // Each subject has a delivery of the hour's alert (the email contacts are not verified yet), and two emails arrive.
     eventually("all of it is there", || async {
         let codes: Vec<String> = usage.client.query(redis::cmd("KEYS").arg("quota_verify_code:*")).await.expect("keys");
         let is_there = total("delivered").await == 4 && total("refused").await == 2 && codes.len() == 4;
@@ -166,10 +165,10 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     assert_eq!(erased.json(), json!({"subject": GONE, "removed": counts}));
     let after = stored(&usage.client).await;
     assert_eq!(naming(&after), BTreeSet::new());
-    // But its events, until they are trimmed.
+    // Except its events, until they are trimmed.
     let events: Reply = usage.client.query(redis::cmd("XRANGE").arg("usage").arg("-").arg("+")).await.expect("events");
     assert!(shown(&events).replace(OTHER, "").contains(GONE));
-    // Codes name nobody: those of the other are left.
+    // Codes contain no names: those of the other subject are left.
     assert_eq!(after.lines().filter(|line| line.starts_with("quota_verify_code:")).count(), 2);
     let of_other = |text: &str| {
         let lines =
@@ -183,14 +182,14 @@ async fn everything_of_a_subject_is_removed_and_nothing_of_others() {
     api.get(&path).await.expect_problem(404, "nothing is set for subject");
     let again = api.send("DELETE", &path, &[], "").await.json();
     assert!(again["removed"].as_object().expect("numbers").values().all(|count| *count == 0), "{again}");
-    // What is used from now on is counted and told as if nothing had been before.
+    // Later usage is counted and alerted as if there had been none before.
     usage.set(GONE, &[("limit:requests", "10/hour")]).await;
     emit(&usage, &["subject", GONE, "units", "8", "id", "2"]).await;
     eventually("the alert is raised again", || async { (total("raised").await == 3).then_some(()) }).await;
     daemon.drain().await;
 }
 
-/// The operator's digest names subjects of others beside: it is kept without the one that is erased.
+/// The operator's digest also names other subjects: it is kept without the erased one.
 #[tokio::test]
 async fn an_erased_subject_is_taken_out_of_the_digests() {
     let usage = RecordedUsage::start();
@@ -225,7 +224,7 @@ async fn an_erased_subject_is_taken_out_of_the_digests() {
     }
 }
 
-/// Who loses the connection half way repeats it: what was not reached the first time must still be found.
+/// A client that loses the connection half-way repeats the request: the rest must still be found.
 #[tokio::test]
 async fn an_erasure_that_failed_half_way_is_repeated() {
     let usage = RecordedUsage::start();
@@ -256,7 +255,7 @@ async fn an_erasure_that_failed_half_way_is_repeated() {
     assert!(nothing.stderr.contains("removed alice: nothing was stored"), "{}", nothing.stderr);
 }
 
-/// The platform sets a subject as a whole; what it does not name must not stay from before, and its contacts must.
+/// The platform replaces a subject's settings as a whole: unnamed settings must not stay, but contacts must.
 #[tokio::test]
 async fn settings_are_replaced_and_contacts_stay() {
     let usage = RecordedUsage::start();
@@ -328,8 +327,8 @@ async fn settings_are_replaced_and_contacts_stay() {
     daemon.drain().await;
 }
 
-/// A caller that changes one member of what it got must be able to send it back, and must not believe that it has
-/// changed a contact.
+/// A caller must be able to send back what it got with one changed member, and must not believe that this changed a
+/// contact.
 #[tokio::test]
 async fn what_was_got_can_be_put() {
     let usage = RecordedUsage::start();
@@ -356,8 +355,7 @@ async fn what_was_got_can_be_put() {
     daemon.drain().await;
 }
 
-/// The daemon holds the counts: an erased one must not come back with the next event, and others must be counted
-/// exactly.
+/// The daemon caches counts: an erased count must not return with the next event, and others must be exact.
 #[tokio::test]
 async fn a_subject_is_erased_while_the_daemon_counts() {
     const ROUNDS: u64 = 20;
@@ -387,8 +385,8 @@ async fn a_subject_is_erased_while_the_daemon_counts() {
     daemon.drain().await;
 }
 
-/// With partitions, a ranking must have the subjects of all of them, and an erasure find the subject where it lies, and
-/// what it sent to the wrong place.
+/// With partitions, a ranking must include all of them, and an erasure must find the subject in its partition, and its
+/// events that were sent to a wrong one.
 #[tokio::test]
 async fn rankings_and_erasures_know_the_partitions() {
     const COUNT: u32 = 3;
@@ -433,7 +431,7 @@ async fn rankings_and_erasures_know_the_partitions() {
     daemon.drain().await;
 }
 
-/// In a cluster the settings, the books and what was sent to contacts lie on several nodes.
+/// In a cluster the settings, the counts and the messages to contacts are on several nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_is_erased_on_every_node_of_a_cluster() {
     const COUNT: u32 = 4;
@@ -489,14 +487,14 @@ async fn a_subject_is_erased_on_every_node_of_a_cluster() {
     daemon.drain().await;
 }
 
-/// How often the server has run this command.
+/// Number of times that the server has run this command.
 async fn calls(outbox: &Outbox, command: &str) -> usize {
     let stats: String = outbox.run("INFO", "commandstats").await;
     let of = format!("cmdstat_{command}:calls=");
     stats.split(&of).nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Nothing was read but what belongs to one subject. Forgets what was counted.
+/// Checks that only data of one subject was read. Resets the numbers.
 async fn assert_read_nothing_of_others(outbox: &Outbox, what: &str) {
     for walk in ["scan", "zscan", "zrevrangebyscore"] {
         assert_eq!(calls(outbox, walk).await, 0, "{what} has walked by {walk}");
@@ -506,12 +504,12 @@ async fn assert_read_nothing_of_others(outbox: &Outbox, what: &str) {
     let () = outbox.run("CONFIG", "RESETSTAT").await;
 }
 
-/// An erasure beside 2,000,000 deliveries of others took 18 s, and ten at once 156 s: each walked over every key. What
-/// else is asked of one subject read every delivery.
+/// An erasure beside 2,000,000 deliveries of others took 18 s, and ten at once 156 s, because each scanned all keys.
+/// Other requests about one subject read every delivery.
 #[tokio::test]
 async fn what_is_asked_of_one_subject_reads_no_deliveries_of_others() {
     const OTHERS: usize = 600;
-    // It looks like the first digits of an id.
+    // It resembles the first digits of an id.
     const NAME: &str = "20261121";
     let outbox = Outbox::start();
     let contacts = [email("a"), webhook("w")];

@@ -1,11 +1,11 @@
-//! Mutes on the real daemon: set over HTTP, told by the delivery that they ended, and over when their time is.
+//! Mutes on the real daemon: set over HTTP, recorded in the delivery that they ended, and ended in time.
 
 use crate::support::contacts_api::ContactsApi;
 use crate::support::outbox::{alert, delivery, email, json as stored, subject, until};
 use quotabell::types::{Alert, UnixMs};
 use serde_json::json;
 
-/// Raises the alert of bob, waits for the end of its delivery, and gives the state and why it ended so.
+/// Raises bob's alert, waits for the end of its delivery, and returns the state and the reason.
 async fn told(api: &ContactsApi, alert: &Alert) -> (String, Option<String>) {
     api.outbox.raise(alert).await;
     let id = delivery(alert, &email("bob"));
@@ -14,8 +14,7 @@ async fn told(api: &ContactsApi, alert: &Alert) -> (String, Option<String>) {
     (api.outbox.state(&id).await, api.outbox.field(&id, "last_error").await)
 }
 
-/// Somebody who is muted must not be told, somebody else must, and the operator must learn from the delivery whose
-/// decision that was.
+/// A muted contact must get nothing, others must, and the delivery must tell the operator who muted it.
 #[tokio::test]
 async fn alerts_of_what_is_muted_end_muted_and_say_why() {
     let api = ContactsApi::start().await;
@@ -59,7 +58,7 @@ async fn alerts_of_what_is_muted_end_muted_and_say_why() {
     api.daemon.drain().await;
 }
 
-/// A mute that was forgotten must end by itself, and one that nobody can read must cost no alert.
+/// A forgotten mute must end by itself, and an unreadable mute must cost no alert.
 #[tokio::test]
 async fn a_mute_ends_by_the_servers_clock_and_a_broken_one_mutes_nothing() {
     let api = ContactsApi::start().await;
@@ -77,7 +76,7 @@ async fn a_mute_ends_by_the_servers_clock_and_a_broken_one_mutes_nothing() {
     api.daemon.drain().await;
 }
 
-/// Whoever mutes the wrong way must hear what is allowed, and mute nothing.
+/// An invalid mute must be refused with the allowed values, and mute nothing.
 #[tokio::test]
 async fn what_is_no_mute_is_refused_and_changes_nothing() {
     let api = ContactsApi::start().await;

@@ -1,4 +1,4 @@
-//! The OpenAPI document against the routes that there are, and against what they answer.
+//! The OpenAPI document against the existing routes and their responses.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use quotabell::channels::webhook::secret::check as check_secret;
 use quotabell::types::Subject;
 use serde_json::{Value, json};
 
-/// A route that the document does not know is one that no client generator makes, and one too many is a lie.
+/// Client generators miss an undocumented route, and a documented route that does not exist is wrong.
 #[test]
 fn the_document_has_every_route_and_no_other() {
     let document: Value = serde_json::from_str(&DOCUMENT).expect("JSON");
@@ -35,7 +35,7 @@ fn the_document_has_every_route_and_no_other() {
     assert_eq!(routes.len(), ROUTES.len(), "a route stands there twice");
 }
 
-/// A client that is generated from the document sends the token where it is needed, and handles what it is told.
+/// A client generated from the document must send the token where it is needed, and handle all responses.
 #[test]
 fn every_route_documents_its_token_and_its_refusals() {
     let documented = Documented::read();
@@ -74,7 +74,7 @@ fn every_route_documents_its_token_and_its_refusals() {
     }
 }
 
-/// What a client makes by the document must not be refused.
+/// A request that the document allows must not be refused.
 #[test]
 fn patterns_promise_no_more_than_what_is_taken() {
     let document: Value = serde_json::from_str(&DOCUMENT).expect("JSON");
@@ -96,8 +96,8 @@ fn patterns_promise_no_more_than_what_is_taken() {
     }
 }
 
-/// A generator that drops a schema, or writes code that its language can't parse, leaves its users without a client:
-/// the one for Python does so for `const: false`, and for an object without a name among alternatives.
+/// If a generator drops a schema or writes invalid code, its users have no client: the Python generator does so for
+/// `const: false` and for an object without a name among alternatives.
 #[test]
 fn generators_of_clients_can_read_every_schema() {
     fn judge(value: &Value, at: &str) {
@@ -127,7 +127,7 @@ fn the_document_has_the_version_of_the_program() {
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
-/// What is not there, and what is asked for in the wrong way, must be told as everything else is.
+/// Unknown routes and wrong methods must be answered like all other errors.
 #[tokio::test]
 async fn open_pages_answer_as_documented_and_everything_else_with_a_problem() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! The reading routes of the real daemon: subjects, what they used and their alerts, as the command line shows them.
+//! The reading routes of the real daemon: subjects, their usage and their alerts, as on the command line.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use quotabell::types::{Alert, AlertId, Metric, Period, keys};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
-/// What reads the token lets through.
+/// The routes that read with the token.
 const ROUTES: [&str; 4] =
     ["/v1/subjects", "/v1/subjects/alice", "/v1/subjects/alice/usage", "/v1/subjects/alice/alerts"];
 
@@ -24,12 +24,12 @@ async fn with_token(usage: &RecordedUsage) -> (Daemon, Caller) {
     (daemon, api)
 }
 
-/// What the command line prints as JSON, one object a line.
+/// The JSON output of the command line, one object per line.
 fn printed(usage: &RecordedUsage, words: &[&str]) -> Vec<Value> {
     quotabell(words.iter().copied().chain(["--json"])).redis(&usage.server.url()).run().expect_json()
 }
 
-/// Customers are shown by the platform what the operator sees on the command line.
+/// The platform shows its customers the same as the command line shows the operator.
 #[tokio::test]
 async fn usage_is_the_object_that_the_command_line_prints() {
     let usage = RecordedUsage::start();
@@ -71,7 +71,7 @@ async fn usage_is_the_object_that_the_command_line_prints() {
     daemon.drain().await;
 }
 
-/// What is asked in the wrong way is told so, and what customers used is nobody else's business.
+/// A wrong request must be answered as such, and usage must not be readable without the token.
 #[tokio::test]
 async fn reading_needs_the_token_and_a_legal_request() {
     let usage = RecordedUsage::start();
@@ -112,7 +112,7 @@ async fn reading_needs_the_token_and_a_legal_request() {
     daemon.drain().await;
 }
 
-/// A caller must not hang when Redis does, and must hear what it can do about it.
+/// A caller must not hang when Redis does, and must learn what to do.
 #[tokio::test]
 async fn reading_is_answered_while_redis_hangs_and_where_a_key_is_not_ours() {
     let usage = RecordedUsage::start();
@@ -137,7 +137,7 @@ async fn futures_of(api: &Caller) -> [Answer; 4] {
     tokio::join!(api.get(list), api.get(show), api.get(used), api.get(alerts)).into()
 }
 
-/// Every page of a list, and how many things each had.
+/// All pages of a list, and the number of elements on each.
 async fn pages(api: &Caller, path: &str, member: &str, limit: usize) -> (Vec<Value>, Vec<usize>) {
     let (mut things, mut lengths, mut after) = (Vec::new(), Vec::new(), String::new());
     loop {
@@ -154,7 +154,7 @@ async fn pages(api: &Caller, path: &str, member: &str, limit: usize) -> (Vec<Val
     }
 }
 
-/// A subject that a page leaves out is one that the platform never bills.
+/// If a page omits a subject, the platform never bills it.
 #[tokio::test]
 async fn subjects_are_listed_page_by_page_and_none_is_left_out() {
     let usage = RecordedUsage::start();
@@ -164,7 +164,7 @@ async fn subjects_are_listed_page_by_page_and_none_is_left_out() {
     for name in &names {
         usage.set(name, &[("plan", "free")]).await;
     }
-    // Keys of the books, more of them than subjects.
+    // More keys of the ledger than of subjects.
     let day = usage.periods("UTC", 1).await[1].period;
     for n in 0..400 {
         usage.count(&format!("s{n}"), "requests", day, 1).await;
@@ -185,7 +185,7 @@ async fn subjects_are_listed_page_by_page_and_none_is_left_out() {
     daemon.drain().await;
 }
 
-/// The platform shows its customer what is set, and must never get a secret to show.
+/// The platform shows its customer the settings, and must never receive a secret.
 #[tokio::test]
 async fn a_subject_is_the_object_that_the_command_line_prints() {
     let usage = RecordedUsage::start();
@@ -224,7 +224,7 @@ async fn a_subject_is_the_object_that_the_command_line_prints() {
     daemon.drain().await;
 }
 
-/// Pages that overlap or leave a gap would have a platform tell its customers twice, or not at all.
+/// If pages overlapped or had a gap, a platform would show alerts twice or not at all.
 #[tokio::test]
 async fn alerts_are_listed_page_by_page() {
     let usage = RecordedUsage::start();
@@ -234,7 +234,7 @@ async fn alerts_are_listed_page_by_page() {
     let now = usage.now().await;
     for span in usage.periods("UTC", 1).await {
         for percent in [80, 100] {
-            // Two are raised in one moment.
+            // Two are raised at the same moment.
             let facts = alert(&subject("alice"), percent);
             let first = in_period(facts, span.period);
             let first = Alert { raised_at_ms: now.plus(-2), ..first };
@@ -251,7 +251,7 @@ async fn alerts_are_listed_page_by_page() {
         assert_eq!(listed, all, "{limit}");
         assert!(lengths.iter().all(|length| *length <= limit), "{limit}: {lengths:?}");
     }
-    // An alert that was forgotten between two pages, with all of its period: the others of its moment are not left out.
+    // An alert that expired between two pages, with its whole period: others of the same moment must not be omitted.
     let first = api.get(&format!("{path}?limit=9")).await.json();
     let (ninth, next) = (&first["alerts"][8], first["next"].as_str().expect("there is more"));
     assert_eq!(ninth, &all[8]);

@@ -1,4 +1,4 @@
-//! Unsubscribing on the real binary: the headers of mails, the page behind their link, and what its button does.
+//! Unsubscribing on the real binary: the headers of emails, the page behind their link, and the effect of its button.
 
 use serde_json::json;
 
@@ -9,12 +9,12 @@ use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::mail_server::ParsedMail;
 
 const BASE: &str = "https://quota.example.com/base";
-/// What a mail provider posts (RFC 8058).
+/// The request of a mail provider (RFC 8058).
 const ONE_CLICK: &str = "List-Unsubscribe=One-Click";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const FORM: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlencoded")];
 
-/// The path of the link in the next mail, which must be an alert.
+/// The path of the link in the next email, which must be an alert.
 async fn next_link(api: &mut ContactsApi) -> String {
     let mail = tokio::time::timeout(WAIT_MAX, api.mailbox.next()).await.expect("a mail in time");
     let text = mail.text();
@@ -33,8 +33,8 @@ async fn state_of_the_last_delivery(api: &ContactsApi) -> Option<String> {
     api.outbox.run("HGET", &[key.as_str(), "state"]).await
 }
 
-/// One click must be enough, mail software that looks at every link must do nothing, and a provider that posts twice
-/// must see success.
+/// One click must be enough, mail software that opens every link must change nothing, and a provider that posts twice
+/// must get success.
 #[tokio::test]
 async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
     let mut api = ContactsApi::start().await;
@@ -79,8 +79,8 @@ async fn a_mail_can_be_unsubscribed_from_by_its_link_alone() {
     api.daemon.drain().await;
 }
 
-/// Who was muted for a weekend and wants no more mail must not get it on Monday. A mute that lasts keeps the operator's
-/// own reason.
+/// A contact that was muted for a weekend and unsubscribes must get nothing on Monday. A permanent mute keeps the
+/// operator's reason.
 #[tokio::test]
 async fn a_mute_that_would_end_lasts_once_somebody_unsubscribes() {
     let mut api = ContactsApi::start().await;
@@ -102,7 +102,7 @@ async fn a_mute_that_would_end_lasts_once_somebody_unsubscribes() {
     api.daemon.drain().await;
 }
 
-/// Who was not sent a link must neither mute anybody nor learn who is there.
+/// Without a sent link nobody may mute a contact or learn who exists.
 #[tokio::test]
 async fn a_link_that_was_not_made_here_does_and_tells_nothing() {
     let mut api = ContactsApi::start().await;
@@ -129,7 +129,7 @@ async fn a_link_that_was_not_made_here_does_and_tells_nothing() {
         pages.insert(page.split("<body>").nth(1).expect("a body").to_owned());
     }
     assert_eq!(pages.len(), 1, "a page tells a token");
-    // The address behind the id is another one now: the link was never sent to that.
+    // The id belongs to another address now, to which the link was never sent.
     api.outbox.set_contacts(&alice, &contact("other@b.test")).await;
     assert_eq!(api.caller.send("POST", &link, &FORM, ONE_CLICK).await.status, 410);
     assert_eq!(api.contacts("alice").await[0].get("muted"), None);
@@ -138,7 +138,7 @@ async fn a_link_that_was_not_made_here_does_and_tells_nothing() {
     api.daemon.drain().await;
 }
 
-/// Links of before must stay good when the daemon is another one; and where nobody could mute, a link would be a lie.
+/// Links must stay valid with another daemon; and without a public URL there must be no link.
 #[tokio::test]
 async fn links_outlive_the_daemon_and_the_fallback_has_none() {
     let mut api = ContactsApi::start().await;
@@ -146,7 +146,7 @@ async fn links_outlive_the_daemon_and_the_fallback_has_none() {
     api.outbox.set_contacts(&alice, r#"[{"channel":"email","address":"a@b.test"}]"#).await;
     api.use_units("alice", 80).await;
     let link = next_link(&mut api).await;
-    // An attempt whose outcome is lost would be waited for.
+    // Otherwise the daemon would wait for a lost outcome.
     eventually("it is recorded", || async {
         (state_of_the_last_delivery(&api).await.as_deref() == Some("delivered")).then_some(())
     })
@@ -162,8 +162,8 @@ async fn links_outlive_the_daemon_and_the_fallback_has_none() {
     api.daemon.drain().await;
 }
 
-/// Whoever deletes the key wants every link that was sent to be dead, at once and in every daemon; and daemons that
-/// kept different keys would refuse each other's links.
+/// Deleting the key must invalidate all sent links at once in every daemon; and daemons with different keys would
+/// refuse each other's links.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_key_of_links_that_is_deleted_is_drawn_anew_once_for_all_daemons() {
     let mut api = ContactsApi::start().await;

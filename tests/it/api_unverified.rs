@@ -1,4 +1,4 @@
-//! Contacts that nobody confirms: they end by themselves, and however many of them hang, they delay nobody else.
+//! Contacts that nobody confirms: they are removed, and hanging ones delay no others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::support::outbox::{Outbox, email, subject};
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use crate::support::webhook_receiver::secret;
 
-/// After a request: two lifetimes of 10 minutes, in which its messages can confirm, and a day.
+/// After a request: two lifetimes of 10 minutes in which its messages can confirm, and a day.
 const KEPT_MS: i64 = (2 * 600 + 86_400) * 1000;
 
-/// The service of one daemon, with a client of its own.
+/// The service of one daemon, with its own client.
 fn service(outbox: &Outbox) -> Arc<VerificationService> {
     let requests = "100000/1ms".parse().expect("a rate");
     Arc::new(VerificationService {
@@ -41,7 +41,7 @@ async fn exists(outbox: &Outbox, key: String) -> bool {
     outbox.run::<u64>("EXISTS", key).await == 1
 }
 
-/// Whoever can add contacts must not fill Redis for ever, and whoever asks again must have the same time again.
+/// Callers that add contacts must not fill Redis, and a repeated request must restart the time.
 #[tokio::test]
 async fn a_contact_that_nobody_confirms_leaves_nothing() {
     let outbox = Outbox::start();
@@ -50,7 +50,7 @@ async fn a_contact_that_nobody_confirms_leaves_nothing() {
     let id = service.add(alice.clone(), &Contact::email("a@b.test")).await.expect("added");
     let after = now(&outbox).await;
     assert_eq!(service.remove_unverified(before.plus(KEPT_MS - 1)).await.expect("redis answers"), 0);
-    // Asked again, it stays for as long once more.
+    // After another request it stays for the same time again.
     let scores = || async {
         let key = outbox.keys.unverified();
         outbox.run::<Vec<(Vec<u8>, i64)>>("ZRANGE", &[key.as_str(), "0", "-1", "WITHSCORES"]).await
@@ -61,7 +61,7 @@ async fn a_contact_that_nobody_confirms_leaves_nothing() {
     service.request(alice.clone(), &id).await.expect("asked again");
     let [(same, second)] = scores().await.try_into().expect("one contact");
     assert!(same == member && second > first, "{second}");
-    // A daemon that noted only the first request looks too early.
+    // A daemon that recorded only the first request looks too early.
     let _: u64 =
         outbox.run("ZADD", &[outbox.keys.unverified().as_bytes(), first.to_string().as_bytes(), &member]).await;
     assert_eq!(service.remove_unverified(UnixMs(first)).await.expect("redis answers"), 0);
@@ -75,8 +75,8 @@ async fn a_contact_that_nobody_confirms_leaves_nothing() {
     assert!(matches!(gone, VerificationError::NotFound), "{gone:?}");
 }
 
-/// A message that was under way while its subject was erased must leave neither a code nor a link, which would name the
-/// subject until it expires.
+/// A message in progress while its subject is erased must leave neither a code nor a link, because these would name the
+/// subject until they expire.
 #[tokio::test]
 async fn a_message_that_is_under_way_during_an_erasure_leaves_nothing() {
     let outbox = Outbox::start();
@@ -108,7 +108,7 @@ async fn a_message_that_is_under_way_during_an_erasure_leaves_nothing() {
     assert_eq!(stored().await, [] as [String; 0]);
 }
 
-/// The time is over before somebody looks: it is gone for whoever reads or writes, and gives its place to another.
+/// After its time a contact is gone for all readers and writers, even before the removal ran, and its place is free.
 #[tokio::test]
 async fn a_contact_whose_time_is_over_is_gone_for_everybody_at_once() {
     let outbox = Outbox::start();
@@ -125,8 +125,8 @@ async fn a_contact_whose_time_is_over_is_gone_for_everybody_at_once() {
     assert_eq!(stored.iter().map(|one| &one["address"]).collect::<Vec<_>>(), ["new@b.test"]);
 }
 
-/// Whoever is told that the address is confirmed gets alerts, also where its time is over at that very moment. What the
-/// operator wrote stays, whoever wins.
+/// A confirmed address must get alerts, even if its time ends at that very moment. Contacts of the operator stay in any
+/// case.
 #[tokio::test]
 async fn a_confirmation_at_the_last_moment_wins_or_is_refused() {
     let outbox = Outbox::start();
@@ -142,7 +142,7 @@ async fn a_confirmation_at_the_last_moment_wins_or_is_refused() {
         let request: VerificationRequest = serde_json::from_str(&request).expect("JSON");
         let end = now(&outbox).await.plus(KEPT_MS);
         let grant = ConsentRequests::grant(&*other, &request);
-        // Whoever begins first is ahead by a command or two.
+        // The one that starts first is ahead by a command or two.
         let (granted, looked) = if round % 2 == 0 {
             tokio::join!(grant, service.remove_unverified(end))
         } else {
@@ -177,7 +177,7 @@ async fn last_delivery(outbox: &Outbox) -> DeliveryId {
     DeliveryId::from_stored(&ids[0])
 }
 
-/// What can't be read is the operator's to repair: it must not stop the removal of the others, nor be lost.
+/// Unreadable contacts must neither stop the removal of others nor be lost; the operator repairs them.
 #[tokio::test]
 async fn contacts_that_cannot_be_read_hold_up_no_others() {
     let outbox = Outbox::start();
@@ -193,13 +193,13 @@ async fn contacts_that_cannot_be_read_hold_up_no_others() {
     assert_eq!(service.remove_unverified(end).await.expect("redis answers"), 1);
     assert!(!exists(&outbox, outbox.keys.subject(&subject("c"))).await);
     assert_eq!(outbox.run::<u64>("ZCARD", outbox.keys.unverified()).await, 2);
-    // A day later it looks again.
+    // It looks again a day later.
     outbox.set_contacts(&subject("a"), "[]").await;
     assert_eq!(service.remove_unverified(end.plus(86_400_000)).await.expect("redis answers"), 0);
     assert_eq!(outbox.run::<u64>("ZCARD", outbox.keys.unverified()).await, 1);
 }
 
-/// Nobody has to come back for it: a daemon looks by itself.
+/// The daemon removes it by itself.
 #[tokio::test]
 async fn a_daemon_removes_what_nobody_confirmed() {
     let mut api = ContactsApi::start().await;
@@ -212,15 +212,15 @@ async fn a_daemon_removes_what_nobody_confirmed() {
     api.outbox.set_contacts(&subject("alice"), &json!(over).to_string()).await;
     let member: Vec<Vec<u8>> = api.outbox.run("ZRANGE", &[&api.outbox.keys.unverified(), "0", "-1"]).await;
     let _: u64 = api.outbox.run("ZADD", &[api.outbox.keys.unverified().as_bytes(), b"1", &member[0]]).await;
-    // It looks when it starts, and every minute.
+    // It looks at its start and every minute.
     let api = api.restart_after_kill(|setup| setup).await;
     let key = api.outbox.keys.subject(&subject("alice"));
     eventually("it is gone", || async { (!exists(&api.outbox, key.clone()).await).then_some(()) }).await;
     api.daemon.drain().await;
 }
 
-/// One customer's receivers, however many of them hang and whatever the customer removes and adds, must not keep
-/// another customer's code: 184 that hung delayed one by four minutes of its ten.
+/// Hanging receivers of one customer, whatever that customer adds and removes, must not delay another customer's code:
+/// 184 hanging ones delayed one by four of its ten minutes.
 #[tokio::test]
 async fn challenges_that_hang_do_not_delay_a_code() {
     const HANGING: usize = 184;
@@ -238,7 +238,7 @@ async fn challenges_that_hang_do_not_delay_a_code() {
     api.daemon.kill().await;
 }
 
-/// Removing contacts and adding others must not make more messages that hang than a subject may have contacts.
+/// Removing and adding contacts must not create more hanging messages than a subject may have contacts.
 #[tokio::test]
 async fn a_subject_has_so_many_requests_open_and_no_more() {
     let receiver = ScriptedServer::start_everywhere([REQUEST, Step::Ignore]).await;
@@ -250,7 +250,7 @@ async fn a_subject_has_so_many_requests_open_and_no_more() {
     let first = api.add("alice", &hook(0)).await;
     for number in 1..16 {
         let id = api.add("alice", &hook(number)).await;
-        // One that was removed before its attempt has ended, and holds no place.
+        // A request that was removed before its attempt has ended, and occupies no place.
         receiver.has_heard(number + 1).await;
         api.remove_existing("alice", &id).await;
     }
@@ -262,17 +262,17 @@ async fn a_subject_has_so_many_requests_open_and_no_more() {
     assert_eq!(api.contacts("alice").await.len(), 1, "what was refused is not written");
     api.counted("throttled", 2).await;
     let ended = DeliveryId::from_stored(api.outbox.queued().await.first().expect("one that hangs"));
-    // Others have their own.
+    // Other subjects have their own places.
     api.add_email("bob", "bob@b.test").await;
     assert_eq!(api.next_verification().await.to, "bob@b.test");
-    // What has ended gives its place back, whoever ended it.
+    // A request that ended for any reason frees its place.
     let _: u64 = api.outbox.run("HSET", &[&api.outbox.keys.delivery(&ended), "state", "cancelled"]).await;
     api.add_email("alice", "alice@b.test").await;
     assert_eq!(api.next_verification().await.to, "alice@b.test");
     api.daemon.kill().await;
 }
 
-/// What an address is refused for must not take a place of the subject.
+/// A request refused for its address must not occupy a place of the subject.
 #[tokio::test]
 async fn a_request_that_was_refused_is_not_open() {
     let outbox = Outbox::start();

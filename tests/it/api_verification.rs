@@ -1,5 +1,5 @@
-//! Verification of e-mail contacts, on the real binary: no alert before consent, and consent only by whoever is at the
-//! address.
+//! Verification of email contacts on the real binary: no alert before consent, and only the reader of the mailbox can
+//! consent.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use quotabell::demo::receivers::{Phase, Reply, Times};
 use quotabell::types::{Channel, DeliveryId, Keys};
 use serde_json::{Value, json};
 
-/// The whole promise: nothing before consent, and afterwards also what had been waiting.
+/// The whole promise: nothing before consent, and afterwards also the waiting alerts.
 #[tokio::test]
 async fn an_address_gets_alerts_once_its_code_was_shown_and_none_before() {
     let mut api = ContactsApi::start().await;
@@ -32,7 +32,7 @@ async fn an_address_gets_alerts_once_its_code_was_shown_and_none_before() {
     let shown = api.submit_code("alice", &id, &mail.code).await;
     assert_eq!((shown.status, shown.json()), (200, json!({"id": id, "verified": true})));
     assert!(api.is_verified("alice", &id).await);
-    // The first mail since the one that mail: none came before.
+    // The first email after the request: none came before.
     assert_eq!(api.next_alert().await, "alice@b.test");
     api.use_units("alice", 20).await;
     assert_eq!(api.next_alert().await, "alice@b.test");
@@ -44,7 +44,7 @@ async fn an_address_gets_alerts_once_its_code_was_shown_and_none_before() {
     api.daemon.drain().await;
 }
 
-/// Mail software opens every link: only the button may count, and pressing it twice must frighten nobody.
+/// Mail software opens every link: only the button may count, and pressing it twice must show success.
 #[tokio::test]
 async fn a_confirm_link_shows_a_page_and_its_button_verifies_once() {
     let mut api = ContactsApi::start().await;
@@ -83,7 +83,7 @@ async fn a_confirm_link_shows_a_page_and_its_button_verifies_once() {
     api.daemon.drain().await;
 }
 
-/// Six digits are found by a million guesses: five are the most, and another mail begins anew with another password.
+/// A million guesses would find six digits: five are allowed, and another email restarts with another code.
 #[tokio::test]
 async fn after_five_wrong_guesses_the_right_code_is_refused_too() {
     let mut api = ContactsApi::start().await;
@@ -106,8 +106,8 @@ async fn after_five_wrong_guesses_the_right_code_is_refused_too() {
     api.daemon.drain().await;
 }
 
-/// Somebody else's mailbox must not be filled: neither by asking again, nor by removing and adding, nor by other
-/// letters or subjects.
+/// Nobody may fill another person's mailbox: not by repeated requests, by removing and adding, by changed letters or by
+/// other subjects.
 #[tokio::test]
 async fn an_address_is_asked_so_often_and_no_more() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "2/1h")).await;
@@ -117,7 +117,7 @@ async fn an_address_is_asked_so_often_and_no_more() {
     api.next_verification().await;
     let full = api.request_verification("alice", &id).await;
     full.expect_problem(429, "too often");
-    // One kind of problem has one title (RFC 9457 3.1.3), that of a check's.
+    // One kind of problem has one title (RFC 9457 3.1.3), also for checks.
     assert_eq!(full.json()["title"], "Request cannot be satisfied as assigned quota has been exceeded");
     let seconds: u64 = full.header("retry-after").expect("when").parse().expect("seconds");
     assert!((3500..=3600).contains(&seconds), "{seconds}");
@@ -129,13 +129,13 @@ async fn an_address_is_asked_so_often_and_no_more() {
         assert!(api.contacts(of).await.is_empty(), "what was refused was written");
     }
     api.counted("throttled", 4).await;
-    // Others are not held up, and nothing more came for the victim.
+    // Others are not delayed, and the victim got nothing more.
     api.add_email("alice", "other@b.test").await;
     assert_eq!(api.next_verification().await.to, "other@b.test");
     api.daemon.drain().await;
 }
 
-/// Redis that stalls for a moment must not cost a customer the link that they hold in their hands.
+/// If Redis stalls for a moment, a customer must not lose a link.
 #[tokio::test]
 async fn a_confirm_link_that_met_a_stall_can_be_pressed_again() {
     let mut api = ContactsApi::start().await;
@@ -157,7 +157,7 @@ async fn a_confirm_link_that_met_a_stall_can_be_pressed_again() {
     api.daemon.drain().await;
 }
 
-/// A dump of Redis, or somebody who reads it, must not hold what verifies; and nothing of it may stay.
+/// A dump of Redis must contain nothing that verifies; and everything must expire.
 #[tokio::test]
 async fn redis_holds_only_digests_and_each_ends() {
     let mut api = ContactsApi::start().await;
@@ -182,15 +182,14 @@ async fn redis_holds_only_digests_and_each_ends() {
     for name in &names {
         assert!(name.contains(":{usage}:"), "{name}");
         let lives_ms: i64 = api.outbox.run("PTTL", name).await;
-        // What was sent is known for as long as the contact waits: two lifetimes of 10 minutes, and a day.
+        // Sent items are known while the contact waits: two lifetimes of 10 minutes, and a day.
         let most_ms = if name.starts_with("quota_verify_sent") { 87_600_000 } else { 3_600_000 };
         assert!((1..=most_ms).contains(&lives_ms), "{name} lives {lives_ms} ms");
     }
     api.daemon.drain().await;
 }
 
-/// A token or password that is used up twice was not one-time. Who presses a moment later is not told that all was in
-/// vain.
+/// A token or code must work only once. A caller that confirms a moment later must still see success.
 #[tokio::test]
 async fn of_sixteen_who_race_one_has_the_token_and_one_the_code() {
     let mut api = ContactsApi::start().await;
@@ -212,11 +211,11 @@ async fn of_sixteen_who_race_one_has_the_token_and_one_the_code() {
     api.daemon.drain().await;
 }
 
-/// What so many racers are answered.
+/// The responses to many concurrent callers.
 async fn race<F: Future<Output = Answer>>(racers: usize, call: impl Fn() -> F) -> Vec<Answer> {
     let mut racing: Vec<_> = (0..racers).map(|_| Box::pin(call())).collect();
     let mut answers = Vec::new();
-    // All are polled before any is waited for.
+    // All are started before any is awaited.
     std::future::poll_fn(|context| {
         racing.retain_mut(|call| match call.as_mut().poll(context) {
             std::task::Poll::Ready(answer) => {
@@ -231,7 +230,7 @@ async fn race<F: Future<Output = Answer>>(racers: usize, call: impl Fn() -> F) -
     answers
 }
 
-/// Consent is for one address: one that took its id since has not been mail.
+/// Consent is for one address: an address that later got the id was never asked.
 #[tokio::test]
 async fn an_address_that_changed_meanwhile_is_not_verified() {
     let mut api = ContactsApi::start().await;
@@ -246,8 +245,7 @@ async fn an_address_that_changed_meanwhile_is_not_verified() {
     api.daemon.drain().await;
 }
 
-/// Somebody who took an address away must not find it back because a mail was on its way to it, nor be kept from adding
-/// it anew.
+/// A removed address must not return because an email was on its way, and must be addable again.
 #[tokio::test]
 async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     let mut api = ContactsApi::start().await;
@@ -260,7 +258,7 @@ async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     api.remove("alice", &id).await.expect_problem(404, "no such contact");
     api.submit_code("alice", &id, &first.code).await.expect_problem(404, "no such contact");
 
-    // Added again at once, it is mail again; the link of the mail before is worth nothing to it.
+    // If added again at once, it is asked again; the link of the earlier email is invalid.
     assert_eq!(api.add_email("alice", "alice@b.test").await, id);
     let second = api.next_verification().await;
     let (first_link, second_link) = (first.path.expect("a link"), second.path.expect("a link"));
@@ -272,7 +270,7 @@ async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     api.remove_existing("alice", &id).await;
     assert!(api.contacts("alice").await.is_empty());
 
-    // The code, where no newer one has taken its place: the platform wrote the contact down again by itself.
+    // The earlier code stays valid if there is no newer one: the platform stored the contact again itself.
     let bob = api.add_email("bob", "bob@b.test").await;
     let VerificationMail { code, .. } = api.next_verification().await;
     api.remove_existing("bob", &bob).await;
@@ -281,7 +279,7 @@ async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     api.outbox.set_contacts(&subject("bob"), &again).await;
     api.submit_code("bob", &bob, &code).await.expect_problem(403, "ask for another");
     assert!(!api.is_verified("bob", &bob).await);
-    // How often an address may be mail is not begun anew.
+    // The limit on requests to an address does not restart.
     for _ in 0..2 {
         api.remove_existing("bob", &bob).await;
         api.add_email("bob", "bob@b.test").await;
@@ -296,7 +294,7 @@ async fn what_was_sent_to_a_contact_that_was_removed_verifies_nothing() {
     api.daemon.drain().await;
 }
 
-/// A mailbox must not be filled by whoever removes and adds it all the time.
+/// Repeated removing and adding must not fill a mailbox.
 #[tokio::test]
 async fn adds_that_race_with_removals_bring_no_more_messages_than_are_allowed() {
     let mut api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__VERIFICATION__REQUESTS", "3/1h")).await;
@@ -317,8 +315,7 @@ async fn adds_that_race_with_removals_bring_no_more_messages_than_are_allowed() 
     api.daemon.drain().await;
 }
 
-/// What a message to a contact that was removed leaves behind, however late, says nothing about the one that was added
-/// since.
+/// A late result of a message to a removed contact must not affect a contact that was added later.
 #[tokio::test]
 async fn what_is_left_of_a_removed_contact_voids_no_code() {
     let mut api = ContactsApi::start().await;
@@ -334,8 +331,7 @@ async fn what_is_left_of_a_removed_contact_voids_no_code() {
     api.daemon.drain().await;
 }
 
-/// Contacts that can't be read are for the operator to mend: until then a customer must not lose the link or the code
-/// in their hands.
+/// Until the operator has repaired unreadable contacts, a customer must not lose the link or the code.
 #[tokio::test]
 async fn while_contacts_cannot_be_read_no_link_and_no_code_is_used_up() {
     let mut api = ContactsApi::start().await;
@@ -372,7 +368,7 @@ async fn while_contacts_cannot_be_read_no_link_and_no_code_is_used_up() {
     api.daemon.drain().await;
 }
 
-/// A slip of the finger, or a space that was copied along, must not cost one of five guesses.
+/// A typing error of form, such as a copied space, must not cost one of five guesses.
 #[tokio::test]
 async fn what_is_no_code_costs_no_guess() {
     let mut api = ContactsApi::start().await;
@@ -393,7 +389,7 @@ async fn what_is_no_code_costs_no_guess() {
     api.daemon.drain().await;
 }
 
-/// Whoever is told that a message is on its way must get it, although the mail server refuses it for a moment.
+/// If a message was announced, it must arrive although the mail server refuses it for a moment.
 #[tokio::test]
 async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
     let later = |setup: DaemonSetup| {
@@ -425,7 +421,7 @@ async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
     api.make_all_due().await;
     api.ended("expired", 1).await;
 
-    // A mail that is refused for good is not tried again.
+    // A permanently refused email is not retried.
     api.mailbox.program(Phase::Message, Reply::Say("552 5.3.4 too big"), Times::Once);
     api.add_email("carol", "nobody@b.test").await;
     api.ended("dead", 1).await;
@@ -434,7 +430,7 @@ async fn a_verification_is_tried_again_until_it_arrives_or_expires() {
     api.daemon.drain().await;
 }
 
-/// A message that could only come too late is nobody's to mend: it must not page the operator as a dead delivery does.
+/// A message that expired needs no action: it must not alarm the operator like a dead delivery.
 #[tokio::test]
 async fn a_verification_whose_next_attempt_would_come_too_late_expires_and_is_not_dead() {
     let slow = |setup: DaemonSetup| {
@@ -451,7 +447,7 @@ async fn a_verification_whose_next_attempt_would_come_too_late_expires_and_is_no
     api.daemon.drain().await;
 }
 
-/// What was accepted must not be lost with the daemon that accepted it.
+/// An accepted request must survive the daemon that accepted it.
 #[tokio::test]
 async fn a_verification_survives_the_daemon_that_accepted_it() {
     let one_a_minute = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__PER_MINUTE", "1");
@@ -468,7 +464,7 @@ async fn a_verification_survives_the_daemon_that_accepted_it() {
     api.daemon.drain().await;
 }
 
-/// A message that nobody needs any more must not leave: the contact was removed, verified, or is another one now.
+/// A needless message must not be sent: the contact was removed, verified, or replaced.
 #[tokio::test]
 async fn a_verification_that_became_void_is_cancelled() {
     let one_a_minute = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__PER_MINUTE", "1");

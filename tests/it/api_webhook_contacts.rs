@@ -8,7 +8,7 @@ use crate::support::webhook_receiver::{Verified, secret, verify, verify_as};
 use quotabell::types::Channel;
 use serde_json::json;
 
-/// A receiver that echoes wants the alerts, and gets them signed with the secret that was shown once.
+/// A receiver that echoes the challenge gets alerts, signed with the secret that was shown once.
 #[tokio::test]
 async fn a_webhook_that_echoes_its_challenge_is_verified_at_once() {
     let api = ContactsApi::start().await;
@@ -27,7 +27,7 @@ async fn a_webhook_that_echoes_its_challenge_is_verified_at_once() {
     let alert = verify(&receiver.next().await, made);
     assert_eq!(alert.body["type"], "quota.threshold_reached");
 
-    // The same URL with a secret of the caller's own: the receiver is mail again, and it stays one contact.
+    // The same URL with the caller's own secret: the receiver is asked again, and it stays one contact.
     let own = json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(9)});
     let answer = api.caller.post("/v1/subjects/alice/contacts", &own).await;
     assert_eq!((answer.status, answer.json()), (202, json!({"id": id, "channel": "webhook", "verified": false})));
@@ -39,13 +39,13 @@ async fn a_webhook_that_echoes_its_challenge_is_verified_at_once() {
     api.daemon.drain().await;
 }
 
-/// A URL that somebody else runs, or that does not read what it is sent, must get no alerts.
+/// A foreign URL, or a receiver that ignores the challenge, must get no alerts.
 #[tokio::test]
 async fn a_webhook_that_does_not_echo_stays_unverified() {
     for (echo, outcome) in
         [(Echo::Wrong, "rejected"), (Echo::Nothing, "rejected"), (Echo::TooLate, "rejected"), (Echo::Refused, "failed")]
     {
-        // No request is repeated before the end: what arrives after the first would be something else.
+        // Requests are repeated only at the end: anything after the first would be another request.
         let mut api = ContactsApi::start_with(|setup| {
             setup.env("QUOTABELL__RETRY__FIRST", "1h").env("QUOTABELL__RETRY__MAX_INTERVAL", "1h")
         })
@@ -65,8 +65,8 @@ async fn a_webhook_that_does_not_echo_stays_unverified() {
     }
 }
 
-/// A verification must not be the way to make the daemon call the inside of its network. Where the URL itself says it,
-/// whoever named it is told; what a name stands for is found out at the attempt.
+/// A verification must not let callers reach internal addresses. A forbidden URL is refused at once; a forbidden
+/// address behind a name is found at the attempt.
 #[tokio::test]
 async fn a_webhook_inside_the_network_is_not_called() {
     let api = ContactsApi::start_with(|setup| setup.env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false")).await;
@@ -82,8 +82,7 @@ async fn a_webhook_inside_the_network_is_not_called() {
     api.daemon.drain().await;
 }
 
-/// What a mail provider or a receiver takes is one number: messages that ask for consent must not be the way round it,
-/// by which anybody's receiver is flooded with ever other paths.
+/// A cap counts all messages: requests for consent must not bypass it and flood a receiver under many paths.
 #[tokio::test]
 async fn messages_that_ask_for_consent_keep_to_the_caps() {
     let mut api = ContactsApi::start_with(|setup| {
@@ -94,7 +93,7 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     let VerificationMail { code, .. } = api.next_verification().await;
     api.add_email("bob", "bob@b.test").await;
     api.counted("throttled", 1).await;
-    // It waits, and leaves by itself once the cap admits it.
+    // It waits, and is sent when the cap admits it.
     let _: u64 = api.outbox.run("DEL", api.outbox.keys.cap(Channel::Email, None)).await;
     api.make_all_due().await;
     assert_eq!(api.next_verification().await.to, "bob@b.test");
@@ -105,14 +104,14 @@ async fn messages_that_ask_for_consent_keep_to_the_caps() {
     verify(&receiver.next().await, &secret(9));
     api.counted("throttled", 2).await;
     assert!(api.mailbox.try_next().is_none() && receiver.try_next().is_none());
-    // A message that the cap does not admit leaves the code before it valid.
+    // A message that the cap does not admit leaves the earlier code valid.
     api.request_verification("alice", &id).await;
     api.counted("throttled", 3).await;
     assert_eq!(api.submit_code("alice", &id, &code).await.status, 200);
     api.daemon.drain().await;
 }
 
-/// Whatever the platform wrote: it is told, and nobody's request ends in the middle.
+/// Unreadable contacts of the platform are reported, and no request ends in an error half-way.
 #[tokio::test]
 async fn a_contact_that_is_a_list_is_no_contact() {
     let api = ContactsApi::start().await;
@@ -128,7 +127,7 @@ async fn a_contact_that_is_a_list_is_no_contact() {
     api.daemon.drain().await;
 }
 
-/// A receiver that takes its time must not bring a webhook back that was removed meanwhile.
+/// A slow receiver must not restore a webhook that was removed meanwhile.
 #[tokio::test]
 async fn an_echo_for_a_webhook_that_was_removed_verifies_nothing() {
     let api = ContactsApi::start().await;
@@ -137,18 +136,18 @@ async fn an_echo_for_a_webhook_that_was_removed_verifies_nothing() {
     let id = api.add("alice", &hook).await;
     verify(&receiver.next().await, &secret(9));
     api.remove_existing("alice", &id).await;
-    // With the same secret, and within a minute: the challenge before was for another.
+    // With the same secret and within a minute: the earlier challenge was for another entry.
     assert_eq!(api.add("alice", &hook).await, id);
     receiver.let_go();
     api.counted("rejected", 1).await;
     assert!(!api.is_verified("alice", &id).await);
-    // One attempt at a time where nothing was answered before: the second challenge waited for the first.
+    // One attempt at a time at a new destination: the second challenge waited for the first.
     verify(&receiver.next().await, &secret(9));
     receiver.let_go();
     api.counted("verified", 1).await;
     assert!(api.is_verified("alice", &id).await);
 
-    // Verified, with another secret waiting beside it: the address is to get nothing more, so both go.
+    // Verified, with a waiting entry of another secret: if the address must get nothing more, both are removed.
     api.add("alice", &json!({"channel": "webhook", "url": receiver.url("/hook"), "secret": secret(8)})).await;
     verify(&receiver.next().await, &secret(8));
     assert_eq!(api.contacts("alice").await.len(), 2);
@@ -163,8 +162,7 @@ async fn an_echo_for_a_webhook_that_was_removed_verifies_nothing() {
     daemon.drain().await;
 }
 
-/// A chat can't send a challenge back, so nobody could tell whether its owner wants the alerts: only the operator adds
-/// one.
+/// A chat can't echo a challenge, so nobody could prove its owner's consent: only the operator adds chats.
 #[tokio::test]
 async fn a_subjects_own_side_adds_formats_that_can_answer() {
     let api = ContactsApi::start().await;
@@ -199,7 +197,7 @@ async fn a_subjects_own_side_adds_formats_that_can_answer() {
     assert_eq!(alert.headers["authorization"], "Bearer topsecret");
     assert_eq!(verify_as(&alert, &secret(9), "application/cloudevents+json").body["specversion"], "1.0");
 
-    // The same receiver in another format stays one contact, once it has agreed.
+    // After it has agreed, the same receiver in another format stays one contact.
     let again = json!({"channel": "webhook", "url": receiver.url("/events"), "secret": secret(9)});
     api.add("alice", &again).await;
     verify(&receiver.next().await, &secret(9));

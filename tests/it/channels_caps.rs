@@ -1,4 +1,4 @@
-//! Attempts under caps, on a real Redis with real receivers: who counts, who waits and for how long.
+//! Attempts under caps, on a real Redis with real receivers: what counts, what waits, and how long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use tokio::time::Instant;
 const RAISED: UnixMs = UnixMs(1_795_250_220_123);
 const DAY_MS: i64 = 86_400_000;
 
-/// A notifier on a Redis of its own.
+/// A notifier with its own Redis.
 struct Capped {
     redis: RedisServer,
     sender: Sending,
     keys: Keys,
 }
 
-/// The settings of both sections that are capped.
+/// The settings of both sections with caps.
 #[derive(Debug, Clone)]
 struct Caps {
     per_destination: Option<&'static str>,
@@ -74,7 +74,7 @@ impl Capped {
     }
 }
 
-/// What differs from a first attempt in time.
+/// The differences from a first attempt in time.
 struct Attempt {
     late_ms: i64,
     start_by: Instant,
@@ -110,7 +110,7 @@ fn webhook(url: &str) -> Contact {
     Contact::webhook(url, Secret::new(secret(7)))
 }
 
-/// A receiver that two contacts name must not get twice what its cap says, nor may it hold up another receiver.
+/// A receiver with two contacts must not get more than its cap, and must not delay another receiver.
 #[tokio::test]
 async fn contacts_of_one_origin_share_its_cap_and_no_other() {
     let capped = Capped::start(Caps { per_destination: Some("2/1h"), ..Caps::default() });
@@ -120,7 +120,7 @@ async fn contacts_of_one_origin_share_its_cap_and_no_other() {
         assert!(matches!(capped.send(&webhook(&receiver.url(path))).await, Settlement::Delivered(_)));
     }
     match capped.send(&webhook(&receiver.url("/a"))).await {
-        // An hour is beyond the longest wait: a cap may be raised meanwhile.
+        // An hour is beyond the longest wait, because a cap may be raised meanwhile.
         Settlement::Throttled(again) => assert!((300..=601).contains(&again.as_secs()), "{again:?}"),
         other => panic!("{other:?}"),
     }
@@ -138,7 +138,7 @@ async fn contacts_of_one_origin_share_its_cap_and_no_other() {
     }
 }
 
-/// Mail has one cap for all addresses, which is the provider's, and webhooks none of it.
+/// Email has one cap for all addresses, the provider's, and webhooks do not count in it.
 #[tokio::test]
 async fn mail_is_capped_as_a_whole() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
@@ -157,8 +157,7 @@ async fn mail_is_capped_as_a_whole() {
     assert_eq!(capped.stored().await, [capped.keys.cap(Channel::Email, None)]);
 }
 
-/// A cap counts what leaves: a muted contact, an alert that is too old and a URL that is none must not take it from
-/// others.
+/// A cap counts sent messages: a muted contact, an expired alert and an invalid URL must not use it up.
 #[tokio::test]
 async fn what_does_not_leave_is_not_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
@@ -175,7 +174,7 @@ async fn what_does_not_leave_is_not_counted() {
     assert!(matches!(capped.send(&contact).await, Settlement::Delivered(_)));
 }
 
-/// An operator who tries a contact out must neither wait for its alerts nor hold them up.
+/// A test message must neither wait for alerts nor delay them.
 #[tokio::test]
 async fn a_test_message_is_neither_capped_nor_counted() {
     let capped = Capped::start(Caps { per_destination: Some("1/1h"), ..Caps::default() });
@@ -189,7 +188,7 @@ async fn a_test_message_is_neither_capped_nor_counted() {
     assert_eq!(test().await, OutcomeClass::Delivered);
 }
 
-/// A cap is a promise: where nobody can say whether it is exhausted, nothing leaves. What has no cap does.
+/// A cap is a promise: while its state is unknown, nothing is sent. Channels without a cap still send.
 #[tokio::test]
 async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
@@ -203,7 +202,7 @@ async fn nothing_leaves_under_a_cap_that_cannot_be_asked() {
     receiver.next().await;
 }
 
-/// Somebody else's value under the key of a cap says nothing about the cap.
+/// A foreign value under the key of a cap says nothing about the cap.
 #[tokio::test]
 async fn nothing_leaves_under_a_cap_whose_key_holds_something_else() {
     let caps = Caps { per_destination: Some("9/1s"), per_minute: Some(9), ..Caps::default() };
@@ -222,7 +221,7 @@ async fn nothing_leaves_under_a_cap_whose_key_holds_something_else() {
     assert!(matches!(capped.send(&webhook(&receiver.url("/"))).await, Settlement::Delivered(_)));
 }
 
-/// Asking takes time. An attempt that started when its lease no longer covers it could meet another worker's.
+/// Asking takes time. An attempt that its lease no longer covers could overlap with another worker's.
 #[tokio::test]
 async fn what_was_asked_too_long_does_not_leave() {
     let capped = Capped::start(Caps { per_destination: Some("9/1h"), ..Caps::default() });

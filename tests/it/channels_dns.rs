@@ -1,4 +1,4 @@
-//! Names that nobody answers for, and name servers that lie: against a name server of the test's own.
+//! Names that nobody answers for, and lying name servers, on the test's own name server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ use tokio::task::JoinSet;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const HERE_V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
-/// Public, and never called: what it stands beside is refused.
+/// Public but never called, because a forbidden address accompanies it.
 const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
-/// How many names hang. The pool of threads that they once took had 512, and each held its thread for half a minute.
+/// Number of hanging names. The former thread pool had 512 threads, and each name blocked one for half a minute.
 const HANGING: usize = 100;
 
-/// Names of `here.test` are this machine, of `nowhere.test` unknown; nothing is said of any other.
+/// Names of `here.test` mean this machine, names of `nowhere.test` do not exist; others are not answered.
 fn of_a_name(name: &str) -> Knows {
     match name {
         "here.test" => Knows::Addresses(vec![HERE]),
@@ -38,7 +38,7 @@ fn of_a_name(name: &str) -> Knows {
     }
 }
 
-/// What the name servers say decides, for webhooks and mail alike; addresses and this machine's own names ask nobody.
+/// The name servers decide, for webhooks and email; addresses and this machine's own names need no query.
 #[tokio::test]
 async fn names_are_asked_for_and_addresses_are_not() {
     let names = NameServer::start(of_a_name).await;
@@ -65,7 +65,7 @@ async fn names_are_asked_for_and_addresses_are_not() {
     assert_eq!((unknown.class, error(&unknown)), (OutcomeClass::Transient, "DNS: no such host"));
 }
 
-/// I6: a name that stands for an inner address is refused as the address is, also where a public one stands beside it.
+/// I6: a name of an internal address is refused like the address, even beside a public one.
 #[tokio::test]
 async fn a_name_of_a_blocked_address_is_never_called() {
     let names = NameServer::start(of_a_name).await;
@@ -79,7 +79,7 @@ async fn a_name_of_a_blocked_address_is_never_called() {
     assert!(receiver.try_next().is_none());
 }
 
-/// A customer whose name servers are gone must not hold up another's alert. Each name took a thread of one pool.
+/// A customer without name servers must not delay another customer's alert. Formerly each name blocked a thread.
 #[tokio::test]
 async fn names_that_hang_delay_nobody_else() {
     let mut names = NameServer::start(of_a_name).await;
@@ -99,8 +99,8 @@ async fn names_that_hang_delay_nobody_else() {
     assert!(hanging.try_join_next().is_none(), "all of them still hang");
 }
 
-/// A name that nobody answers for ends the attempt before its deadline, and the error names DNS: "deadline passed"
-/// sends people to the receiver.
+/// A name without an answer ends the attempt before its deadline, and the error names DNS: "deadline passed" would
+/// point to the receiver.
 #[tokio::test]
 async fn a_name_that_hangs_is_an_error_of_dns() {
     let names = NameServer::start(of_a_name).await;
@@ -114,7 +114,7 @@ async fn a_name_that_hangs_is_an_error_of_dns() {
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "DNS: no answer"));
 }
 
-/// Some name servers never answer questions about IPv6. Their hosts were unreachable for ever.
+/// Some name servers never answer questions about IPv6. Their hosts used to be unreachable.
 #[tokio::test]
 async fn the_addresses_of_one_family_are_enough() {
     let names = NameServer::start(of_a_name).await;
@@ -135,7 +135,7 @@ async fn the_addresses_of_one_family_are_enough() {
     server.next().await;
 }
 
-/// Docker Compose makes names with underscores. DNS takes every byte in a name.
+/// Docker Compose creates names with underscores. DNS allows every byte in a name.
 #[tokio::test]
 async fn names_that_are_no_host_names_are_asked_for() {
     let names = NameServer::start(of_a_name).await;
@@ -152,7 +152,7 @@ async fn names_that_are_no_host_names_are_asked_for() {
     server.next().await;
 }
 
-/// A deployment that has to wait for names nobody answers for is killed in the middle of something else.
+/// A drain must not wait for unanswered names until the orchestrator kills the daemon.
 #[tokio::test]
 async fn a_drain_and_a_second_signal_end_while_names_hang() {
     for (drain, code, said) in [("300ms", 0, "the drain's deadline passed"), ("10m", 1, "ended by a second signal")] {
@@ -178,7 +178,7 @@ async fn a_drain_and_a_second_signal_end_while_names_hang() {
     }
 }
 
-/// `http` to another machine is not tried by a test: what is public is only named.
+/// The test does not call another machine by `http`: the public address is only named.
 #[tokio::test]
 async fn a_check_names_what_a_name_stands_for_and_calls_nobody() {
     let names = NameServer::start(of_a_name).await;

@@ -1,4 +1,4 @@
-//! Mail against a real SMTP server: what arrives, and the class of every outcome.
+//! Email on a real SMTP server: what arrives, and the class of every outcome.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::types::{DisableReason, Locale, Outcome, OutcomeClass};
 
-/// Short, so that a hanging server costs little; long enough for a loaded machine.
+/// Short, so that a hanging server costs little; long enough for a busy machine.
 const SHORT: Duration = Duration::from_millis(400);
 
 pub(super) const MAIL: Mail<'static> = Mail {
@@ -54,14 +54,14 @@ pub(super) fn error(outcome: &Outcome) -> &str {
     outcome.error.as_deref().unwrap_or_default()
 }
 
-/// One reply in one phase, and what becomes of the mail.
+/// One reply in one phase, and the resulting outcome.
 async fn refused(phase: Phase, line: &'static str) -> Outcome {
     let server = server().await;
     server.program(phase, Reply::Say(line), Times::Once);
     mailer(&server.url()).send(MAIL).await
 }
 
-/// What arrives must be what was written: both parts, every dot, and headers that mail software understands.
+/// The received email must equal the written one: both parts, every dot, and headers that mail software understands.
 #[tokio::test]
 async fn a_mail_arrives_whole() {
     let mut server = server().await;
@@ -83,14 +83,14 @@ async fn a_mail_arrives_whole() {
     assert_eq!(mail.header("X-Quotabell-Alert"), "alert_0123");
     assert_eq!(mail.header("MIME-Version"), "1.0");
     assert!(mail.header("Content-Type").starts_with("multipart/alternative"));
-    // The last part is the one that mail software prefers.
+    // Mail software prefers the last part.
     let kinds: Vec<&str> = mail.parts.iter().map(|part| part.content_type.as_str()).collect();
     assert_eq!(kinds, ["text/plain; charset=utf-8", "text/html; charset=utf-8"]);
     assert_eq!(mail.parts[0].content.trim_end(), MAIL.text.trim_end());
     assert_eq!(mail.parts[1].content.trim_end(), MAIL.html.trim_end());
 }
 
-/// A retry may arrive beside the first try: with the same Message-ID mail software shows one.
+/// A retry may arrive beside the first attempt: with the same Message-ID mail software shows one email.
 #[tokio::test]
 async fn every_attempt_has_the_same_message_id() {
     let mut server = server().await;
@@ -101,7 +101,7 @@ async fn every_attempt_has_the_same_message_id() {
     assert_eq!(ParsedMail::parse(&server.next().await.text()).header("Message-ID"), "<delivery_0123@example.com>");
 }
 
-/// Subjects choose their names: a line break must forge no header, and letters beyond ASCII must arrive as they are.
+/// Strangers choose subjects: a line break must forge no header, and non-ASCII letters must arrive unchanged.
 #[tokio::test]
 async fn odd_subject_lines_and_names_arrive_unharmed() {
     let mut server = server().await;
@@ -121,7 +121,7 @@ async fn odd_subject_lines_and_names_arrive_unharmed() {
     assert_eq!(mail.header("Message-ID"), "<delivery_0123@xn--bcher-kva.example>");
 }
 
-/// RFC 6531: an address beyond ASCII goes only to a server that says it can; another server may learn it.
+/// RFC 6531: an address beyond ASCII goes only to a server that announces support; another server may add it later.
 #[tokio::test]
 async fn addresses_beyond_ascii_need_smtputf8() {
     let to_jorg = Mail { to: "jörg@example.com", ..MAIL };
@@ -135,14 +135,14 @@ async fn addresses_beyond_ascii_need_smtputf8() {
     assert_eq!(mailer(&able.url()).send(to_jorg).await.class, OutcomeClass::Delivered);
     assert_eq!(able.next().await.to, ["jörg@example.com"]);
 
-    // The domain alone has an ASCII form, which every server takes.
+    // A domain always has an ASCII form, which every server accepts.
     let mut plain = server().await;
     let outcome = mailer(&plain.url()).send(Mail { to: "bob@bücher.example", ..MAIL }).await;
     assert_eq!(outcome.class, OutcomeClass::Delivered);
     assert_eq!(plain.next().await.to, ["bob@xn--bcher-kva.example"]);
 }
 
-/// The outcome table: a 5xx about this mail will be said again; one about our login or the server's state will not.
+/// The outcome table: a 5xx about this email is permanent; one about our login or the server's state is not.
 #[tokio::test]
 async fn refusals_are_judged_by_the_phase_they_answer() {
     for (phase, line, class, text) in [
@@ -176,8 +176,8 @@ async fn refusals_are_judged_by_the_phase_they_answer() {
     }
 }
 
-/// A mailbox that does not exist gets no more mail. What a server refuses because of us, or because the mailbox is
-/// full, says nothing of the address: one blocked sender would disable every contact.
+/// A missing mailbox gets no more email. A refusal because of the sender, or of a full mailbox, says nothing about the
+/// address: otherwise one blocked sender would disable every contact.
 #[tokio::test]
 async fn only_an_unknown_mailbox_disables_its_contact() {
     let unknown = Some(DisableReason::NoMailbox);
@@ -204,7 +204,7 @@ async fn only_an_unknown_mailbox_disables_its_contact() {
     }
 }
 
-/// No server is asked about an address that nobody can have; whoever wrote it may mend it before the next attempt.
+/// No server is asked about an invalid address; somebody may fix it before the next attempt.
 #[tokio::test]
 async fn a_malformed_address_contacts_nobody_and_is_tried_again() {
     let server = server().await;
@@ -215,7 +215,7 @@ async fn a_malformed_address_contacts_nobody_and_is_tried_again() {
     assert_eq!(server.connections(), 0);
 }
 
-/// A server that stops answering must not hold a worker past the one deadline, whichever phase it stops in.
+/// A server that stops answering in any phase must not occupy a worker beyond the deadline.
 #[tokio::test]
 async fn a_server_that_hangs_runs_into_one_deadline() {
     let phases = [Phase::Greeting, Phase::Ehlo, Phase::Mail, Phase::Rcpt, Phase::Data, Phase::Message];
@@ -238,7 +238,7 @@ async fn a_server_that_hangs_runs_into_one_deadline() {
     }
 }
 
-/// What was said about the mail stands, even if the server then hangs or drops the line.
+/// A reply about the email counts, even if the server then hangs or closes the connection.
 #[tokio::test]
 async fn what_fails_after_the_answer_changes_nothing() {
     for (phase, class) in [(Phase::Quit, OutcomeClass::Delivered), (Phase::Rset, OutcomeClass::Delivered)] {
@@ -253,7 +253,7 @@ async fn what_fails_after_the_answer_changes_nothing() {
     }
 }
 
-/// Trouble on the way is nobody's refusal.
+/// A network error is not a refusal.
 #[tokio::test]
 async fn what_fails_on_the_way_is_transient() {
     let refused = mailer(&format!("smtp://127.0.0.1:{}", free_port())).send(MAIL).await;
@@ -275,7 +275,7 @@ async fn what_fails_on_the_way_is_transient() {
     }
 }
 
-/// `?tls=required` means STARTTLS or nothing: a server, or somebody in between, that does not offer it gets no mail.
+/// `?tls=required` requires STARTTLS: a server (or an attacker) that does not offer it gets no email.
 #[tokio::test]
 async fn starttls_is_required_where_the_url_says_so() {
     let open = server().await;
@@ -300,7 +300,7 @@ async fn starttls_is_required_where_the_url_says_so() {
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "SMTP 554 5.7.3 to STARTTLS"));
 }
 
-/// `smtps://` speaks TLS from the first byte.
+/// `smtps://` uses TLS from the first byte.
 #[tokio::test]
 async fn smtps_is_encrypted_from_the_start() {
     let certificates = Certificates::new();
@@ -322,7 +322,7 @@ async fn smtps_is_encrypted_from_the_start() {
     assert!(outcome.hint.is_some_and(|hint| hint.contains("email.ca_file")), "{outcome:?}");
 }
 
-/// Whoever else has a certificate of a trusted authority is not our mail server.
+/// Another certificate of a trusted authority does not identify our mail server.
 #[tokio::test]
 async fn a_certificate_for_another_name_is_refused() {
     let certificates = Certificates::for_names(&["elsewhere.test"]);
@@ -339,7 +339,7 @@ async fn a_certificate_for_another_name_is_refused() {
     }
 }
 
-/// An expired mail password must not kill every alert: every failure of AUTH is retried.
+/// An expired mail password must not end every alert: every failure of AUTH is retried.
 #[tokio::test]
 async fn wrong_credentials_are_transient() {
     let user = User { name: "al@ice".to_owned(), password: "p:a/s%s".to_owned() };
@@ -379,7 +379,7 @@ async fn a_check_goes_as_far_as_the_login_and_sends_nothing() {
     assert!(server.try_next().is_none());
 }
 
-/// A burst of alerts must not open a connection for each; a dead idle connection must not cost an attempt.
+/// A burst of alerts must not open a connection each; a dead idle connection must not cost an attempt.
 #[tokio::test]
 async fn connections_are_reused_and_replaced_when_dead() {
     let mut server = server().await;
@@ -401,7 +401,7 @@ async fn connections_are_reused_and_replaced_when_dead() {
     assert_eq!(server.next().await.connection, 4);
 }
 
-/// Many mails at once each get a conversation of their own.
+/// Many emails at once each get their own conversation.
 #[tokio::test]
 async fn mails_are_sent_side_by_side() {
     let mut server = server().await;
@@ -418,7 +418,7 @@ async fn mails_are_sent_side_by_side() {
     assert!(server.try_next().is_none(), "nothing arrives twice");
 }
 
-/// Mistakes in the settings are found at start, name the setting, and show no password.
+/// Invalid settings are found at start; the error names the setting and shows no password.
 #[tokio::test]
 async fn broken_settings_are_configuration_errors() {
     let text = |config: EmailConfig| Mailer::new(&config, &DnsConfig::default()).expect_err("broken").to_string();
@@ -434,7 +434,7 @@ async fn broken_settings_are_configuration_errors() {
     assert_eq!(mailer("smtp://mail.test:25").warnings().len(), 1);
 }
 
-/// The file wins over the setting, and only its first line counts.
+/// The file overrides the setting, and only its first line counts.
 #[tokio::test]
 async fn the_url_may_stand_in_a_file() {
     let mut server = server().await;
@@ -449,8 +449,8 @@ async fn the_url_may_stand_in_a_file() {
     server.next().await;
 }
 
-/// A server that lets everybody connect and then wants TLS or a password would fail only with the first alert. One that
-/// does not know the own address takes mail for others all the same.
+/// A server that then requires TLS or a password would fail only with the first alert. A server that does not know our
+/// address may still accept email for others.
 #[tokio::test]
 async fn a_check_names_sender_and_recipient_and_sends_nothing() {
     for (phase, line, expected) in [
@@ -469,7 +469,7 @@ async fn a_check_names_sender_and_recipient_and_sends_nothing() {
     }
 }
 
-/// The operator reads what the server said, and which server it was; a log line must not.
+/// The operator can read the server's reply and its name; they must not appear in the log.
 #[tokio::test]
 async fn what_the_server_said_is_kept_apart_from_the_error() {
     let server = server().await;
@@ -480,13 +480,13 @@ async fn what_the_server_said_is_kept_apart_from_the_error() {
     ] {
         server.program(Phase::Rcpt, Reply::Say(lines), Times::Once);
         let outcome = mailer(&server.url()).send(MAIL).await;
-        // The enhanced status code stands in the error: both are shown side by side.
+        // The error contains the enhanced status code, because both are shown together.
         assert_eq!((error(&outcome), outcome.reply.as_deref()), ("SMTP 550 5.1.1 to RCPT", Some(said)));
         assert_eq!(outcome.peer.as_deref(), Some(server.address().to_string().as_str()));
     }
 }
 
-/// A folder with a new RSA key of this size, and the file.
+/// A folder with a new RSA key of this size in a file.
 pub(super) fn key_of(bits: u32) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dkim.pem");
@@ -501,8 +501,8 @@ fn signing(url: &str, key_file: &std::path::Path) -> EmailConfig {
     EmailConfig { dkim: Some(dkim), ..config(url) }
 }
 
-/// A mail whose signature leaves a header out can be changed on its way, and providers act on no one-click that is not
-/// signed.
+/// An email whose signature omits a header can be changed on its way, and providers ignore an unsigned one-click
+/// header.
 #[tokio::test]
 async fn a_mail_is_signed_with_everything_that_a_provider_looks_at() {
     let (_folder, key) = key_of(1024);
@@ -525,7 +525,7 @@ async fn a_mail_is_signed_with_everything_that_a_provider_looks_at() {
     assert_eq!(mail.header("List-Unsubscribe"), format!("<{link}>"));
 }
 
-/// Such mails are signed, and receivers that ask for DMARC drop them all the same.
+/// Such emails are signed, but receivers with DMARC drop them anyway.
 #[test]
 fn a_signature_for_another_domain_is_warned_of_at_start() {
     let (_folder, key) = key_of(1024);
@@ -537,7 +537,7 @@ fn a_signature_for_another_domain_is_warned_of_at_start() {
     assert!(warnings("alerts@example.net")[0].contains("email.from has \"example.net\""));
 }
 
-/// A key that can't sign must stop the start, and not be found out by the first alert.
+/// An unusable key must stop the start, not the first alert.
 #[test]
 fn a_key_that_can_not_sign_is_told_at_start() {
     let (folder, short) = key_of(512);
@@ -554,7 +554,7 @@ fn a_key_that_can_not_sign_is_told_at_start() {
     assert!(refused(wrong).starts_with("email.dkim.selector: \"q1; d=evil.example\" is not a name of DNS"));
 }
 
-/// RFC 5321, 4.1.1.1: keywords are the same in any case. A server that writes `250-starttls` got mails in plain text.
+/// RFC 5321, 4.1.1.1: keywords ignore case. A server that wrote `250-starttls` used to get emails in plain text.
 #[tokio::test]
 async fn keywords_of_ehlo_are_known_in_any_case_and_form() {
     let certificates = Certificates::new();
@@ -594,7 +594,7 @@ async fn keywords_of_ehlo_are_known_in_any_case_and_form() {
     }
 }
 
-/// RFC 5321, 3.2: a server that does not know EHLO knows HELO. It got no mail at all.
+/// RFC 5321, 3.2: a server without EHLO supports HELO. It used to get no email at all.
 #[tokio::test]
 async fn a_server_that_does_not_know_ehlo_is_greeted_with_helo() {
     for refusal in ["500 what\r\n", "502 5.5.1 not implemented\r\n"] {

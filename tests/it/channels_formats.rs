@@ -1,4 +1,4 @@
-//! The formats of webhooks: what each receiver gets, on real connections, and what names from outside can't do there.
+//! The formats of webhooks: what each receiver gets on real connections, and that names from outside do no harm.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn alert(subject: &str, percent: u16) -> Alert {
     sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
 }
 
-/// What a contact of this format needs.
+/// The fields that a contact of this format needs.
 fn options(format: MessageFormat) -> ContactOptions {
     let secret = match format {
         MessageFormat::Standard | MessageFormat::CloudEvents => Some(secret(7)),
@@ -51,7 +51,7 @@ fn folder(name: &str, template: &str) -> tempfile::TempDir {
     folder
 }
 
-/// The bodies are a contract with programs that we can't ask: every change to them must be seen.
+/// The bodies are a contract with foreign programs: every change must be visible.
 #[test]
 fn every_format_is_the_documented_one() {
     let mut bodies = Table::default();
@@ -63,7 +63,7 @@ fn every_format_is_the_documented_one() {
     insta::assert_snapshot!("bodies", bodies);
 }
 
-/// Whoever reads "of 600 requests" takes it for a day's.
+/// "of 600 requests" would be read as a daily limit.
 #[test]
 fn sentences_name_the_window() {
     let mut read = Table::default();
@@ -79,8 +79,8 @@ fn sentences_name_the_window() {
     insta::assert_snapshot!("sentences", read);
 }
 
-/// A receiver gets exactly the body of its format, with the right media type, the contact's headers, one id on every
-/// attempt, and a signature where there is a secret that signs.
+/// A receiver gets exactly the body of its format, with the right media type, the contact's headers, the same id on
+/// every attempt, and a signature if there is a secret.
 #[tokio::test]
 async fn each_format_arrives_as_it_is_written() {
     let channels = channels(&inside());
@@ -118,7 +118,7 @@ async fn each_format_arrives_as_it_is_written() {
     }
 }
 
-/// A chat that has a proxy of the operator's before it may want a signature too.
+/// A chat behind the operator's proxy may require a signature too.
 #[tokio::test]
 async fn a_secret_signs_a_chat_message_too() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -128,7 +128,7 @@ async fn a_secret_signs_a_chat_message_too() {
     verify_as(&receiver.next().await, &secret(9), "application/json");
 }
 
-/// Names that mean something to a chat, to JSON, to HTML or to a terminal; and the longest ones that there are.
+/// Names with a meaning for chats, JSON, HTML or terminals, and the longest possible names.
 fn hostile_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "<!channel>",
@@ -152,7 +152,7 @@ fn hostile_names() -> Vec<String> {
     names
 }
 
-/// Every text of a JSON value.
+/// Every text in a JSON value.
 fn texts(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::String(text) => into.push(text.clone()),
@@ -162,7 +162,7 @@ fn texts(value: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// A customer chooses its own name: it must neither call a whole channel, nor be a link, nor reach what is around it.
+/// A customer chooses its name: it must neither notify a whole channel, nor become a link, nor affect its surroundings.
 #[test]
 fn no_name_is_more_than_a_name() {
     for name in hostile_names() {
@@ -223,8 +223,7 @@ fn no_name_is_more_than_a_name() {
     }
 }
 
-/// What a wrong template would cost must be told before an alert is due: with the file, and what could have stood
-/// there.
+/// The error for a wrong template must come before an alert is due, with the file and the allowed names.
 #[test]
 fn a_wrong_template_is_explained_when_it_is_loaded() {
     let mut told = Table::default();
@@ -247,8 +246,7 @@ fn a_wrong_template_is_explained_when_it_is_loaded() {
     insta::assert_snapshot!("wrong_templates", told);
 }
 
-/// A template is for receivers that nobody here knows: it says everything that the mails say, and its values can't
-/// break it.
+/// A template is for unknown receivers: it can show everything that emails show, and values can't break it.
 #[tokio::test]
 async fn a_template_makes_the_body() {
     let template = r#"{"id": {{ id }}, "text": {{ subject ~ ": " ~ used|thousands ~ " of " ~ limit|thousands }}, "at": {{ resets_at|clock }}, "share": {{ used_percent }}}"#;
@@ -272,8 +270,8 @@ async fn a_template_makes_the_body() {
     assert!(fault.field == "format" && fault.problem.ends_with("only ops"), "{fault}");
 }
 
-/// A template that fails on one odd alert, or that was taken away, must cost its looks and not the alert; and somebody
-/// must hear of it.
+/// If a template fails for an unusual alert, or was removed, the alert must be sent in the built-in form, and the log
+/// must say so.
 #[test]
 fn a_template_that_fails_at_an_attempt_costs_no_alert() {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -281,7 +279,7 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            // No sample has this subject, so the start can't find the mistake.
+            // No sample has this subject, so the check at start can't find the mistake.
             let folder = folder("ops.json", r#"{"text": {% if subject == "odd" %}{% else %}1{% endif %}}"#);
             let channels = channels(&WebhookConfig { templates: Some(folder.path().to_path_buf()), ..inside() });
             let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -301,7 +299,7 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
     assert!(shown.contains(r#"quotabell_template_failures_total{channel="webhook"} 2"#), "{shown}");
 }
 
-/// A header that may not be set is the contact's own mistake, which somebody may mend: the alert is tried again.
+/// A forbidden header is a mistake of the contact that somebody may fix: the alert is retried.
 #[tokio::test]
 async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -315,7 +313,7 @@ async fn a_header_that_may_not_be_set_is_told_and_nothing_is_sent() {
     assert!(receiver.try_next().is_none());
 }
 
-/// Who may see contacts need not be able to post into somebody's chat.
+/// A user who may read contacts need not be able to post into a chat.
 #[test]
 fn what_is_as_good_as_a_secret_is_not_shown() {
     let url = "https://hooks.test:8443/services/T0/B0/topsecret?x=topsecret";

@@ -1,5 +1,4 @@
-//! Mail servers that hurt: whatever one sends, the deadline holds, memory is bounded, and no answer is taken for
-//! another.
+//! Hostile mail servers: the deadline holds, memory is bounded, and no reply is taken for another.
 
 use std::time::Duration;
 
@@ -11,9 +10,9 @@ use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{EmailConfig, Mailer};
 use quotabell::types::{Outcome, OutcomeClass};
 
-/// Short, so that a server that drips costs little; long enough for a loaded machine.
+/// Short, so that a dripping server costs little; long enough for a busy machine.
 const SHORT: Duration = Duration::from_millis(600);
-/// More than a sender reads of an answer, with what the kernel holds on both sides.
+/// More than a sender reads of a reply, including the kernel's buffers on both sides.
 const FLOOD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const GREETING: Step = Step::Say("220 mail.test ESMTP\r\n");
@@ -27,8 +26,8 @@ async fn send(server: &ScriptedServer) -> Outcome {
     mailer(&url(server)).send(MAIL).await
 }
 
-/// A line without an end took 2 GB in five seconds, and an answer of many lines was parsed anew with each of them,
-/// which blocked the whole daemon.
+/// An endless line used to take 2 GB in five seconds, and a reply of many lines was parsed again with each line, which
+/// blocked the daemon.
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
     for (sent, steps) in [
@@ -47,7 +46,7 @@ async fn an_endless_answer_is_cut_off() {
     }
 }
 
-/// Records without data hold no line, so they never come to the bound of an answer.
+/// Records without data contain no line, so the bound of a reply does not apply to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_without_data_are_cut_off() {
     let certificates = Certificates::new();
@@ -86,7 +85,7 @@ async fn records_without_data_are_cut_off() {
     }
 }
 
-/// Each byte of a server that drips would begin a timeout of its own if there were one for each step.
+/// With one timeout per step, every byte of a dripping server would restart the timeout.
 #[tokio::test]
 async fn one_deadline_covers_a_conversation_that_never_stops() {
     let yes = "250 ok\r\n";
@@ -103,8 +102,8 @@ async fn one_deadline_covers_a_conversation_that_never_stops() {
     }
 }
 
-/// What came before the handshake can be anybody's words. Taken for answers after it, they said yes to a mail that the
-/// server refused.
+/// Anybody may have sent bytes before the handshake. If they counted as replies after it, they would accept an email
+/// that the server refused.
 #[tokio::test]
 async fn text_before_the_tls_handshake_ends_the_connection() {
     let certificates = Certificates::new();
@@ -128,7 +127,7 @@ async fn text_before_the_tls_handshake_ends_the_connection() {
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, said));
 }
 
-/// An answer that came too early would answer the next command, and every one after it.
+/// An early reply would answer the next command, and shift all later replies.
 #[tokio::test]
 async fn an_answer_that_nobody_asked_for_ends_the_connection() {
     let twice = Step::Say("250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n250 taken\r\n");
@@ -138,7 +137,7 @@ async fn an_answer_that_nobody_asked_for_ends_the_connection() {
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, said));
 }
 
-/// A server that offers LOGIN and asks on without an end must not be answered without an end.
+/// A server that offers LOGIN and keeps asking must not be answered endlessly.
 #[tokio::test]
 async fn endless_challenges_of_a_login_end() {
     let server = ScriptedServer::start([
@@ -158,7 +157,7 @@ async fn endless_challenges_of_a_login_end() {
     server.has_served(1).await;
 }
 
-/// A reset says nothing of the mail, wherever it comes. Only after the final dot may the mail have been taken.
+/// A reset says nothing about the email. Only after the final dot may the server have accepted it.
 #[tokio::test]
 async fn a_reset_is_transient_in_each_phase() {
     let yes = Step::Say("250 ok\r\n");
@@ -183,7 +182,7 @@ async fn a_reset_is_transient_in_each_phase() {
     }
 }
 
-/// What is no SMTP must be said to be none, and not be waited for until the deadline.
+/// A reply that is not SMTP must be reported as such, without waiting for the deadline.
 #[tokio::test]
 async fn gibberish_is_named() {
     for (said, error_text) in [

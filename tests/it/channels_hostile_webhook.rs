@@ -1,5 +1,4 @@
-//! Receivers that hurt: whatever one does, one deadline holds, memory is bounded, and the connection is gone
-//! afterwards.
+//! Hostile receivers: one deadline holds, memory is bounded, and the connection is closed afterwards.
 
 use std::time::Duration;
 
@@ -10,14 +9,14 @@ use crate::support::tls_flood::TlsFlood;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::types::{Outcome, OutcomeClass};
 
-/// Short, so that a receiver that drips costs little; long enough for a loaded machine.
+/// Short, so that a dripping receiver costs little; long enough for a busy machine.
 const SHORT: Duration = Duration::from_millis(600);
-/// More than is read of an answer, with what the kernel holds on both sides.
+/// More than is read of a response, including the kernel's buffers on both sides.
 const FLOOD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\n";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-/// The head of a body that a client would make a thousand times as large, if it decompressed what it gets.
+/// The head of a body that a decompressing client would enlarge a thousand times.
 const GZIP: &str = "HTTP/1.1 500 No\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n";
 
 async fn answer_of(receiver: &ScriptedServer) -> Outcome {
@@ -27,7 +26,7 @@ async fn answer_of(receiver: &ScriptedServer) -> Outcome {
     outcome
 }
 
-/// A head of 100 MB, in one line or in many, is not kept, and no answer.
+/// A head of 100 MB, in one line or many, is not buffered and not a response.
 #[tokio::test]
 async fn a_head_without_an_end_is_cut_off() {
     for flood in ["x-many: 0123456789\r\n", "x"] {
@@ -38,7 +37,7 @@ async fn a_head_without_an_end_is_cut_off() {
     }
 }
 
-/// Informational answers without an end kept a thread of the daemon busy until the deadline, and past it.
+/// Endless informational responses used to occupy a thread of the daemon until after the deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn informational_answers_without_an_end_are_cut_off() {
     for flood in ["HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", "HTTP/1.1 100\r\n\r\n"] {
@@ -48,8 +47,9 @@ async fn informational_answers_without_an_end_are_cut_off() {
     }
 }
 
-/// Records without data are read within one poll, and no byte of them reaches what bounds an answer. rustls ends a
-/// connection after 32 empty records in a row, and after 32 KeyUpdates without data between them. It bounds no tickets.
+/// Records without data are read within one poll, and none of their bytes reach the bound of a response. rustls closes
+/// a connection after 32 empty records in a row, and after 32 KeyUpdates without data between them. It does not bound
+/// tickets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_without_data_are_cut_off() {
     let certificates = Certificates::new();
@@ -63,8 +63,8 @@ async fn records_without_data_are_cut_off() {
     }
 }
 
-/// The status line decides. A line that no standard knows made a 200 "not HTTP": the delivery was repeated until it was
-/// dead, and a chat showed every repetition. curl and browsers take all of these.
+/// The status line decides. A non-standard line used to make a 200 "not HTTP": the delivery was repeated until it was
+/// dead, and a chat showed every repetition. curl and browsers accept all of these.
 #[tokio::test]
 async fn odd_lines_in_a_head_do_not_hide_the_status() {
     let many = |count: usize| (0..count).map(|number| format!("x-{number}: y\r\n")).collect::<String>();
@@ -95,7 +95,7 @@ async fn odd_lines_in_a_head_do_not_hide_the_status() {
     assert_eq!((outcome.status, outcome.retry_after), (Some(503), Some(Duration::from_secs(7))));
 }
 
-/// Bodies without an end are cut off, in chunks of one byte too, and nothing is decompressed.
+/// Endless bodies are cut off, even in chunks of one byte, and nothing is decompressed.
 #[tokio::test]
 async fn a_body_without_an_end_is_cut_off() {
     for (head, flood, class) in [
@@ -110,7 +110,7 @@ async fn a_body_without_an_end_is_cut_off() {
     }
 }
 
-/// Each byte of a receiver that drips would begin a timeout of its own if there were one for each step.
+/// With one timeout per step, every byte of a dripping receiver would restart the timeout.
 #[tokio::test]
 async fn one_deadline_covers_an_answer_that_never_stops() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
@@ -120,7 +120,7 @@ async fn one_deadline_covers_an_answer_that_never_stops() {
         ("status line", vec![REQUEST, Step::Say("HTTP/1.1 200 "), Step::Drip("x")], OutcomeClass::Transient),
         ("interim answers", vec![REQUEST, Step::Drip("HTTP/1.1 100 Continue\r\n\r\n")], OutcomeClass::Transient),
         ("head", vec![REQUEST, Step::Say(HEAD), Step::Drip("x: y\r\n")], OutcomeClass::Transient),
-        // The status has come: the receiver has said what became of the alert.
+        // The status has arrived, so the receiver has decided.
         ("body", vec![REQUEST, Step::Say(CHUNKED), Step::Drip("1\r\nx\r\n")], OutcomeClass::Delivered),
     ] {
         let receiver = ScriptedServer::start(steps).await;
@@ -132,7 +132,7 @@ async fn one_deadline_covers_an_answer_that_never_stops() {
     }
 }
 
-/// A receiver that leaves in the middle has said nothing, whatever it began to say.
+/// A receiver that closes in the middle has decided nothing.
 #[tokio::test]
 async fn leaving_in_the_middle_is_no_answer() {
     for (left, steps, text) in [
@@ -149,8 +149,8 @@ async fn leaving_in_the_middle_is_no_answer() {
     }
 }
 
-/// Two lengths, or a length and chunks, are how one answer is smuggled into another. Connections are not used again, so
-/// only the status counts.
+/// Two lengths, or a length and chunks, can smuggle one response into another. Such connections are not reused, so only
+/// the status counts.
 #[tokio::test]
 async fn contradictory_heads_end_the_attempt() {
     for (head, class) in [
@@ -167,11 +167,11 @@ async fn contradictory_heads_end_the_attempt() {
     }
 }
 
-/// HTTP/2 is not spoken: a receiver that does all the same, asked or not, has said nothing, and may flood nobody after
+/// HTTP/2 is not supported: a receiver that sends it anyway has decided nothing, and must not flood the daemon after
 /// the attempt.
 #[tokio::test]
 async fn frames_of_http2_end_the_attempt() {
-    /// SETTINGS, and a PING (RFC 9113, section 6), whose bytes are all ASCII.
+    /// SETTINGS, and a PING (RFC 9113, section 6), with ASCII bytes only.
     const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";
     const PING: &str = "\0\0\x08\x06\0\0\0\0\x0001234567";
     let certificates = Certificates::new();

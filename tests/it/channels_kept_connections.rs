@@ -1,5 +1,4 @@
-//! Connections to receivers that get several messages at once: used for more than one, and never at the cost of a
-//! message.
+//! Connections to receivers that get several messages at once: reused, and never at the cost of a message.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::support::eventually::WAIT_MAX;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 
 const OK: Step = Step::Say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-/// Tells a second answer on one connection from the first on another.
+/// Distinguishes a second response on one connection from the first on another.
 const SECOND: Step = Step::Say("HTTP/1.1 204 No Content\r\n\r\n");
 
 async fn send(client: &WebhookClient, receiver: &ScriptedServer, keeps_connection: bool) -> Outcome {
@@ -46,7 +45,7 @@ async fn statuses(steps: impl IntoIterator<Item = Step>, keeps_connection: bool)
     statuses
 }
 
-/// A new connection for each message costs both sides more than the message.
+/// A new connection per message costs both sides more than the message.
 #[tokio::test]
 async fn a_connection_serves_what_follows_at_once() {
     let steps = [REQUEST, OK, REQUEST, SECOND];
@@ -54,8 +53,8 @@ async fn a_connection_serves_what_follows_at_once() {
     assert_eq!(statuses(steps, false).await, [Some(200), Some(200)], "nothing follows: a connection each");
 }
 
-/// A receiver may close a connection whenever it likes. The request that was on its way may have been taken, so it is
-/// not sent again before its time; and from then on such a receiver gets a connection for each.
+/// A receiver may close a connection at any time. It may have accepted the request that was on its way, so that request
+/// is not resent early; from then on this receiver gets one connection per message.
 #[tokio::test]
 async fn a_request_is_sent_once_and_a_receiver_that_closes_gets_connections_of_their_own() {
     for (how, steps) in [
@@ -74,7 +73,8 @@ async fn a_request_is_sent_once_and_a_receiver_that_closes_gets_connections_of_t
     }
 }
 
-/// What comes behind an answer answers nothing: the receiver would decide about a message that it has not got.
+/// Bytes behind a response answer nothing: otherwise the receiver would decide about a message that it has not
+/// received.
 #[tokio::test]
 async fn what_follows_an_answer_is_no_answer_to_the_next_request() {
     let early = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nHTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n";
@@ -84,7 +84,7 @@ async fn what_follows_an_answer_is_no_answer_to_the_next_request() {
     }
 }
 
-/// Between two requests nobody reads a flood for longer than it takes to close.
+/// Between two requests a flood is read only for as long as closing takes.
 #[tokio::test]
 async fn a_kept_connection_that_is_flooded_is_closed() {
     let (receiver, client) = (ScriptedServer::start([REQUEST, OK, Step::Flood("x")]).await, client(&inside()));
@@ -92,8 +92,8 @@ async fn a_kept_connection_that_is_flooded_is_closed() {
     receiver.has_served(1).await;
 }
 
-/// A receiver that answered on one connection and hung on all others got one socket and task of the daemon for each
-/// attempt: an attempt that finds a kept connection leaves the one that it had begun to the background.
+/// A receiver that answered on one connection and hung on all others used to get a socket and a task of the daemon per
+/// attempt: an attempt that finds a kept connection leaves its own new one to the background.
 #[tokio::test]
 async fn a_connection_that_an_attempt_no_longer_needs_has_a_deadline() {
     let (certificates, listener) = (Certificates::new(), TcpListener::bind("127.0.0.1:0").await.expect("a free port"));

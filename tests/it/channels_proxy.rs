@@ -1,4 +1,4 @@
-//! Webhooks through a proxy: what it is asked for, what it is never asked for, and what its refusals become.
+//! Webhooks through a proxy: requests to the proxy, forbidden requests, and the outcomes of refusals.
 
 use std::time::Duration;
 
@@ -14,13 +14,12 @@ use quotabell::contacts::ExtraHeaders;
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::types::OutcomeClass;
 
-/// Everything on this machine may be called, through this proxy.
+/// Everything on this machine may be called through this proxy.
 fn through(proxy: &str) -> WebhookConfig {
     WebhookConfig { proxy: Some(proxy.into()), ..inside() }
 }
 
-/// A machine without another way out sends through the proxy, which asks for names by itself. TLS is the receiver's
-/// own.
+/// A machine without another way out sends through the proxy, which resolves names itself. TLS ends at the receiver.
 #[tokio::test]
 async fn webhooks_go_through_the_proxy() {
     let (proxy, certificates) = (ConnectProxy::start().await, Certificates::new());
@@ -51,7 +50,7 @@ async fn webhooks_go_through_the_proxy() {
     assert_eq!((caught.uri.path(), caught.headers.get("proxy-authorization")), ("/hook", None));
 }
 
-/// The filter judges before the proxy is asked: a proxy inside of the network reaches what nobody outside may.
+/// The filter decides before the proxy is asked, because a proxy inside the network reaches internal addresses.
 #[tokio::test]
 async fn a_blocked_receiver_is_never_asked_for() {
     let proxy = ConnectProxy::start().await;
@@ -73,7 +72,7 @@ async fn a_blocked_receiver_is_never_asked_for() {
     assert_eq!(proxy.asked(), []);
 }
 
-/// A proxy that refuses or is gone is somebody else's fault than the receiver's: the error and its hint say so.
+/// A refusing or missing proxy is not the receiver's fault: the error and its hint must say so.
 #[tokio::test]
 async fn what_the_proxy_refuses_is_tried_again_and_names_the_proxy() {
     for (answer, said, hint) in [
@@ -107,7 +106,7 @@ async fn what_the_proxy_refuses_is_tried_again_and_names_the_proxy() {
     assert_eq!(error(&send_through(&client, "http://127.0.0.1:9/").await), "deadline of 400ms passed");
 }
 
-/// What is due at one receiver at once shares a connection through the proxy too.
+/// Concurrent messages to one receiver also share a connection through the proxy.
 #[tokio::test]
 async fn a_connection_through_the_proxy_is_kept() {
     let (proxy, receiver) = (ConnectProxy::start().await, HttpCatcher::start([]).await.expect("a receiver"));
@@ -129,7 +128,7 @@ async fn a_connection_through_the_proxy_is_kept() {
     assert_eq!(proxy.asked().len(), 1);
 }
 
-/// A misspelt proxy must not mean that webhooks go out without one.
+/// A misspelled proxy must not cause webhooks to be sent without one.
 #[tokio::test]
 async fn a_proxy_that_is_none_is_a_mistake_of_the_setting() {
     for bad in ["proxy.test:3128", "https://proxy.test", "http://proxy.test/path"] {

@@ -1,6 +1,6 @@
-//! I6 with a corpus: hostile URLs and DNS answers by the hundred, and a listener that nobody may reach.
+//! I6 with a corpus: hundreds of hostile URLs and DNS answers, and a listener that must not be reached.
 //!
-//! All of them are judged as `check-config` does it, and sent to as an alert is.
+//! Each is checked as in `check-config` and sent to as for an alert.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,13 +14,13 @@ use quotabell::types::OutcomeClass;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The fewest hostile URLs and DNS answers.
+/// Minimum number of hostile URLs and DNS answers.
 const CORPUS_MIN: usize = 500;
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Never connected to: each stands beside or inside of something that is refused.
+/// Never connected to: each accompanies or contains a forbidden address.
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 41, 0, 4);
 
-/// Addresses of IPv4 that no webhook may call.
+/// IPv4 addresses that no webhook may call.
 const FORBIDDEN: [Ipv4Addr; 16] = [
     LOOPBACK,
     Ipv4Addr::new(127, 255, 255, 254),
@@ -40,7 +40,7 @@ const FORBIDDEN: [Ipv4Addr; 16] = [
     Ipv4Addr::new(255, 255, 255, 255),
 ];
 
-/// Addresses of IPv6 that no webhook may call and that carry none of IPv4.
+/// IPv6 addresses that no webhook may call and that contain no IPv4 address.
 const FORBIDDEN_V6: [&str; 18] = [
     "::",
     "::1",
@@ -62,7 +62,7 @@ const FORBIDDEN_V6: [&str; 18] = [
     "ff02::1",
 ];
 
-/// The spellings of a host that mean this address.
+/// The spellings of this address as a host.
 fn spellings(address: Ipv4Addr) -> Vec<String> {
     let [a, b, c, d] = address.octets();
     let bits = u32::from(address);
@@ -103,7 +103,7 @@ fn spellings(address: Ipv4Addr) -> Vec<String> {
     ]
 }
 
-/// The addresses of IPv6 that lead to this one: mapped, compatible, translated, tunnelled.
+/// The IPv6 addresses that lead to this one: mapped, compatible, translated, tunneled.
 fn carriers(address: Ipv4Addr) -> Vec<Ipv6Addr> {
     let bits = u128::from(u32::from(address));
     let below = |prefix: &str| Ipv6Addr::from(u128::from(prefix.parse::<Ipv6Addr>().expect("an address")) | bits);
@@ -118,7 +118,7 @@ fn carriers(address: Ipv4Addr) -> Vec<Ipv6Addr> {
     ]
 }
 
-/// URLs that are read in one way by people, or by another parser, and in another by ours.
+/// URLs that people or other parsers read differently from our parser.
 fn disguises(port: u16) -> Vec<String> {
     let here = format!("127.0.0.1:{port}");
     vec![
@@ -164,7 +164,7 @@ fn disguises(port: u16) -> Vec<String> {
     ]
 }
 
-/// What names stand for: an address alone, behind a public one, in front of it, and among more.
+/// The addresses of names: an address alone, behind a public one, before it, and among others.
 fn answers() -> Vec<Vec<IpAddr>> {
     let public = IpAddr::V4(PUBLIC);
     let v6 = FORBIDDEN_V6.iter().map(|text| text.parse::<IpAddr>().expect("an address"));
@@ -173,7 +173,7 @@ fn answers() -> Vec<Vec<IpAddr>> {
     forbidden.flat_map(|bad| [vec![bad], vec![bad, public], vec![public, bad]]).collect()
 }
 
-/// However an inner address is spelled, wrapped, resolved or hidden, nothing of ours connects to it.
+/// Nothing connects to an internal address, however it is spelled, wrapped, resolved or hidden.
 #[tokio::test]
 async fn hostile_urls_and_dns_answers_reach_nobody() {
     let answers = answers();
@@ -211,7 +211,7 @@ async fn hostile_urls_and_dns_answers_reach_nobody() {
     assert!(receiver.try_next().is_none(), "nobody was called");
 }
 
-/// A redirect leads nowhere, wherever it points.
+/// No redirect is followed.
 #[tokio::test]
 async fn redirects_to_the_inside_reach_nobody() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -224,12 +224,12 @@ async fn redirects_to_the_inside_reach_nobody() {
     assert!(receiver.try_next().is_none());
 }
 
-/// A name that stands for a receiver at one look-up and for an inner address at the next (DNS rebinding): what was
-/// judged is what is called, at each attempt anew.
+/// A name that resolves to a receiver first and to an internal address later (DNS rebinding): the checked address is
+/// the called one, at every attempt.
 #[tokio::test]
 async fn a_name_that_changes_between_look_ups_reaches_nobody() {
     const ATTEMPTS: usize = 60;
-    /// Stands for a receiver of the world outside.
+    /// An external receiver.
     const ALLOWED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
     let mut inner = HttpCatcher::start([]).await.expect("a receiver");
     let port = inner.address().port();
@@ -244,7 +244,7 @@ async fn a_name_that_changes_between_look_ups_reaches_nobody() {
     let client = WebhookClient::new(&config, &names.config()).expect("a client");
     let mut delivered = 0;
     for number in 0..ATTEMPTS {
-        // The same name at each attempt, and one that was judged by itself before.
+        // The same name at each attempt, and one that was checked separately before.
         let url = format!("http://rebinds.test:{port}/{number}");
         let _ = client.check(&url).await;
         let outcome = send_through(&client, &url).await;

@@ -1,4 +1,4 @@
-//! What people and receivers read: mails and webhook bodies, as snapshots.
+//! Texts for people and receivers: emails and webhook bodies, as snapshots.
 
 use crate::support::table::Table;
 use quotabell::channels::email::EmailConfig;
@@ -16,7 +16,7 @@ fn alert() -> Alert {
     Sample { zone: quotabell::zones::Zone::UTC, ..alice }.alert(Percent::new(80).expect("legal"), SAMPLE_AT)
 }
 
-/// A subject in Vietnam that went past its limit, with a name that is not made for HTML.
+/// A subject in Vietnam above its limit, whose name needs escaping in HTML.
 fn exceeded() -> Alert {
     Alert {
         subject: Subject::parse("Ngọc & <Sons>".as_bytes()).expect("legal"),
@@ -35,7 +35,7 @@ fn render(alert: &Alert, purpose: AlertPurpose) -> Rendered {
     Templates::embedded().render(alert, purpose, None).expect("renders")
 }
 
-/// The parts of a mail as one text.
+/// The parts of an email as one text.
 fn parts(mail: &Rendered) -> Table {
     Table::from_iter([("subject", &mail.subject_line), ("text", &mail.text), ("html", &mail.html)])
 }
@@ -63,7 +63,7 @@ fn a_fraction_in_resets_at_is_kept() {
     assert!(payload::alert(&odd, AlertPurpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 
-/// Mails are read by customers: every change to them must be seen.
+/// Customers read emails: every change must be visible.
 #[test]
 fn a_warning_reads_well() {
     let mail = render(&alert(), AlertPurpose::Alert);
@@ -77,8 +77,7 @@ fn an_exceeded_quota_reads_well() {
     insta::assert_snapshot!("exceeded", parts(&mail));
 }
 
-/// Whoever reads "of 600 requests" takes it for a day's: every part names the window, and hours as clocks there show
-/// them.
+/// "of 600 requests" would be read as a daily limit: every part names the window, and hours as local clocks show them.
 #[test]
 fn every_window_reads_well() {
     let mut read = Table::default();
@@ -106,8 +105,8 @@ fn a_quota_used_up_exactly_is_not_called_exceeded() {
     assert!(!mail.text.contains("exceeded") && !mail.html.contains("xceeded"));
 }
 
-/// A customer in Vietnam reads numbers, dates and every state as they are written there; and a mail that says of one
-/// alert both that it is a warning and that the limit is exceeded is read as neither.
+/// A customer in Vietnam reads numbers, dates and states in the local form; and an email must not describe one alert
+/// both as a warning and as exceeded.
 #[test]
 fn mails_in_vietnamese_read_well() {
     let (templates, locale) = (Templates::embedded(), Locale::parse("vi-VN").expect("a tag"));
@@ -141,7 +140,7 @@ fn mails_in_vietnamese_read_well() {
     assert!(verification.html.contains("Ngọc &amp; &lt;Sons&gt;") && verification.html.contains("Mở trang xác nhận"));
 }
 
-/// The text of a warning must not say that nothing is refused where the same event has reached the limit.
+/// A warning must not say that nothing is refused if the same event has reached the limit.
 #[test]
 fn a_warning_beyond_the_limit_is_no_mere_warning() {
     let mail = render(&Alert { used: 6000, ..alert() }, AlertPurpose::Alert);
@@ -150,7 +149,7 @@ fn a_warning_beyond_the_limit_is_no_mere_warning() {
     }
 }
 
-/// A test message must not frighten anybody.
+/// A test message must not alarm anybody.
 #[test]
 fn a_test_message_says_so() {
     let mail = render(&alert(), AlertPurpose::Test);
@@ -159,7 +158,7 @@ fn a_test_message_says_so() {
     assert!(mail.html.contains("This is a test message"));
 }
 
-/// `preview` shows exactly what would be sent.
+/// `preview` shows exactly the message that would be sent.
 #[test]
 fn preview_shows_mail_and_webhook() {
     let email = EmailConfig {
@@ -191,7 +190,7 @@ fn preview_shows_mail_and_webhook() {
     insta::assert_snapshot!("preview_webhook", shown("webhook"));
 }
 
-/// What a stranger reads who was never asked before: for whom, what to do, what happens if they do nothing.
+/// The text for a stranger who is asked for consent: for whom, what to do, and what happens otherwise.
 #[test]
 fn the_mail_that_asks_for_consent_says_what_it_is_for() {
     let templates = Templates::embedded();
@@ -204,7 +203,7 @@ fn the_mail_that_asks_for_consent_says_what_it_is_for() {
     assert!(!without_link.html.contains("href"));
 }
 
-/// A subject that is called so reversed the rest of a Subject line, ended a line of a chat, or was shown decoded.
+/// A subject with such a name used to reverse the rest of a Subject line, end a line of a chat, or be shown decoded.
 #[test]
 fn names_are_inert_in_all_that_people_read() {
     let name = "ali\u{202e}ce\u{2028}\u{200b} =?utf-8?q?=41?=";
@@ -237,7 +236,7 @@ fn names_are_inert_in_all_that_people_read() {
     assert!(read >= 4 * 6, "the name is shown: {read}");
 }
 
-/// In autumn a mail said "the hour from 02:00", "resets 02:00" and "measured 02:29", of three moments.
+/// In autumn an email said "the hour from 02:00", "resets 02:00" and "measured 02:29" for three different moments.
 #[test]
 fn a_time_of_day_that_occurs_twice_shows_its_offset() {
     let limit: WindowLimit = "600/hour".parse().expect("a limit");

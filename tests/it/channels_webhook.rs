@@ -1,4 +1,4 @@
-//! Webhooks against real receivers: what arrives, and the class of every outcome.
+//! Webhooks on real receivers: what arrives, and the class of every outcome.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 const NEW: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-/// Short, so that a hanging receiver costs little; long enough for a loaded machine.
+/// Short, so that a hanging receiver costs little; long enough for a busy machine.
 const SHORT: Duration = Duration::from_millis(400);
 
 /// Everything on this machine may be called.
@@ -78,7 +78,7 @@ pub(super) fn error(outcome: &Outcome) -> &str {
     outcome.error.as_deref().unwrap_or_default()
 }
 
-/// A receiver verifies with the standard's own library; a body or header that differs by a byte is refused there.
+/// A receiver verifies with the standard's own library, which refuses a body or header with one wrong byte.
 #[tokio::test]
 async fn the_receiver_can_verify_what_it_gets() {
     let mut receiver = HttpCatcher::start([Answer::status(200)]).await.expect("a receiver");
@@ -111,7 +111,7 @@ async fn both_secrets_of_a_rotation_verify() {
     }
 }
 
-/// The outcome table: what a receiver refuses for good is not asked for days, and what may pass is.
+/// The outcome table: permanent refusals are not retried for days, temporary ones are.
 #[tokio::test]
 async fn every_status_has_its_class() {
     let of = |class: OutcomeClass, statuses: &'static [u16]| statuses.iter().map(move |status| (*status, class));
@@ -131,7 +131,7 @@ async fn every_status_has_its_class() {
     }
 }
 
-/// A receiver knows best what is to become of what it gets, whatever status its software makes of that.
+/// The receiver's explicit instruction counts more than the status of its software.
 #[tokio::test]
 async fn a_receiver_can_disable_itself_or_abort_one_webhook() {
     for (status, directive, class, disables) in [
@@ -156,7 +156,7 @@ async fn a_receiver_can_disable_itself_or_abort_one_webhook() {
     }
 }
 
-/// A redirect that is followed would replay the alert wherever the receiver says, past the address filter.
+/// Following a redirect would send the alert anywhere, past the address filter.
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let mut target = HttpCatcher::start([]).await.expect("a receiver");
@@ -167,7 +167,7 @@ async fn redirects_are_not_followed() {
     assert!(target.try_next().is_none(), "nobody was called there");
 }
 
-/// Calling earlier than asked gets us blocked by the receiver.
+/// A request before the requested time may get us blocked.
 #[tokio::test]
 async fn retry_after_is_read_in_both_forms() {
     let seconds = answered(Answer::status(429).header("retry-after", "120")).await;
@@ -182,7 +182,7 @@ async fn retry_after_is_read_in_both_forms() {
     assert_eq!((nonsense.class, nonsense.retry_after), (OutcomeClass::Transient, None));
 }
 
-/// A receiver that never answers must not hold a worker past the deadline.
+/// A receiver that never answers must not occupy a worker beyond the deadline.
 #[tokio::test]
 async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
@@ -197,8 +197,7 @@ async fn a_receiver_that_hangs_before_its_answer_runs_into_the_deadline() {
     assert_eq!((outcome.class, outcome.status), (OutcomeClass::Transient, None));
 }
 
-/// The deadline covers the body too; and as the receiver has said what became of the alert, its answer counts: a 2xx is
-/// not sent again, a 503 is.
+/// The deadline covers the body too; but the status has decided about the alert: a 2xx is not resent, a 503 is.
 #[tokio::test]
 async fn a_receiver_that_hangs_in_its_body_has_answered() {
     let config = WebhookConfig { timeout: SHORT, ..inside() };
@@ -213,7 +212,7 @@ async fn a_receiver_that_hangs_in_its_body_has_answered() {
     }
 }
 
-/// A receiver that sends without end must not fill our memory or use up the deadline.
+/// An endless response must neither fill the memory nor use up the deadline.
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
     let receiver =
@@ -224,7 +223,7 @@ async fn an_endless_answer_is_cut_off() {
     assert!(outcome.took < Duration::from_secs(15), "{:?}", outcome.took);
 }
 
-/// Trouble on the way is nobody's refusal.
+/// A network error is not a refusal.
 #[tokio::test]
 async fn what_fails_on_the_way_is_transient() {
     let reset = ScriptedServer::start([REQUEST, Step::Reset]).await;
@@ -249,8 +248,7 @@ async fn what_fails_on_the_way_is_transient() {
     }
 }
 
-/// I6: a subject must not reach the inside of our network, however it spells the address, and the try must not be
-/// repeated.
+/// I6: a subject must not reach internal addresses in any spelling, and the attempt must not be repeated.
 #[tokio::test]
 async fn blocked_addresses_are_never_called() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -279,7 +277,7 @@ async fn blocked_addresses_are_never_called() {
     assert_eq!(send(&inside(), &format!("http://localhost:{port}/")).await.class, OutcomeClass::Delivered);
 }
 
-/// What no retry mends is dead at once; a contact that can be mended is tried again. Neither shows what it must not.
+/// An error that retries can't fix ends the delivery at once; a fixable contact is retried. No error shows a secret.
 #[tokio::test]
 async fn malformed_urls_are_permanent_and_secrets_that_cannot_sign_are_not() {
     let https_only = WebhookConfig { allow_http: false, ..inside() };
@@ -301,7 +299,7 @@ async fn malformed_urls_are_permanent_and_secrets_that_cannot_sign_are_not() {
     assert!(receiver.try_next().is_none());
 }
 
-/// A certificate that nobody vouches for is refused; `ca_file` vouches for it; another name's is refused even then.
+/// An untrusted certificate is refused; `ca_file` makes it trusted; a certificate of another name is still refused.
 #[tokio::test]
 async fn tls_is_checked_and_ca_file_adds_trust() {
     let certificates = Certificates::new();
@@ -332,7 +330,7 @@ async fn tls_is_checked_and_ca_file_adds_trust() {
     assert_eq!((outcome.class, error(&outcome)), (OutcomeClass::Transient, "TLS: the other side does not speak TLS"));
 }
 
-/// A broken `ca_file` is found at start, by name, and not at the first alert.
+/// An invalid `ca_file` is found at start, with its name, and not at the first alert.
 #[tokio::test]
 async fn a_broken_ca_file_is_a_configuration_error() {
     let directory = tempfile::tempdir().expect("a folder");
@@ -344,7 +342,7 @@ async fn a_broken_ca_file_is_a_configuration_error() {
     assert!(text().contains("holds no certificate"), "{}", text());
 }
 
-/// The request is in flight while the receiver thinks: a slow yes inside the deadline is a yes.
+/// The receiver may take its time: a slow success within the deadline is a success.
 #[tokio::test]
 async fn a_slow_answer_inside_the_deadline_counts() {
     let gate = CancellationToken::new();
@@ -357,7 +355,7 @@ async fn a_slow_answer_inside_the_deadline_counts() {
     assert_eq!(outcome.class, OutcomeClass::Delivered);
 }
 
-/// The operator reads the beginning of a refusal and what to do about it; the error stays free of both.
+/// The operator can read the beginning of a refusal and a hint; the error contains neither.
 #[tokio::test]
 async fn a_refusal_is_kept_with_a_hint_and_apart_from_the_error() {
     let gone = answered(Answer::status(410)).await;

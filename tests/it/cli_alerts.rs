@@ -1,4 +1,4 @@
-//! `alerts` against a real server: which are listed, those of every window, and those that a higher limit followed.
+//! `alerts` on a real server: all windows, filters, and alerts that a higher limit followed.
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::books::{ids, record, run, server_time};
@@ -22,7 +22,7 @@ fn raised(name: &str, period: Period, limit: u64, raised_at_ms: UnixMs) -> Alert
     in_period(Alert { limit, threshold_units, used: threshold_units, raised_at_ms, ..facts }, period)
 }
 
-/// In Auckland it is tomorrow already: an operator in UTC must see that alert today.
+/// In Auckland it is already tomorrow: an operator in UTC must see that alert today.
 #[tokio::test]
 async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     let server = RedisServer::start();
@@ -34,7 +34,7 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     for (n, day) in days.into_iter().enumerate() {
         for name in ["alice", "bob"] {
             let facts = alert(&subject(name), 80);
-            // The newest day first: the order is that of time, not that of days.
+            // The newest alert first: sorted by time, not by day.
             let raised_at_ms = now.plus(-1000 * n as i64 - i64::from(name == "alice"));
             recorded.push(in_period(Alert { raised_at_ms, ..facts }, day));
             record(&client, recorded.last().expect("just added")).await;
@@ -49,7 +49,7 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     assert_eq!(ids(&listed("--subject bob --limit 2")), [id(5), id(3)]);
     assert_eq!(ids(&listed(&format!("--day {}", days[0]))), [id(0), id(1)]);
     assert_eq!(run(&server, "alerts --subject nobody --json").told(), "exit 0");
-    // All were raised within the last seconds, whatever their day: an event may come late.
+    // All were raised within the last seconds, on any day: an event may arrive late.
     assert_eq!(ids(&listed("--since 1h --limit 2")), [id(0), id(1)]);
     assert_eq!(listed("--since 2d").len(), 8);
     let between = recorded[4].raised_at_ms;
@@ -57,7 +57,7 @@ async fn alerts_are_yesterdays_todays_and_those_of_zones_ahead() {
     assert_eq!(ids(&listed(&format!("--day {} --since 0s", days[0]))), [""; 0]);
 }
 
-/// One event that crosses both thresholds raises both in one moment: 80 % comes before 100 %.
+/// An event that crosses both thresholds raises both at one moment: 80 % comes before 100 %.
 #[tokio::test]
 async fn alerts_of_one_moment_are_in_the_order_of_their_thresholds() {
     let server = RedisServer::start();
@@ -76,7 +76,7 @@ async fn alerts_of_one_moment_are_in_the_order_of_their_thresholds() {
     assert!(listed[..4].iter().all(|alert| alert["subject"] == "alice"), "{listed:?}");
 }
 
-/// An operator must not have to know which window a customer's limit has.
+/// An operator must not need to know the windows of a customer's limits.
 #[tokio::test]
 async fn alerts_of_every_window_are_listed() {
     let usage = RecordedUsage::start();
@@ -86,7 +86,7 @@ async fn alerts_of_every_window_are_listed() {
     for (n, period) in periods.into_iter().enumerate() {
         let alert = raised("alice", period, 100, now.plus(n as i64));
         usage.raise(&alert, &[]).await;
-        // Another's, whose name ends in hers.
+        // Another subject, whose name ends with hers.
         usage.raise(&raised("x:alice", period, 100, now), &[]).await;
         made.push(alert);
     }
@@ -110,7 +110,7 @@ async fn alerts_of_every_window_are_listed() {
     assert!(bad.code == 2 && bad.stderr.contains("2026-W47"), "{}", bad.told());
 }
 
-/// Whoever raised a limit at noon must find what was alerted in the morning.
+/// After a limit was raised at noon, the alerts of the morning must still be found.
 #[tokio::test]
 async fn alerts_that_a_higher_limit_followed_are_listed() {
     let usage = RecordedUsage::start();
@@ -139,12 +139,12 @@ async fn alerts_that_a_higher_limit_followed_are_listed() {
     assert_eq!(ids(&listed(&usage, &["--limit", "1"])), [evening.id.as_str()]);
 }
 
-/// A name that means something in a pattern must find its own alerts, and only those.
+/// A name with a meaning in a pattern must find its own alerts only.
 #[tokio::test]
 async fn a_subject_may_be_called_anything() {
     let usage = RecordedUsage::start();
     let day = usage.periods("UTC", 1).await[1].period;
-    // All of these must lie in one hash, or nothing is there to be mistaken for another.
+    // All of them must be in one hash, because otherwise nothing could be mixed up.
     let names = ["*", "[a-z]*", "a?c", "a\\c", "80:*", "a]", "🦀 {x}:^-"];
     for name in names {
         usage.raise(&raised(name, day, 10, UnixMs(1_795_250_000_000)), &[]).await;

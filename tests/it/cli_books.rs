@@ -1,4 +1,4 @@
-//! What `usage`, `alerts` and `deliveries` have in common: a real daemon's books are shown, lists fit a terminal,
+//! Shared behavior of `usage`, `alerts` and `deliveries`: they show a real daemon's data, lists fit a terminal,
 //! failures have hints.
 
 use crate::support::binary::quotabell;
@@ -12,10 +12,10 @@ use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{Alert, Day};
 use serde_json::json;
 
-/// 24 bytes, the fewest that a secret may have.
+/// 24 bytes, the minimum of a secret.
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz";
 
-/// The whole path, as an operator sees it: fields and columns are what scripts and eyes rely on.
+/// The whole path for an operator: scripts and people rely on fields and columns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_daemon_did_is_shown() {
     let server = RedisServer::start();
@@ -29,7 +29,7 @@ async fn what_the_daemon_did_is_shown() {
     set(format!("subject set alice --limit requests=10 --webhook {} --webhook-secret {SECRET}", takes.url("/hook")));
     set(format!("subject set bob --threshold 90 --webhook {} --webhook-secret {SECRET}", gone.url("/hook")));
     let _daemon = DaemonSetup::on(&server.url()).start().await;
-    // One after the other, so that the order of time is theirs.
+    // One after another, so that their order in time is known.
     let alerts = ["alice --units 8", "bob --units 4500", "carol --units 4000"];
     for (before, arguments) in alerts.into_iter().enumerate() {
         run(server, &format!("emit --subject {arguments}")).expect_done();
@@ -65,7 +65,7 @@ async fn what_the_daemon_did_is_shown() {
     hide_what_varies().bind(|| insta::assert_snapshot!("what_the_daemon_did", shown));
 }
 
-/// Whoever sees nothing wonders whether it works; a program that reads an empty list knows.
+/// People need a text if a list is empty; programs need an empty list.
 #[test]
 fn an_empty_list_is_told_to_a_terminal() {
     let server = RedisServer::start();
@@ -91,7 +91,7 @@ fn an_empty_list_is_told_to_a_terminal() {
     }
 }
 
-/// A list that is wider than the terminal can't be read; one in a pipe must lose nothing.
+/// On a terminal a list must fit the width; in a pipe it must lose nothing.
 #[tokio::test]
 async fn lists_fit_a_terminal_of_80_columns() {
     let long = "x".repeat(200);
@@ -121,7 +121,7 @@ async fn lists_fit_a_terminal_of_80_columns() {
     assert_eq!(outbox.state(&dead[0]).await, "dead");
 }
 
-/// Each of these commands tells its own failures apart.
+/// Each command distinguishes its failures.
 #[tokio::test]
 async fn failures_have_their_codes_and_hints() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
@@ -146,8 +146,7 @@ async fn failures_have_their_codes_and_hints() {
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
 }
 
-/// A command with another configuration than the daemon's shows limits that nobody is held to, whichever way it takes
-/// to Redis.
+/// With another configuration than the daemon's, a command would show limits that are not in force.
 #[test]
 fn plans_that_are_not_the_daemons_are_warned_of_once() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! `check` on the command line: the same question as over HTTP, and an exit code that a script can act on.
+//! `check` on the command line: the same request as over HTTP, with an exit code for scripts.
 
 use std::fmt::Display;
 
@@ -26,7 +26,7 @@ fn snapshot(name: &str, text: impl Display) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-/// Scripts go by the exit code, people by the table.
+/// Scripts use the exit code, people the table.
 #[tokio::test]
 async fn a_subject_is_asked_for_until_it_is_refused() {
     let books = Outbox::start();
@@ -41,7 +41,7 @@ async fn a_subject_is_asked_for_until_it_is_refused() {
     snapshot("until_it_is_refused", lines.map(|line| (line, run(&books, line).told())).into_iter().collect::<Table>());
 }
 
-/// An event is recorded only where that was asked for and it may proceed.
+/// An event is recorded only if that was requested and the request is allowed.
 #[tokio::test]
 async fn an_event_is_recorded_where_that_is_asked_for() {
     let books = Outbox::start();
@@ -56,7 +56,7 @@ async fn an_event_is_recorded_where_that_is_asked_for() {
     assert_eq!(run(&books, "check alice --id x").code, 2, "an id of nothing");
 }
 
-/// What can't be judged is told as that, and not as a refusal.
+/// A request that can't be judged must be reported as such, not as refused.
 #[tokio::test]
 async fn settings_that_cannot_be_read_are_told() {
     let books = Outbox::start();

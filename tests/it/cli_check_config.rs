@@ -1,4 +1,4 @@
-//! `check-config`: every check against real parts, and nothing written anywhere.
+//! `check-config`: every check on real servers, without writing anything.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -18,17 +18,17 @@ fn check(url: &str) -> Quotabell {
     quotabell(["check-config"]).redis(url)
 }
 
-/// What was found: stderr, with addresses and versions that differ from run to run left out.
+/// The findings on stderr, without addresses and versions that vary between runs.
 fn snapshot<const N: usize>(name: &str, cases: [(&str, Finished); N]) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT");
     settings.add_filter(r"(Redis|Valkey) \d+\.\d+\.\d+", "SERVER");
     settings.add_filter(r"(/[\w.-]+)+/(redis|valkey)-server", "BINARY");
-    // What this machine has.
+    // Depends on this machine.
     settings.add_filter(r"zone data: IANA .*", "zone data: IANA VERSION");
-    // Servers word it differently.
+    // Servers use different words.
     settings.add_filter(r"(?m)NoPerm: .*$", "NoPerm: THE SERVER'S WORDS");
-    // Whether this machine has a mail server at port 25 is not what these tests are about.
+    // These tests are not about a mail server at port 25 of this machine.
     settings.add_filter(r"(?m)^(warning: no mail server at|ok: the mail server takes mail \() ?localhost:25.*\n", "");
     let told = cases.map(|(case, finished)| (case, format!("{}exit {}", finished.stderr, finished.code)));
     settings.bind(|| insta::assert_snapshot!(name, told.into_iter().collect::<Table>()));
@@ -46,7 +46,7 @@ fn acl(connection: &mut Connection, rules: &str) {
     let () = command.query(connection).expect("the user is made");
 }
 
-/// Everything works: each check says so, and the server is left as it was.
+/// Everything works: each check reports success, and the server is unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_that_works_is_said_and_nothing_is_written() {
     let outbox = Outbox::start();
@@ -59,8 +59,7 @@ async fn everything_that_works_is_said_and_nothing_is_written() {
     assert!(mail.try_next().is_none() && mail.connections() == 1, "it logs in and sends nothing");
 }
 
-/// A queued command that was run after all would count, trim or delete: with a ledger that is in use, too, nothing
-/// changes.
+/// If a queued command were run after all, it would count, trim or delete: also a ledger in use must stay unchanged.
 #[tokio::test]
 async fn a_ledger_that_is_in_use_stays_untouched() {
     let outbox = Outbox::start();
@@ -74,7 +73,7 @@ async fn a_ledger_that_is_in_use_stays_untouched() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// A missing right shows at the first full stream, unless somebody looks before.
+/// A missing right would otherwise show only when the stream is full.
 #[test]
 fn rights_that_are_missing_are_named() {
     let server = RedisServer::start();
@@ -91,14 +90,14 @@ fn rights_that_are_missing_are_named() {
         ("rights enough", of("right").run()),
     ];
     snapshot("rights", cases);
-    // What is not configured is not needed.
+    // Features that are not configured need no rights.
     assert_eq!(of("app").env("QUOTABELL__STREAM__TRIM", "never").run().code, 0);
     let keys: Vec<String> = admin.keys("*").expect("KEYS works");
     assert!(keys.is_empty(), "{keys:?}");
 }
 
-/// A first mail under a cap opens a window: a user who may not do that would send none, and the configuration was said
-/// to be fine.
+/// A first email under a cap opens a window: without the right for that nothing is sent, although the configuration
+/// used to be reported as valid.
 #[test]
 fn the_right_to_open_a_window_of_mails_is_asked_for() {
     let server = RedisServer::start();
@@ -113,7 +112,7 @@ fn the_right_to_open_a_window_of_mails_is_asked_for() {
     assert!(finished.stderr.contains("SET on quota_cap:{usage}:email"), "{}", finished.stderr);
 }
 
-/// A ledger of another version or another number of partitions: the daemon would refuse them, so this does.
+/// A ledger with another version or another number of partitions: the daemon would refuse it, so this command does too.
 #[test]
 fn stored_state_that_does_not_fit_is_a_failure() {
     let server = RedisServer::start();
@@ -135,7 +134,7 @@ fn stored_state_that_does_not_fit_is_a_failure() {
     snapshot("stored_state_that_does_not_fit", cases);
 }
 
-/// A server that evicts loses counts silently; one that wants a password is no missing server.
+/// A server that evicts loses counts silently; a server that requires a password is not a missing server.
 #[test]
 fn a_server_that_will_not_do_is_refused() {
     let evicting = RedisServer::start_with(&["--save", "", "--maxmemory-policy", "allkeys-lru"]);
@@ -145,7 +144,7 @@ fn a_server_that_will_not_do_is_refused() {
     snapshot("servers_that_will_not_do", cases.map(|(case, server)| (case, check(&server.url()).run())));
 }
 
-/// A database that the server does not have is no trouble of its version: what is wrong is one digit of the URL.
+/// A missing database is not a problem of the version: one digit of the URL is wrong.
 #[test]
 fn a_database_that_the_server_lacks_is_named() {
     let server = RedisServer::start();
@@ -162,7 +161,7 @@ fn a_database_that_the_server_lacks_is_named() {
     }
 }
 
-/// One failure must not hide the next.
+/// One failure must not hide the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_is_tried() {
     let nobody = format!("127.0.0.1:{}", free_port());
@@ -174,7 +173,7 @@ async fn every_connection_is_tried() {
     snapshot("connections_that_fail", [("nothing works", both), ("the mail server refuses", finished)]);
 }
 
-/// A server that lets everybody in and takes no mail from them would be found out by the first alert.
+/// A server that accepts connections but no email would otherwise fail with the first alert.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mail_server_that_takes_no_mail_is_a_failure() {
     let server = RedisServer::start();
@@ -193,7 +192,7 @@ async fn a_mail_server_that_takes_no_mail_is_a_failure() {
         (Phase::Rcpt, "554 5.7.1 Relay access denied", "[]", 1),
         (Phase::Rcpt, "550 relay not permitted", "[]", 1),
         (Phase::Rcpt, "550 5.1.1 no such user", contact, 1),
-        // The address of the sender need not take mail.
+        // The sender's address need not accept email.
         (Phase::Rcpt, "550 5.1.1 no such user", "[]", 0),
     ] {
         refusing(phase, line);
@@ -210,7 +209,7 @@ async fn a_mail_server_that_takes_no_mail_is_a_failure() {
     assert!(mail.try_next().is_none(), "it sends nothing");
 }
 
-/// A fallback contact that no attempt may call would be the end of every alert that needs it.
+/// If no attempt could call a fallback contact, every alert for it would be lost.
 #[test]
 fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
     let server = RedisServer::start();
@@ -222,7 +221,7 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
         assert_eq!(finished.code, 1, "{url}: {}", finished.stderr);
         assert!(finished.stderr.contains("failed: fallback contact c_"), "{}", finished.stderr);
     }
-    // Of an address nobody has to be asked.
+    // An address needs no query.
     for (url, code) in [
         ("http://hooks.example.com/hook", 1),
         ("https://10.0.0.7/hook", 1),
@@ -241,7 +240,7 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
             );
         }
     }
-    // Two of a kind are counted, and named once; one has its hint, and no second one.
+    // Two of a kind are counted and named once; one has its hint only once.
     let two = contacts("https://10.0.0.7/a").replace(']', ",") + &contacts("https://10.0.0.7/b")[1..];
     let told = |contacts: &str| {
         let run = quotabell(["check-config", "--offline"]).env("QUOTABELL__FALLBACK__CONTACTS", contacts);
@@ -263,7 +262,7 @@ fn a_fallback_contact_that_may_not_be_called_is_a_failure() {
     assert!(allowed.code == 0 && allowed.stderr.contains("ok: fallback contact c_"), "{}", allowed.stderr);
 }
 
-/// Who has the URL of a chat can write into it, and the output of a check is pasted into tickets.
+/// The URL of a chat allows posting into it, and people paste the output of a check into tickets.
 #[test]
 fn the_url_of_a_chat_is_shown_nowhere() {
     let server = RedisServer::start();
@@ -284,7 +283,7 @@ fn the_url_of_a_chat_is_shown_nowhere() {
     assert!(told.contains("webhook.allow_http = false refuses") && !told.contains("SECRETPATH"), "{told}");
 }
 
-/// A threshold that nothing raises is a contact that hears nothing.
+/// A contact with a threshold that no plan has gets nothing.
 #[test]
 fn a_threshold_that_no_plan_has_is_warned_of() {
     let contacts = r#"[{"channel":"email","address":"a@b.test","thresholds":[85,100],"plans":["free"]}]"#;
@@ -298,8 +297,8 @@ fn a_threshold_that_no_plan_has_is_warned_of() {
     );
 }
 
-/// Other programs obey HTTPS_PROXY: somebody would search for days why webhooks don't. The password of the proxy that
-/// they use is not shown.
+/// Other programs use HTTPS_PROXY, so an operator could search for days why webhooks do not. The password of that proxy
+/// is not shown.
 #[test]
 fn a_proxy_of_the_environment_is_ignored_with_a_warning() {
     let run = || quotabell(["check-config", "--offline"]).env("HTTPS_PROXY", "http://u:hunter2@proxy.test:3128");
@@ -314,7 +313,7 @@ fn a_proxy_of_the_environment_is_ignored_with_a_warning() {
     assert!(wrong.stderr.contains("webhook.proxy") && !wrong.stderr.contains("hunter2"), "{}", wrong.stderr);
 }
 
-/// Mail from example.com is refused or lost, and nothing else says why. A mail server for trying things out takes it.
+/// Email from example.com is refused or lost without another message. A mail server for experiments accepts it.
 #[test]
 fn a_sender_that_is_the_example_is_warned_of_where_mail_leaves() {
     let warns = |url: &str, from: Option<&str>| {
@@ -333,7 +332,7 @@ fn a_sender_that_is_the_example_is_warned_of_where_mail_leaves() {
     assert!(!warns(real, Some("a@b.test")) && !warns("", None));
 }
 
-/// Names hold colons and commas, and nobody quotes them as the RFC asks.
+/// Names may contain colons and commas that nobody quotes as the RFC requires.
 #[test]
 fn a_sender_may_have_any_name() {
     for (from, code) in
@@ -344,7 +343,7 @@ fn a_sender_may_have_any_name() {
     }
 }
 
-/// Who sends only webhooks need not run a mail server; who has named an e-mail contact does.
+/// Without email contacts no mail server is needed; with one it is.
 #[test]
 fn the_default_mail_server_is_missed_only_where_it_is_wanted() {
     let server = RedisServer::start();
@@ -357,7 +356,7 @@ fn the_default_mail_server_is_missed_only_where_it_is_wanted() {
     }
 }
 
-/// Without a binary `run` would fail, so this does.
+/// Without a binary `run` would fail, so this command does too.
 #[test]
 fn the_embedded_server_needs_a_binary() {
     let port = free_port().to_string();
@@ -373,8 +372,8 @@ fn the_embedded_server_needs_a_binary() {
     assert!(runs.code == 0 && runs.stderr.contains("ok: Redis answers"), "{}", runs.stderr);
 }
 
-/// The example is what people copy first, and what the steps to install packaging/quotabell.service copy: it must start
-/// as it is.
+/// People copy the example first, and the steps to install packaging/quotabell.service copy it: it must start
+/// unchanged.
 #[test]
 fn the_example_and_the_unit_start_as_they_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -391,7 +390,7 @@ fn the_example_and_the_unit_start_as_they_are() {
         let finished = run.run();
         assert_eq!(finished.code, 0, "{}", finished.stderr);
     }
-    // The credentials that the unit has in comments: uncommented, they win over the file.
+    // The credentials in the unit's comments: if uncommented, they override the file.
     let credentials = tempfile::tempdir().expect("a folder");
     let (_key_folder, key) = key_of(1024);
     let key = std::fs::read_to_string(key).expect("the key is there");
@@ -407,7 +406,7 @@ fn the_example_and_the_unit_start_as_they_are() {
     let mut uncommented = variables("Environment=");
     let folder = credentials.path().to_str().expect("UTF-8");
     uncommented.extend(variables("#Environment=").into_iter().map(|(name, value)| (name, value.replace("%d", folder))));
-    // What the key needs beside it stands in the file.
+    // The file states the other required key.
     let file = std::fs::read_to_string(root.join("config/example.toml")).expect("the example is there");
     let config = credentials.path().join("quotabell.toml");
     std::fs::write(
@@ -423,8 +422,8 @@ fn the_example_and_the_unit_start_as_they_are() {
     }
 }
 
-/// A key that root wrote by the document's own commands could not be read by the unit or the image, and `check-config`
-/// as root said that all was well.
+/// A key that root wrote with the document's commands was unreadable for the unit or the image, although `check-config`
+/// as root reported success.
 #[test]
 fn check_config_judges_as_the_daemons_user() {
     let (folder, key) = key_of(1024);
@@ -454,7 +453,7 @@ fn check_config_judges_as_the_daemons_user() {
     assert_eq!(run(&["--user", "no-such-user"]).code, 2);
 }
 
-/// What stands in files is judged before anything is connected to: exit 78.
+/// Files are checked before anything is connected to: exit 78.
 #[test]
 fn what_is_wrong_with_files_ends_it_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -475,7 +474,7 @@ fn what_is_wrong_with_files_ends_it_at_once() {
     assert!(broken.stderr.contains("alert.txt, line 2: \"useed\" is not known"), "{}", broken.stderr);
 }
 
-/// A copy for the operator would be written in the standard form, which its receiver does not take.
+/// A copy for the operator would be written in the standard form, which its receiver does not accept.
 #[test]
 fn a_template_that_a_contact_of_the_operator_names_must_be_there() {
     let contact = r#"[{"channel":"webhook","url":"https://a.test/","format":"template:gone"}]"#;
@@ -488,7 +487,7 @@ fn a_template_that_a_contact_of_the_operator_names_must_be_there() {
     }
 }
 
-/// Commands reach Redis as the daemon does: with the authorities of `redis.ca_file`, and with no others.
+/// Commands reach Redis as the daemon does: with the authorities of `redis.ca_file` only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_trust_the_authorities_of_the_configuration() {
     let server = RedisServer::start();
@@ -515,7 +514,7 @@ async fn commands_trust_the_authorities_of_the_configuration() {
     proxy.abort();
 }
 
-/// A default language that nobody has translated is read in English by everybody.
+/// With an untranslated default language everybody gets English.
 #[test]
 fn a_default_locale_without_templates_is_warned_of() {
     let checked = quotabell(["check-config", "--offline"]).env("QUOTABELL__EMAIL__LOCALE", "ja-JP").run();
@@ -526,7 +525,7 @@ fn a_default_locale_without_templates_is_warned_of() {
     assert!(!checked.stderr.contains("email.locale"), "{}", checked.stderr);
 }
 
-/// In an image without ca-certificates every webhook failed, and nobody had said so before.
+/// In an image without ca-certificates every webhook failed without an earlier warning.
 #[test]
 fn a_machine_without_certificate_authorities_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! `contact list / add / remove / mute / unmute` against a real server.
+//! `contact list / add / remove / mute / unmute` on a real server.
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::redis_server::RedisServer;
@@ -25,7 +25,7 @@ fn store(server: &RedisServer, contacts: &str) {
     let () = command.arg("quota_subject:alice").arg("contacts").arg(contacts).query(&mut connection).expect("written");
 }
 
-/// Whoever adds one contact must not lose another, whoever wrote it and whatever it is.
+/// Adding a contact must not lose another one of any origin or form.
 #[test]
 fn a_contact_is_added_beside_those_that_are_there() {
     let server = RedisServer::start();
@@ -36,7 +36,7 @@ fn a_contact_is_added_beside_those_that_are_there() {
     let hook = format!(r#"{{"id":"hook","channel":"webhook","url":"https://x.test/","secret":"{secret}"}}"#);
     assert_eq!(stored(&server), Some(format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]")));
 
-    // Once more: nothing changes, and the receiver goes on checking with the secret that it knows.
+    // A second time nothing changes, and the receiver keeps its secret.
     let again = contact(&server, &["add", "alice", "--webhook", "https://x.test/", "--json"]).expect_json();
     let expected = json!({"subject": "alice", "id": "hook", "outcome": "unchanged", "webhook_secrets": []});
     assert_eq!(again, [expected]);
@@ -45,7 +45,7 @@ fn a_contact_is_added_beside_those_that_are_there() {
     let hook = hook.replace(&secret, SECRET);
     assert_eq!(stored(&server), Some(format!("[{MAIN},{ODD},{OWN},{WAITING},{hook}]")));
 
-    // The operator vouches for what waited for a consent.
+    // The operator's addition replaces the pending consent.
     let changed = contact(&server, &["add", "alice", "--email", "new@b.test"]);
     assert_eq!((changed.code, changed.stderr.as_str()), (0, "changed owl new@b.test\n"));
     assert!(stored(&server).expect("contacts").contains(&WAITING.replace("false", "true")));
@@ -53,7 +53,7 @@ fn a_contact_is_added_beside_those_that_are_there() {
     assert_eq!((same.code, same.stderr.as_str()), (0, "a@b.TEST is there already, as main\n"));
 }
 
-/// Two contacts of one id, or one address under two ids, would get or miss each other's alerts.
+/// Two contacts with one id, or one address under two ids, would mix up alerts.
 #[test]
 fn an_id_that_is_taken_is_refused() {
     let server = RedisServer::start();
@@ -79,7 +79,7 @@ fn an_id_that_is_taken_is_refused() {
     assert_eq!(stored(&server), Some(before));
 }
 
-/// A contact is named as people know it; only that one may be touched.
+/// People name a contact by its address; only that contact may be changed.
 #[test]
 fn contacts_are_muted_and_removed_by_id_by_its_beginning_and_by_address() {
     let server = RedisServer::start();
@@ -108,7 +108,7 @@ fn contacts_are_muted_and_removed_by_id_by_its_beginning_and_by_address() {
     assert_eq!(stored(&server), Some(format!("[{unmuted_main},{ODD}]")));
 }
 
-/// A subject without anything set is unknown again, so that the fallback contacts hold.
+/// A subject without settings is unknown again, so that the fallback contacts apply.
 #[test]
 fn the_last_contact_leaves_no_empty_list() {
     let server = RedisServer::start();
@@ -119,7 +119,7 @@ fn the_last_contact_leaves_no_empty_list() {
     assert_eq!(contact(&server, &["list", "alice"]).expect_done(), "");
 }
 
-/// Who has configured no fallback must not believe that somebody else is told.
+/// Without a configured fallback the output must not suggest that somebody else is told.
 #[test]
 fn a_subject_without_contacts_is_told_of_a_fallback_only_where_there_is_one() {
     let server = RedisServer::start();
@@ -135,7 +135,7 @@ fn a_subject_without_contacts_is_told_of_a_fallback_only_where_there_is_one() {
     assert!(told(fallback).ends_with("no contacts that can be read\n"), "{}", told(fallback));
 }
 
-/// Whoever wonders why a contact gets nothing must see it; nobody may see a secret.
+/// The output must show why a contact gets nothing, but never a secret.
 #[test]
 fn the_list_shows_state_and_origin_and_no_secret() {
     let server = RedisServer::start();
@@ -160,7 +160,7 @@ fn the_list_shows_state_and_origin_and_no_secret() {
     assert_eq!(json, Some(expected));
 }
 
-/// Whoever mends a mailbox must get its alerts again, and see before why there were none.
+/// A repaired mailbox must get its alerts again, and the output must show why there were none.
 #[test]
 fn a_disabled_contact_is_shown_with_its_reason_and_enabled_again() {
     let server = RedisServer::start();
@@ -187,7 +187,7 @@ fn a_disabled_contact_is_shown_with_its_reason_and_enabled_again() {
     assert_eq!(stored(&server), Some(format!("[{MAIN}]")), "who names it again vouches for it");
 }
 
-/// A manager who wants the last warning alone must not have to be told of each.
+/// A manager who wants only the last warning must be able to get only that.
 #[test]
 fn a_contact_hears_what_it_is_told_to() {
     let server = RedisServer::start();
@@ -212,7 +212,7 @@ fn a_contact_hears_what_it_is_told_to() {
     assert_eq!(stored(&server), Some(left));
 }
 
-/// What is no array is nobody's to overwrite, and a key of another type is no subject.
+/// A field that is not an array must not be overwritten, and a key of another type is not a subject.
 #[test]
 fn what_can_not_be_edited_is_told_and_left_alone() {
     let server = RedisServer::start();
@@ -233,8 +233,8 @@ fn what_can_not_be_edited_is_told_and_left_alone() {
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: "), "{}", wrong.stderr);
 }
 
-/// Three words of configuration bring an alert into a chat; what is stored is what an attempt reads, and what is shown
-/// is no secret.
+/// A chat contact needs only three settings; the stored form is the one that an attempt reads, and the output shows no
+/// secret.
 #[test]
 fn a_contact_has_a_format_and_headers() {
     let server = RedisServer::start();
@@ -255,7 +255,7 @@ fn a_contact_has_a_format_and_headers() {
         assert!(shown.contains("https://hooks.slack.test/***") && !shown.contains("topsecret"), "{shown}");
     }
 
-    // Another format may need another secret, and the one that is there may not do.
+    // Another format may need another kind of secret than the stored one.
     let standard = contact(&server, &["add", "alice", "--webhook", url, "--format", "standard", "--json"]);
     let secrets = standard.expect_json()[0]["webhook_secrets"].clone();
     assert_eq!(secrets.as_array().map(Vec::len), Some(1), "{secrets}");
@@ -265,7 +265,7 @@ fn a_contact_has_a_format_and_headers() {
     assert_eq!(stored(&server), None);
 }
 
-/// What could never be sent is refused where somebody can still mend it.
+/// A contact that could never be sent to is refused while it can still be corrected.
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let server = RedisServer::start();

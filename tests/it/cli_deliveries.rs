@@ -1,4 +1,4 @@
-//! `deliveries` against a real server, whose books the library's own calls have filled.
+//! `deliveries` on a real server with deliveries that the library created.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use quotabell::types::{
 };
 use serde_json::{Value, json};
 
-/// A list that ends at a page's end would hide the rest; --limit takes the newest.
+/// A list that ends after one page would hide the rest; --limit takes the newest.
 #[tokio::test]
 async fn the_list_of_deliveries_is_complete_and_in_order() {
     let outbox = Outbox::start();
@@ -27,7 +27,7 @@ async fn the_list_of_deliveries_is_complete_and_in_order() {
         outbox.fan_out_new(&alert, &[email("a")]).await;
         made.push(delivery(&alert, &email("a")));
     }
-    // Many are made in one millisecond; here each in its own.
+    // Many are created in one millisecond; here each has its own.
     let mut pipeline = redis::pipe();
     for (n, id) in made.iter().enumerate() {
         pipeline.cmd("ZADD").arg(outbox.keys.deliveries()).arg(n).arg(id.as_str()).ignore();
@@ -47,7 +47,7 @@ async fn the_list_of_deliveries_is_complete_and_in_order() {
     assert_eq!(listed("--state dead"), [""; 0]);
 }
 
-/// Whoever replays ten ids must learn which two did not go, from the output and from the exit code.
+/// If two of ten replays fail, the output and the exit code must show which.
 #[tokio::test]
 async fn a_replay_says_what_became_of_each_id() {
     let (outbox, dead) = with_dead(&["alice", "bob"]).await;
@@ -55,9 +55,9 @@ async fn a_replay_says_what_became_of_each_id() {
     outbox.fan_out_new(&waiting, &[webhook("a")]).await;
     let carol = delivery(&waiting, &webhook("a"));
     let unknown = "delivery_00000000000000000000000000000000";
-    // Twice the same id is one id.
+    // The same id twice counts once.
     let line = format!("deliveries replay {} {carol} {unknown} {}", dead[0], dead[0]);
-    // These ids are the same on every day, so they are shown.
+    // These ids are the same every day, so the snapshot shows them.
     let mut told = Table::default();
     told.add(&line, run(&outbox.server, &line).told());
     assert_eq!(outbox.state(&dead[0]).await, "pending");
@@ -68,7 +68,7 @@ async fn a_replay_says_what_became_of_each_id() {
     assert_eq!(run(&outbox.server, "deliveries list --state dead").told(), "exit 0");
 }
 
-/// After an outage of a receiver everything is to go again; doing it twice is no mistake.
+/// After a receiver's outage all deliveries must be repeatable; a second replay is no error.
 #[tokio::test]
 async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     let (outbox, dead) = with_dead(&["alice", "bob", "carol"]).await;
@@ -87,7 +87,7 @@ async fn everything_dead_is_replayed_and_nothing_dead_is_no_failure() {
     ");
 }
 
-/// A mistake in a filter must be seen before it is done, and each of many must be done once.
+/// A mistake in a filter must be visible before the action, and each of many must be processed once.
 #[tokio::test]
 async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
     let (outbox, dead) = with_dead(&["alice", "bob", "carol"]).await;
@@ -113,7 +113,7 @@ async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
     let done = run(&outbox.server, "deliveries discard --subject alice --json").expect_json();
     assert_eq!(done, [json!({"id": dead[0], "result": "discarded", "state": "dead"})]);
     let done = run(&outbox.server, "deliveries retry --state dead --destination https://a.test --json").expect_json();
-    // Both may have died in one millisecond: then chance has put them in order.
+    // If both died in one millisecond, their order is random.
     let replayed: BTreeSet<&str> = ids(&done).into_iter().collect();
     assert_eq!(replayed, [dead[1].as_str(), dead[2].as_str()].into(), "what was discarded is not dealt with again");
     let done = run(&outbox.server, "deliveries cancel --channel email").expect_done();
@@ -124,7 +124,7 @@ async fn many_are_changed_by_a_filter_after_a_look_at_their_number() {
     assert!(listed.contains("  discarded  "), "{listed}");
 }
 
-/// What an action takes out of a list must not hide others from it, however many there are.
+/// An action that removes deliveries from a list must not skip others.
 #[tokio::test]
 async fn a_backlog_is_changed_slice_by_slice_and_whole() {
     let outbox = Outbox::start();
@@ -144,7 +144,7 @@ async fn a_backlog_is_changed_slice_by_slice_and_whole() {
     assert_eq!(outbox.assert_balanced().await.pending, 0);
 }
 
-/// Whoever wonders why nothing leaves must see it where deliveries are listed.
+/// The list of deliveries must show why nothing is sent.
 #[tokio::test]
 async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {
     let outbox = Outbox::start();
@@ -182,7 +182,7 @@ async fn a_pause_is_shown_with_its_reason_until_it_is_resumed() {
     assert_eq!((&listed[0]["circuit"], &listed[0]["next_probe_ms"]), (&json!("open"), &json!(1000)));
 }
 
-/// Where they went and about what is what an operator looks for; a list is cut down by the same.
+/// Operators look for destination and subject; the list has the same filters.
 #[tokio::test]
 async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     let outbox = Outbox::start();
@@ -202,7 +202,7 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert_eq!(listed(&format!("--alert {}", of_bob.id)), bobs);
     assert_eq!(listed(&format!("--alert {}", &of_bob.id.as_str()[6..14])), bobs);
     assert_eq!(listed("--since 1h").len(), 4);
-    // Made an hour before the others.
+    // Created an hour before the others.
     let () = outbox
         .run("HINCRBY", &[&outbox.keys.delivery(&delivery(&of_bob, &email("b"))), "created_at_ms", "-3600000"])
         .await;
@@ -218,8 +218,8 @@ async fn lists_are_filtered_by_subject_channel_alert_and_time() {
     assert!(told.code == 2 && told.stderr.contains("neither a duration"), "{}", told.told());
 }
 
-/// What the list shows of an id must be enough for the commands that take one; where it is not, guessing would replay
-/// another's.
+/// The shown part of an id must be enough for commands; an ambiguous part must be refused, because a guess could replay
+/// another one.
 #[tokio::test]
 async fn an_id_is_named_by_its_first_digits() {
     let (outbox, dead) = with_dead(&["alice", "bob"]).await;
@@ -233,7 +233,7 @@ async fn an_id_is_named_by_its_first_digits() {
         run(&outbox.server, &format!("deliveries replay --json delivery_{} {}", short[0], dead[0])).expect_json();
     assert_eq!((told.len(), &told[0]["id"], &told[0]["result"]), (1, &json!(dead[0]), &json!("replayed")));
 
-    // Two ids that begin alike.
+    // Two ids with the same beginning.
     let other = format!("delivery_{}{}", short[1], "0".repeat(24));
     let () = outbox.run("ZADD", &[outbox.keys.deliveries().as_str(), "1", &other]).await;
     for command in ["show", "replay"] {
@@ -250,7 +250,7 @@ async fn an_id_is_named_by_its_first_digits() {
     );
 }
 
-/// To whom it went must be told, also where the contact has changed since.
+/// The receiver of a delivery must be shown, even if the contact has changed since.
 #[tokio::test]
 async fn a_delivery_shows_its_contact_as_it_is_now() {
     let outbox = Outbox::start();
@@ -282,7 +282,7 @@ async fn a_delivery_shows_its_contact_as_it_is_now() {
     assert_eq!((&detail[0]["contact"], &detail[0]["alert"]["threshold_percent"]), (&Value::Null, &json!(100)));
 }
 
-/// "HTTP 550" alone sends the operator to the mail server's log; what was said there is enough.
+/// "HTTP 550" alone would send the operator to the mail server's log; the server's reply is enough.
 #[tokio::test]
 async fn what_the_other_side_said_is_shown_with_the_attempt() {
     let outbox = Outbox::start();
@@ -301,7 +301,7 @@ async fn what_the_other_side_said_is_shown_with_the_attempt() {
     assert_eq!((&attempt["peer"], &attempt["reply"]), (&json!("mail.test:25"), &json!("5.1.1 no such user")));
 }
 
-/// A delivery without an alert must be listed too, and say what it carries.
+/// A delivery without an alert must be listed too, with its kind.
 #[tokio::test]
 async fn a_request_for_consent_is_shown_as_what_it_is() {
     let outbox = Outbox::start();
@@ -325,8 +325,7 @@ async fn a_request_for_consent_is_shown_as_what_it_is() {
     assert!(run(&outbox.server, "deliveries show abab").expect_done().contains("\nverification  verification_1\n"));
 }
 
-/// "now" for what waits behind a circuit, and a time for what waits for a contact, make an operator look for a fault
-/// where none is.
+/// "now" for a delivery behind a circuit, or a time for one without a contact, would make an operator look for a fault.
 #[tokio::test]
 async fn what_a_delivery_waits_for_is_said() {
     let outbox = Outbox::start();
@@ -349,7 +348,7 @@ async fn what_a_delivery_waits_for_is_said() {
         let () = outbox.run("HSET", &[state.as_str(), "failures", "5", "probe_at_ms", &probe]).await;
     }
     let told = run(&outbox.server, "deliveries list");
-    // In the order of the ids, which are the same on every day: several are made in one millisecond.
+    // In the order of the ids, which are the same every day: several are created in one millisecond.
     let mut rows: Vec<&str> = told.stdout.lines().collect();
     rows[1..].sort_unstable();
     hide_what_varies().bind(|| insta::assert_snapshot!("waits", format!("{}\n\n{}", rows.join("\n"), told.stderr)));
@@ -383,7 +382,7 @@ async fn what_a_delivery_waits_for_is_said() {
     let about = format!("\nabout        contact {} (webhook https://gone.test/)\n", webhook("gone").id);
     assert!(shown.contains("\ntype         contact_disabled\n") && shown.contains(&about), "{shown}");
     assert!(shown.contains("\ndisabled     gone (HTTP 410) at 1970-01-01T00:00:00.000Z\n"), "{shown}");
-    // An attempt that is under way waits for nothing; once its lease is over, the delivery waits as the others do.
+    // A running attempt waits for nothing; when its lease ends, the delivery waits like the others.
     let shown = show(&leased);
     assert!(!shown.contains("circuit"), "{shown}");
     let id = delivery(&alert(&alice, 80), &webhook("open"));
@@ -395,7 +394,7 @@ async fn what_a_delivery_waits_for_is_said() {
     assert!(shown.contains("\nnext due     behind the open circuit of https://leased.test: "), "{shown}");
 }
 
-/// Whoever retries a backlog must not take one attempt for all of them.
+/// After a retry of a backlog the output must not suggest that all are attempted at once.
 #[tokio::test]
 async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     let outbox = Outbox::start();
@@ -427,7 +426,7 @@ async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     let circuits: Vec<&Value> = told.iter().filter_map(|one| one.get("circuit")).collect();
     assert_eq!((circuits, told.len()), (vec![&json!("open"), &json!("open")], 3));
     assert!(told.iter().all(|one| one["result"] == "retried"), "{told:?}");
-    // Where nothing else waits, there are no others.
+    // If nothing else waits, there are no others.
     let dave = alert(&subject("dave"), 80);
     outbox.fan_out_new(&dave, &[webhook("alone")]).await;
     let state = format!("{}https://alone.test", outbox.keys.destination_prefix());
@@ -436,7 +435,7 @@ async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     assert!(told.stderr.contains("https://alone.test") && !told.stderr.contains("others"), "{}", told.told());
     let ended = run(&outbox.server, "deliveries cancel --subject dave");
     assert_eq!(ended.code, 0, "{}", ended.told());
-    // A replay leaves the circuit as it is.
+    // A replay does not change the circuit.
     open().await;
     let leased = outbox.lease_one("t", LONG).await;
     let end = Settlement::Dead(outcome(OutcomeClass::Permanent));
@@ -449,7 +448,7 @@ async fn a_retry_behind_an_open_circuit_says_that_one_attempt_is_made() {
     assert!(told.stdout.ends_with("  replayed, behind an open circuit\n"), "{}", told.told());
     let said = "the circuit of https://open.test is open: one attempt is made there in 10m\n";
     assert!(told.stderr.starts_with(said), "{}", told.told());
-    // One is one.
+    // One delivery is one.
     let one = run(&outbox.server, &format!("deliveries cancel --dry-run {}", leased.id));
     assert_eq!(one.told(), "1 delivery would be cancelled\nexit 0");
 }

@@ -1,4 +1,4 @@
-//! `emit` against a real server: what stands in the stream afterwards.
+//! `emit` on a real server: the resulting stream.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ fn emit(server: &RedisServer, arguments: &[&str]) -> Finished {
     quotabell(["emit"].iter().chain(arguments).copied()).redis(&server.url()).run()
 }
 
-/// Every entry's fields, as the server has them.
+/// The fields of all entries, as stored.
 fn entries(server: &RedisServer, stream: &str) -> Vec<(String, Vec<String>)> {
     let mut connection = server.sync_client().get_connection().expect("it runs");
     redis::cmd("XRANGE").arg(stream).arg("-").arg("+").query(&mut connection).expect("a stream")
 }
 
-/// An event that names nothing more must rely on the documented defaults, not on ours.
+/// An event without further fields must use the documented defaults.
 #[test]
 fn only_named_fields_are_written() {
     let server = RedisServer::start();
@@ -29,7 +29,7 @@ fn only_named_fields_are_written() {
     assert_eq!(entries, [(last.trim().to_owned(), vec!["subject".to_owned(), "a:b {c}".to_owned()])]);
 }
 
-/// A swapped name and value would be refused by the daemon, event after event.
+/// The daemon would refuse every event with swapped names and values.
 #[test]
 fn every_field_is_written_as_named() {
     let server = RedisServer::start();
@@ -43,7 +43,7 @@ fn every_field_is_written_as_named() {
     assert_eq!(fields, expected);
 }
 
-/// An operator who corrects a count must not have it counted as use, nor twice when the line is repeated.
+/// A correction must not be counted as usage, nor twice if the command is repeated.
 #[tokio::test]
 async fn a_credit_gives_units_back_once() {
     let usage = RecordedUsage::start();
@@ -63,13 +63,13 @@ async fn a_credit_gives_units_back_once() {
     for _ in 0..2 {
         with(&["--credit", "200", "--id", "refund-81"]);
     }
-    // What comes behind tells that both were taken in.
+    // A later event proves that both were counted.
     with(&["--units", "7"]);
     reaches(307).await;
     let fields = ["subject", "alice", "credit", "200", "metric", "tokens.in", "id", "refund-81"];
     daemon.drain().await;
     let stream = entries(&usage.server, "usage");
-    // Counted entries are trimmed in whole nodes, so these few are still there.
+    // Counted entries are trimmed in whole nodes, so these few still exist.
     assert_eq!(stream[1].1, fields);
     let both = emit(&usage.server, &["--subject", "alice", "--credit", "1", "--units", "1"]);
     assert!(both.code == 2 && both.stderr.contains("cannot be used with"), "{}", both.told());
@@ -79,7 +79,7 @@ async fn a_credit_gives_units_back_once() {
     assert_eq!(entries(&usage.server, "usage").len(), stream.len(), "nothing was appended");
 }
 
-/// The stream's name comes from the configuration.
+/// The configuration names the stream.
 #[test]
 fn the_configured_stream_is_written() {
     let server = RedisServer::start();
@@ -90,7 +90,7 @@ fn the_configured_stream_is_written() {
     assert_eq!(entries(&server, "calls")[0].0, printed["last_id"]);
 }
 
-/// More events than one write holds: none may be missing or doubled at the seams.
+/// More events than one write contains: none may be missing or doubled between writes.
 #[test]
 fn many_events_are_all_appended() {
     let server = RedisServer::start();
@@ -103,7 +103,7 @@ fn many_events_are_all_appended() {
     );
 }
 
-/// One id for all would count a single event.
+/// One id for all would count as a single event.
 #[test]
 fn with_a_count_each_event_has_an_id_of_its_own() {
     let server = RedisServer::start();
@@ -123,7 +123,7 @@ fn an_id_that_grows_too_long_is_refused_before_anything_is_sent() {
     assert!(entries(&server, "usage").is_empty());
 }
 
-/// A pace that is not kept makes load tests lie. Only the lower bound is sure on a busy machine.
+/// A wrong rate would falsify load tests. Only the lower bound is certain on a busy machine.
 #[test]
 fn a_rate_paces_the_events() {
     let server = RedisServer::start();
@@ -133,7 +133,7 @@ fn a_rate_paces_the_events() {
     assert_eq!(entries(&server, "usage").len(), 51);
 }
 
-/// A full server refuses writes: how far it went must be told.
+/// A full server refuses writes: the output must say how many succeeded.
 #[test]
 fn a_full_server_is_told_with_a_hint() {
     let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1kb", "--maxmemory-policy", "noeviction"]);

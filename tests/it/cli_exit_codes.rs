@@ -1,5 +1,4 @@
-//! How the program ends: 0 done, 1 failed, 2 usage, 78 configuration; an error ends with its hint; a closed pipe is no
-//! error.
+//! Exit codes: 0 success, 1 failure, 2 usage, 78 configuration; an error ends with its hint; a closed pipe is no error.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -8,7 +7,7 @@ use crate::support::binary::quotabell;
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
 
-/// Scripts tell by the code what went wrong.
+/// Scripts distinguish failures by the exit code.
 #[test]
 fn each_kind_of_failure_has_its_own_code() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
@@ -26,7 +25,7 @@ fn each_kind_of_failure_has_its_own_code() {
     assert_eq!(code(&["man", "no-such-command"]), 2);
 }
 
-/// Whoever reads an error must not have to guess what to do.
+/// Every error must say what to do.
 #[test]
 fn every_error_ends_with_a_hint() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
@@ -50,7 +49,7 @@ fn every_error_ends_with_a_hint() {
     }
 }
 
-/// The commonest mistakes, word by word.
+/// The most common mistakes, word by word.
 #[test]
 fn wrong_command_lines_are_explained() {
     let mut table = Table::default();
@@ -120,7 +119,7 @@ fn wrong_command_lines_are_explained() {
     insta::assert_snapshot!(table);
 }
 
-/// A secret that was mistyped is still nearly a secret.
+/// A mistyped secret is still nearly a secret.
 #[test]
 fn a_refused_secret_is_not_shown() {
     let finished =
@@ -128,7 +127,7 @@ fn a_refused_secret_is_not_shown() {
     assert!(!finished.told().contains("hunter2"), "{}", finished.told());
 }
 
-/// Where Redis is not: said with its address, never with its password.
+/// An unreachable Redis is reported with its address, never with its password.
 #[test]
 fn an_unreachable_redis_is_named_without_its_password() {
     let url = format!("redis://user:topsecret@127.0.0.1:{}", free_port());
@@ -138,7 +137,7 @@ fn an_unreachable_redis_is_named_without_its_password() {
     assert!(!finished.stderr.contains("topsecret"), "{}", finished.stderr);
 }
 
-/// Each fault of Redis needs another remedy.
+/// Each fault of Redis needs another fix.
 #[test]
 fn a_wrong_password_and_a_wrong_type_have_hints_of_their_own() {
     let server = RedisServer::start_with(&["--save", "", "--requirepass", "right"]);
@@ -151,7 +150,7 @@ fn a_wrong_password_and_a_wrong_type_have_hints_of_their_own() {
     assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
 }
 
-/// The file of `redis.url_file` holds the URL, as containers mount secrets.
+/// `redis.url_file` contains the URL, as containers mount secrets.
 #[test]
 fn the_url_can_come_from_a_file() {
     let server = RedisServer::start();
@@ -165,7 +164,7 @@ fn the_url_can_come_from_a_file() {
     assert!(absent.code == 78 && absent.stderr.contains("/absent"), "{}", absent.stderr);
 }
 
-/// A folder that can't be written is mended by naming another one, not only by naming a server.
+/// For an unwritable folder the hint names another folder, not only another server.
 #[test]
 fn a_data_folder_that_can_not_be_used_is_named_in_the_hint() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -179,7 +178,7 @@ fn a_data_folder_that_can_not_be_used_is_named_in_the_hint() {
     assert!(hint.starts_with("hint: redis.data_dir ") && hint.contains("redis.url"), "{}", finished.stderr);
 }
 
-/// The embedded server is not running before `run` starts it: that is no fault of the configuration.
+/// The embedded server runs only after `run` starts it: that is no fault of the configuration.
 #[test]
 fn check_config_does_not_miss_the_embedded_server() {
     let port = free_port().to_string();
@@ -207,7 +206,7 @@ fn a_closed_pipe_ends_quietly() {
     }
 }
 
-/// Pipes and files must get no escape sequences, whatever the terminal could do.
+/// Pipes and files must get no escape sequences.
 #[test]
 fn output_that_is_no_terminal_is_plain() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! `explain` against a real server: each state of a delivery gives its sentence, and a stranger learns what is missing.
+//! `explain` on a real server: a sentence for each state of a delivery, understandable without further knowledge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use quotabell::types::{
 };
 use serde_json::json;
 
-/// An alert of a subject of this name, fanned out to a webhook of this name that the subject has.
+/// An alert of a subject with this name, fanned out to the subject's webhook with this name.
 async fn made(outbox: &Outbox, name: &str) -> (Alert, DeliveryId) {
     let (raised, contact) = (alert(&subject(name), 80), webhook(name));
     outbox.set_contacts(&subject(name), &stored(std::slice::from_ref(&contact))).await;
@@ -32,7 +32,7 @@ async fn made(outbox: &Outbox, name: &str) -> (Alert, DeliveryId) {
     (raised.clone(), delivery(&raised, &contact))
 }
 
-/// The same, attempted once and ended so.
+/// The same with one attempt and this outcome.
 async fn ended(outbox: &Outbox, name: &str, settlement: Settlement) -> DeliveryId {
     let (_, id) = made(outbox, name).await;
     let leased = outbox.lease_one(name, LONG).await;
@@ -40,7 +40,7 @@ async fn ended(outbox: &Outbox, name: &str, settlement: Settlement) -> DeliveryI
     id
 }
 
-/// A request for consent to a new contact, attempted once and put off.
+/// A request for consent to a new contact, after one postponed attempt.
 async fn asked_and_put_off(outbox: &Outbox) -> DeliveryId {
     let (name, contact) = (subject("asked"), Contact { verified: false, ..email("asked") });
     outbox.set_contacts(&name, &stored(std::slice::from_ref(&contact))).await;
@@ -70,7 +70,7 @@ fn refused() -> Outcome {
     }
 }
 
-/// Whoever asks why an alert has not arrived must get the whole answer at once, whatever became of it.
+/// The question why an alert has not arrived must be answered completely, in every state.
 #[tokio::test]
 async fn each_state_of_a_delivery_gives_its_sentence() {
     let outbox = Outbox::start();
@@ -139,7 +139,7 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
     let paused = due.lines().find(|line| line.starts_with("All sending is paused since "));
     assert!(paused.is_some_and(|line| line.contains("(mail server moves)")), "{due}");
     resume(&partitions).await.expect("it works");
-    // A cap is the configuration's to say.
+    // The configuration defines caps.
     let capped = || {
         let explain = quotabell(["explain", id.as_str()]).redis(&outbox.server.url());
         explain.env("QUOTABELL__WEBHOOK__PER_DESTINATION", "30/1m").run()
@@ -153,7 +153,7 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
     hide_what_varies().bind(|| insta::assert_snapshot!("deliveries", told));
 }
 
-/// An alert is one question, whichever of its deliveries somebody means.
+/// All deliveries of an alert lead to the same explanation.
 #[tokio::test]
 async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() {
     let outbox = Outbox::start();
@@ -168,7 +168,7 @@ async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() 
         record(&outbox.client, alert).await;
     }
     outbox.fan_out_new(&told, &[webhook("a"), email("b")]).await;
-    // Neither does a storm before it hide it, nor one behind it.
+    // Neither an earlier storm nor a later one hides it.
     let storm = async || {
         for _ in 0..2 {
             let mut entries = redis::pipe();
@@ -187,7 +187,7 @@ async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() 
     let crossings =
         sentences.iter().filter(|said| said.as_str().is_some_and(|said| said.contains("raised alert"))).count();
     assert_eq!(crossings, 1, "{sentences:?}");
-    // The first digits do, as a list shows them.
+    // The first digits are enough, as in a list.
     let short = &told.id.as_str()["alert_".len()..][..8];
     assert_eq!(run(&outbox.server, &format!("explain {short} --json")).expect_json()[0]["id"], json!(told.id));
     for (alert, said) in [(&lost, "No delivery of it is kept"), (&waits, "It lies in the outbox: no daemon runs")] {
@@ -196,7 +196,7 @@ async fn an_alert_is_explained_with_its_deliveries_or_with_why_there_are_none() 
     }
 }
 
-/// An id that was mistyped or is no longer kept must not be explained as a subject that has used nothing.
+/// A mistyped or expired id must not be explained as a subject without usage.
 #[tokio::test]
 async fn an_id_that_is_not_kept_is_no_subject() {
     let outbox = Outbox::start();
@@ -213,12 +213,12 @@ async fn an_id_that_is_not_kept_is_no_subject() {
     hint: deliveries stay readable for 14 days after their end, alerts until 48 hours after that of their period; with --subject any name is taken for a subject
     exit 1
     ");
-    // Whoever asks about a subject is told of one, also before it appears.
+    // With an explicit subject, the subject is explained even before it exists.
     for line in ["explain --subject deadbeef", "explain alice"] {
         let told = run(&outbox.server, line).expect_done();
         assert!(told.starts_with("Nothing is stored of ") && told.contains(" has plan free"), "{told}");
     }
-    // Subjects may have such names: anything that is stored of one makes it known.
+    // Subjects may have such names: any stored data makes a subject known.
     let now = outbox.totals().await.now;
     let yesterday = quotabell::types::Day::in_utc(now).and_then(|day| day.before(1)).expect("a day");
     let counted =
@@ -229,7 +229,7 @@ async fn an_id_that_is_not_kept_is_no_subject() {
         let () = outbox.run("HSET", &[outbox.keys.subject(&subject(name)).as_str(), "plan", "free"]).await;
     }
     outbox.fan_out_new(&alert(&subject("12345678"), 80), &[]).await;
-    // The newest day and its units, in MessagePack, as the history has them of a day whose counters have gone.
+    // The newest day and its units in MessagePack, as in the history of a day without counters.
     let archived: &[u8] = &[0x92, 0xcd, 0x51, 0x2a, 0x05];
     let metric = "requests".parse().expect("legal");
     let () = outbox.run("ZADD", (outbox.keys.history_metrics(), 1, "requests")).await;
@@ -237,7 +237,7 @@ async fn an_id_that_is_not_kept_is_no_subject() {
         let history = outbox.keys.history(&metric, quotabell::types::keys::bucket(name));
         let () = outbox.run("HSET", (history, name, archived)).await;
     }
-    // What the list still names may have gone.
+    // A listed item may have expired.
     let gone = format!("delivery_{}", "f".repeat(32));
     let () = outbox.run("ZADD", (outbox.keys.deliveries(), 1, &gone)).await;
     let refused = run(&outbox.server, "explain delivery_ffffffff");
@@ -248,7 +248,7 @@ async fn an_id_that_is_not_kept_is_no_subject() {
     }
 }
 
-/// Whoever asks what happens next must be told that nothing goes to a contact which is muted, disabled or gone.
+/// The explanation of what happens next must say that a muted, disabled or removed contact gets nothing.
 #[tokio::test]
 async fn contacts_that_get_nothing_are_told_with_the_reason() {
     let outbox = Outbox::start();
@@ -272,7 +272,7 @@ async fn contacts_that_get_nothing_are_told_with_the_reason() {
     ] {
         assert!(told.contains(&said), "{said} is not in {told}");
     }
-    // On a terminal a sentence goes on in the next line, indented.
+    // On a terminal a sentence continues on the next line, indented.
     let shown = quotabell(["explain", "alice"]).redis(&outbox.server.url()).print_on_terminal();
     assert!(shown.lines().all(|line| line.trim_end().chars().count() <= 80), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with("  ")), "{shown}");
@@ -285,7 +285,7 @@ async fn contacts_that_get_nothing_are_told_with_the_reason() {
         let told = run(&outbox.server, &format!("explain {}", delivery(&raised, contact))).expect_done();
         assert!(told.contains(said) && told.contains(next), "{told}");
     }
-    // A notice is no alert: it says what it is about.
+    // A notice is not an alert: the output says what it is about.
     let address = "https://gone.test/".to_owned();
     let notice = DisabledNotice::new(&alice, &gone.id, (Channel::Webhook, address), state);
     let notification = Notification::ContactDisabled(notice);
@@ -297,7 +297,7 @@ async fn contacts_that_get_nothing_are_told_with_the_reason() {
     assert!(told.starts_with(&said), "{told}");
 }
 
-/// "No alert yet" must say what is missing, and who would hear of it.
+/// "No alert yet" must say what is missing, and who would get the alert.
 #[tokio::test]
 async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
     let usage = RecordedUsage::start();
@@ -322,7 +322,7 @@ async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
     reached(5000).await;
     let explained = run(&usage.server, "explain --subject bob").expect_done();
     assert!(explained.contains("none was raised") || explained.contains("0 of 5000"), "{explained}");
-    // Settings that can't be read may be others than those of the last good ones, by which a daemon judges.
+    // Unreadable settings may differ from the last good ones that a daemon uses.
     usage.set("carol", &[("limit:requests", "5000"), ("timezone", "Mars/Phobos")]).await;
     usage.count("carol", "requests", day.period, 4500).await;
     let explained = run(&usage.server, "explain carol").expect_done();
@@ -331,7 +331,7 @@ async fn a_subject_is_told_what_is_missing_for_its_next_alert() {
     assert!(none.code == 2, "{}", none.told());
 }
 
-/// Whoever asks about a subject whose alert has not arrived must learn what became of it.
+/// The explanation of a subject must say what happened to its alert.
 #[tokio::test]
 async fn a_subject_is_told_what_became_of_its_alerts() {
     let outbox = Outbox::start();
@@ -359,7 +359,7 @@ async fn a_subject_is_told_what_became_of_its_alerts() {
     assert!(explained.contains(&none), "{explained}");
 }
 
-/// After an upgrade at noon the alerts of the old limit and the new one must be told apart, in their order.
+/// After an upgrade at noon the alerts of the old and the new limit must be distinguished, in order.
 #[tokio::test]
 async fn alerts_of_a_subject_name_their_limit_in_the_order_of_time() {
     let outbox = Outbox::start();
@@ -394,7 +394,7 @@ async fn alerts_of_a_subject_name_their_limit_in_the_order_of_time() {
     assert_eq!(alerts, expected);
 }
 
-/// The platform shows its customers why; what the receiver said is not for them.
+/// The platform shows its customers the reason; the receiver's reply is not for them.
 #[tokio::test]
 async fn the_api_explains_a_delivery_without_what_the_other_side_said() {
     let outbox = Outbox::start();
@@ -417,7 +417,7 @@ async fn the_api_explains_a_delivery_without_what_the_other_side_said() {
     daemon.drain().await;
 }
 
-/// A customer whose contact hears of other alerts was shown the operator's delivery alone, and no reason.
+/// A customer whose contact filters other alerts used to see only the operator's delivery, without a reason.
 #[tokio::test]
 async fn what_each_contact_hears_is_told() {
     let outbox = Outbox::start();
@@ -434,7 +434,7 @@ async fn what_each_contact_hears_is_told() {
     assert!(told.contains(&format!("\nNot told of it, by what they hear: {hears}.\n")), "{told}");
 }
 
-/// After a credit a threshold lies ahead that was raised already: it is not raised again by being reached once more.
+/// After a credit a raised threshold is ahead of the count again: reaching it again does not raise it.
 #[tokio::test]
 async fn a_threshold_that_was_raised_is_not_predicted_again() {
     let usage = RecordedUsage::start();
@@ -453,7 +453,7 @@ async fn a_threshold_that_was_raised_is_not_predicted_again() {
     assert!(told().contains("Every threshold ahead was raised in this period"), "{}", told());
 }
 
-/// A cap counts in the first partition for all of them: asked for elsewhere it always looked unused.
+/// A cap counts in the first partition for all: read elsewhere it always looked unused.
 #[tokio::test]
 async fn a_cap_is_told_whatever_the_partition() {
     let server = RedisServer::start();
@@ -470,7 +470,7 @@ async fn a_cap_is_told_whatever_the_partition() {
     assert!(told.contains("is used up: no message leaves before "), "{told}");
 }
 
-/// A fallback contact is not one that the subject has lost.
+/// A fallback contact does not count as a lost contact of the subject.
 #[tokio::test]
 async fn a_fallback_contact_is_explained_as_one() {
     let outbox = Outbox::start();

@@ -1,18 +1,18 @@
-//! The help of every command, as people read it.
+//! The help of all commands.
 
 use crate::support::binary::quotabell;
 use crate::support::table::Table;
 use clap::CommandFactory as _;
 use quotabell::cli::Cli;
 
-/// A command, by the words that name it.
+/// A command, given by its words.
 struct Command {
     words: String,
-    /// Whether it does something by itself: others only hold commands.
+    /// Whether it does something itself: others only contain commands.
     does_something: bool,
 }
 
-/// Every command, and every command within one.
+/// All commands and nested commands.
 fn commands() -> Vec<Command> {
     fn add(command: &clap::Command, words: &str, commands: &mut Vec<Command>) {
         let does_something = words.is_empty() || !command.is_subcommand_required_set();
@@ -31,7 +31,7 @@ fn help(command: &str) -> String {
     quotabell(command.split_whitespace().chain(["--help"])).run().expect_done()
 }
 
-/// Help is the documentation that is always at hand: a change of it must be seen.
+/// Help is the documentation that is always at hand: changes must be visible.
 #[test]
 fn every_command_explains_itself() {
     let pages: Table =
@@ -39,7 +39,7 @@ fn every_command_explains_itself() {
     insta::assert_snapshot!("help", pages);
 }
 
-/// An option is learnt from an example.
+/// An example explains an option.
 #[test]
 fn every_command_that_does_something_has_examples() {
     for Command { words: command, .. } in commands().iter().filter(|command| command.does_something) {
@@ -50,7 +50,7 @@ fn every_command_that_does_something_has_examples() {
     }
 }
 
-/// Every command must take the configuration's name, also behind it.
+/// Every command must accept the configuration option, also after the command.
 #[test]
 fn every_command_takes_the_configuration() {
     for Command { words: command, .. } in commands() {
@@ -58,7 +58,7 @@ fn every_command_takes_the_configuration() {
     }
 }
 
-/// A line that is broken by hand in mid-sentence is broken again where the terminal wraps it.
+/// A manual line break within a sentence would be followed by another one where the terminal wraps.
 #[test]
 fn no_sentence_of_the_help_is_broken_by_hand() {
     fn judge(command: &clap::Command) {
@@ -70,7 +70,7 @@ fn no_sentence_of_the_help_is_broken_by_hand() {
     judge(&Cli::command());
 }
 
-/// An example is copied: a manual page that fills it into the text joins and breaks its lines.
+/// People copy examples: a manual page must not join or wrap their lines.
 #[test]
 fn manual_pages_keep_the_lines_of_examples() {
     for Command { words: command, .. } in commands().iter().filter(|command| command.does_something) {
@@ -86,7 +86,7 @@ fn manual_pages_keep_the_lines_of_examples() {
     }
 }
 
-/// Packagers ask for these.
+/// Packagers need these.
 #[test]
 fn completions_and_manual_pages_are_printed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
-/// `quotabell listen` on free ports. Killed when dropped.
+/// `quotabell listen` on free ports. Killed on drop.
 struct Listener {
     child: Child,
     printed: Lines<BufReader<ChildStdout>>,
@@ -62,7 +62,7 @@ impl Listener {
     }
 }
 
-/// The quick start promises that the first alert is seen: by mail and by webhook, its signature verified.
+/// The quick start promises that the first alert is visible: by email and by webhook, with a verified signature.
 #[tokio::test]
 async fn the_alerts_of_a_daemon_are_received_and_printed() {
     let redis = RedisServer::start();
@@ -90,7 +90,7 @@ async fn post(url: &str, body: &str) -> (u16, String) {
     // A second test in this process finds the provider installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().timeout(WAIT_MAX).build().expect("a client");
-    // Signed by nobody, at a time that is right.
+    // Without a signature, at a valid time.
     let now_s = std::time::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
     let request = client.post(url).header("webhook-id", "a").header("webhook-timestamp", now_s);
     let request = request.header("webhook-signature", "v1,AAAA");
@@ -98,7 +98,7 @@ async fn post(url: &str, body: &str) -> (u16, String) {
     (response.status().as_u16(), response.text().await.expect("a body"))
 }
 
-/// A contact that is added through the API becomes verified only by the echo of its challenge.
+/// A contact added through the API becomes verified only when its challenge is echoed.
 #[tokio::test]
 async fn a_challenge_is_echoed_and_anything_else_is_accepted() {
     let mut listener = Listener::start(&[]).await;
@@ -117,7 +117,7 @@ async fn a_challenge_is_echoed_and_anything_else_is_accepted() {
     listener.interrupt().await;
 }
 
-/// A receiver that fails is how retries are tried out; a signature by another secret must not look like a good one.
+/// A failing receiver lets people try retries; a signature with another secret must not look valid.
 #[tokio::test]
 async fn the_status_is_the_one_that_was_named_and_a_bad_signature_is_told() {
     let mut listener = Listener::start(&["--status", "500", "--secret", SECRET]).await;
@@ -129,7 +129,7 @@ async fn the_status_is_the_one_that_was_named_and_a_bad_signature_is_told() {
     assert!(line == "signature   NOT VERIFIED: no secret known here fits; --secret names one", "{line}");
 }
 
-/// Another program on the port, and a secret that is none, must be named; the secret must not be shown.
+/// A port in use and an invalid secret must be reported; the secret must not be shown.
 #[tokio::test]
 async fn what_keeps_it_from_listening_is_told() {
     let listener = Listener::start(&[]).await;

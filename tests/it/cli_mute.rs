@@ -1,4 +1,4 @@
-//! `subject mute` and `contact mute` against a real server.
+//! `subject mute` and `contact mute` on a real server.
 
 use crate::support::books::run;
 use crate::support::redis_server::RedisServer;
@@ -14,7 +14,7 @@ fn redis(server: &RedisServer, line: &str) -> redis::Value {
     command.query(&mut connection).expect("it works")
 }
 
-/// What is muted, until when and why must stand wherever the subject is shown, or nobody finds out why it is silent.
+/// Mutes with their end and reason must be shown with the subject, or nobody finds out why it gets nothing.
 #[test]
 fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     let server = RedisServer::start();
@@ -65,7 +65,7 @@ fn mutes_are_shown_with_their_end_and_reason_and_kept_by_other_changes() {
     assert_eq!(run(&server, "subject show alice --json").expect_json()[0].get("metric_mutes"), None);
 }
 
-/// A mute that is over is none; one that would be over at once was a mistake.
+/// An ended mute is no mute; a mute that would end at once is a mistake.
 #[test]
 fn a_mute_ends_in_the_future() {
     let server = RedisServer::start();

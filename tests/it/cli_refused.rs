@@ -1,11 +1,11 @@
-//! `refused list` against a real server.
+//! `refused list` on a real server.
 
 use crate::support::binary::quotabell;
 use crate::support::redis_server::RedisServer;
 use quotabell::types::UnixMs;
 use serde_json::json;
 
-/// Puts an event with these fields, names and values in turn, among the refused ones.
+/// Adds an event with these fields (names and values in turn) to the refused events.
 fn refuse(server: &RedisServer, detail: &str, fields: &[&[u8]]) {
     let mut connection = server.sync_client().get_connection().expect("it runs");
     let mut command = redis::cmd("XADD");
@@ -14,7 +14,7 @@ fn refuse(server: &RedisServer, detail: &str, fields: &[&[u8]]) {
     let _: String = command.query(&mut connection).expect("appended");
 }
 
-/// Whatever a producer sent must be shown: bytes that are no text, names like our own, repeated names.
+/// Every refused event must be shown: with bytes that are no text, names like ours, repeated names.
 #[test]
 fn every_field_is_shown_as_it_was_sent() {
     let server = RedisServer::start();
@@ -31,7 +31,7 @@ fn every_field_is_shown_as_it_was_sent() {
     assert_eq!(printed, [expected]);
 }
 
-/// A stranger's bytes must not steer the operator's terminal.
+/// A stranger's bytes must not control the operator's terminal.
 #[test]
 fn the_table_shows_control_characters_and_does_not_obey_them() {
     let server = RedisServer::start();
@@ -43,7 +43,7 @@ fn the_table_shows_control_characters_and_does_not_obey_them() {
     ");
 }
 
-/// A list that ends at a page's end would hide the rest.
+/// A list that ends after one page would hide the rest.
 #[test]
 fn the_list_is_complete_and_the_limit_takes_the_newest() {
     let server = RedisServer::start();
@@ -66,7 +66,7 @@ fn the_list_is_complete_and_the_limit_takes_the_newest() {
     assert_eq!(entries(&["--limit", "5000"]), all);
 }
 
-/// Whoever asks about one customer must not search 100,000 events, nor be told that nothing is wrong.
+/// The refused events of one customer must be findable among 100,000.
 #[test]
 fn the_refused_events_of_one_subject_are_found() {
     let server = RedisServer::start();
@@ -84,7 +84,7 @@ fn the_refused_events_of_one_subject_are_found() {
     assert!(told.contains("2 events of it are among the newest that could not be counted"), "{told}");
 }
 
-/// Nothing refused is no error.
+/// An empty list is no error.
 #[test]
 fn an_empty_list_is_empty() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! `send-test` against real receivers, and `preview`.
+//! `send-test` on real receivers, and `preview`.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher,
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
-/// 24 bytes, the fewest that a secret may have.
+/// 24 bytes, the minimum of a secret.
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz";
 
 /// A run that may call 127.0.0.1.
@@ -29,15 +29,14 @@ fn snapshot(name: &str, text: impl Display) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-/// Sets fields of a subject, as the platform does.
+/// Sets fields of a subject as the platform does.
 async fn set(redis: &RedisServer, subject: &str, fields: &[&str]) {
     let mut command = redis::cmd("HSET");
     command.arg(format!("quota_subject:{subject}")).arg(fields);
     let () = redis.client().query(&command).await.expect("the platform may set subjects");
 }
 
-/// A receiver is tried out with what it will get: a signed message that says that it is a test. No Redis is needed for
-/// it.
+/// A test message is signed like an alert and says that it is a test. It needs no Redis.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_gets_one_signed_test_message() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -58,7 +57,7 @@ async fn a_webhook_gets_one_signed_test_message() {
     assert!(receiver.try_next().is_none(), "one run, one message");
 }
 
-/// A mailbox gets a mail that says that it is a test; the mail server's word is shown.
+/// A test email says that it is a test; the mail server's reply is shown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mailbox_gets_one_test_mail() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
@@ -77,7 +76,7 @@ async fn a_mailbox_gets_one_test_mail() {
     assert!(server.try_next().is_none());
 }
 
-/// What failed and whether an alert would be tried again decides what an operator does next.
+/// The operator must see the error, and whether an alert would be retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_does_not_arrive_is_a_failure_with_a_hint() {
     let receiver = HttpCatcher::start([Answer::status(503), Answer::status(410)]).await.expect("a receiver");
@@ -86,14 +85,14 @@ async fn a_message_that_does_not_arrive_is_a_failure_with_a_hint() {
     let mut told = Table::default();
     told.add("transient", send(&line).run().told());
     told.add("permanent", send(&line).run().told());
-    // As configured by default, nobody inside the own network is called.
+    // By default internal addresses are not called.
     let blocked = send(&line).env("QUOTABELL__WEBHOOK__ALLOW_PRIVATE_NETWORKS", "false").run();
     told.add("blocked", blocked.told());
     snapshot("webhook_that_does_not_arrive", told);
     assert_eq!(send(&[line.as_slice(), &["--json"]].concat()).run().code, 0);
 }
 
-/// A subject's contacts are found as an alert finds them: its own, else the fallback.
+/// A subject's contacts are found as for an alert: its own, else the fallback.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     let redis = RedisServer::start();
@@ -132,7 +131,7 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     told.add("an unverified contact", run(&["--subject", "alice"]).run().told());
     snapshot("contact_of_a_subject", told);
     set(&redis, "alice", &["contacts", &contacts]).await;
-    // As `contact mute` takes it: by its id, the beginning of it, or its address.
+    // A contact is named as in `contact mute`: by its id, the beginning of the id, or its address.
     let unclear = run(&["--subject", "alice", "--contact", "c_"]).run();
     assert!(unclear.code == 2 && unclear.stderr.contains("several contacts begin with"), "{}", unclear.told());
     let address = receiver.url("/two");
@@ -146,7 +145,7 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     assert_eq!((cooldowns.len(), others), (2, vec!["quota_subject:alice".to_owned()]), "nothing else is written");
 }
 
-/// An operator tries a contact out before its alerts go there again, and must not be told that another one was meant.
+/// An operator tests a muted or disabled contact before enabling it; the output must name that contact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contact_that_gets_no_alerts_is_found_by_its_address_too() {
     let redis = RedisServer::start();
@@ -190,7 +189,7 @@ async fn a_contact_that_gets_no_alerts_is_found_by_its_address_too() {
     assert!(receiver.try_next().is_none(), "a refused choice sends nothing");
 }
 
-/// An operator tries out what this customer will read: another's name beside its own time zone would only confuse.
+/// The test message uses this customer's settings: foreign data would be confusing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_message_to_a_subject_is_about_that_subject() {
     let redis = RedisServer::start();
@@ -211,14 +210,14 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!((said("subject"), said("plan"), said("timezone")), (json!("alice"), json!("free"), json!("Asia/Tokyo")));
     assert_eq!((said("metric"), said("limit"), said("used")), (json!("tokens"), json!(7), json!(6)), "{body}");
 
-    // A customer who has no limit a day must not read of one.
+    // A customer without a daily limit must not get a text about one.
     set(&redis, "alice", &["limit:tokens", "900/month 50/hour", "billing_day", "15"]).await;
     run().run().expect_done();
     cooled().await;
     let body: Value = serde_json::from_slice(&receiver.next().await.body).expect("JSON");
     assert_eq!((&body["data"]["window"], &body["data"]["limit"]), (&json!("hour"), &json!(50)), "{body}");
 
-    // What can't be read is told, as `usage` tells it, and the message goes out.
+    // Unreadable settings are reported, as in `usage`, and the message is sent.
     set(&redis, "alice", &["plan", "gold"]).await;
     let unknown = run().run();
     assert!(unknown.code == 0 && unknown.stderr.contains("field \"plan\": \"gold\""), "{}", unknown.told());
@@ -226,8 +225,7 @@ async fn a_test_message_to_a_subject_is_about_that_subject() {
     assert_eq!(body["data"]["plan"], "gold");
 }
 
-/// A command in a loop must not fill a customer's mailbox; and two contacts must not be taken for one because of their
-/// ids.
+/// A command in a loop must not fill a customer's mailbox; and contacts with similar ids must be distinguished.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     let redis = RedisServer::start();
@@ -237,7 +235,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
         set(&redis, subject, &["contacts", &contact.to_string()]).await;
     }
     let run = |subject| send(&["--subject", subject]).redis(&redis.url()).run();
-    // One that did not arrive left all the same.
+    // A message that did not arrive was sent anyway.
     assert_eq!(run("alice").code, 1);
     assert_eq!(receiver.next().await.uri.path(), "/shared");
     let again = run("alice");
@@ -262,7 +260,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     }
     let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
     assert_eq!(run("alice").code, 0);
-    // Somebody else's key is no leave to send.
+    // A foreign key must not permit sending.
     let () = redis.client().query(redis::cmd("DEL").arg(&keys)).await.expect("the cooldown ends");
     for key in &keys {
         let () = redis.client().query(redis::cmd("SADD").arg(key).arg("x")).await.expect("a key of another type");
@@ -273,7 +271,7 @@ async fn a_second_test_to_one_contact_waits_for_the_cooldown() {
     assert!(receiver.try_next().is_none());
 }
 
-/// Whoever is told to check the certificate of a receiver that moved checks the wrong thing.
+/// The hint for a receiver that moved must not be about its certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hint_fits_what_went_wrong() {
     let hint = |finished: &Finished| finished.stderr.lines().last().unwrap_or_default().to_owned();
@@ -309,7 +307,7 @@ async fn the_hint_fits_what_went_wrong() {
     snapshot("hints", told);
 }
 
-/// Exit codes of what can't be sent at all.
+/// Exit codes for messages that can't be sent at all.
 #[test]
 fn failures_have_their_codes() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
@@ -327,7 +325,7 @@ fn failures_have_their_codes() {
     assert!(misconfigured.code == 78 && misconfigured.stderr.contains("/absent"), "{}", misconfigured.stderr);
 }
 
-/// Operators compare templates by their previews: the same arguments print the same, and nothing but the part.
+/// Operators compare templates by previews: the same arguments print the same, and only the requested part.
 #[test]
 fn each_part_of_an_alert_is_previewed() {
     let printed = ["subject", "text", "webhook"].map(|part| {
@@ -340,7 +338,7 @@ fn each_part_of_an_alert_is_previewed() {
     assert!(!html.ends_with("\n\n"));
 }
 
-/// The mail that asks to confirm an address is the operator's to change as well, so it can be looked at.
+/// The email that asks for confirmation can be customized too, so it has a preview.
 #[test]
 fn the_mail_that_asks_for_consent_is_previewed() {
     let preview = |part: &str| quotabell(["preview", part, "--subject", "<b>"]).run().expect_done();
@@ -362,7 +360,7 @@ fn the_mail_that_asks_for_consent_is_previewed() {
     assert!(broken.stderr.contains(said), "{}", broken.stderr);
 }
 
-/// A template of the operator's is used, and a broken one is told with file and line.
+/// The operator's template is used, and an invalid one is reported with file and line.
 #[test]
 fn a_template_of_ones_own_is_previewed_or_explained() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -377,7 +375,7 @@ fn a_template_of_ones_own_is_previewed_or_explained() {
     assert!(broken.stderr.contains("\nhint: mend the template"), "{}", broken.stderr);
 }
 
-/// Each format is looked at and tried out before a customer's alert depends on it.
+/// Each format can be previewed and tested before a customer's alert depends on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_format_is_previewed_and_sent() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");

@@ -1,4 +1,4 @@
-//! `subject set / show / list / remove` against a real server: what stands in the hash, and what is shown of it.
+//! `subject set / show / list / remove` on a real server: the stored hash and the output.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn set_writes_the_documented_fields() {
     assert_eq!(hash.len(), 6);
 }
 
-/// The limits of a metric are one field: what is named together is written together, and replaces what was there.
+/// The limits of a metric are one field: limits given together replace the stored ones.
 #[test]
 fn set_writes_the_limits_of_every_window() {
     let server = RedisServer::start();
@@ -96,8 +96,8 @@ fn set_writes_the_limits_of_every_window() {
     assert_eq!(hash(&server, "alice"), [("limit:requests".to_owned(), "100/week 7/month".to_owned())].into());
 }
 
-/// A locale that is spelled wrong would be told to nobody; one without templates is legal, and whoever sets it must
-/// know what is read.
+/// An invalid locale must be refused; a valid one without templates is allowed, and the output must say which language
+/// is used.
 #[test]
 fn set_takes_a_locale() {
     let server = RedisServer::start();
@@ -129,7 +129,7 @@ fn set_takes_a_locale() {
     );
 }
 
-/// Each contact hears what stands in its place; what is not named is kept, and a mistake is told before anything is
+/// Each contact gets the filter in its position; unnamed filters are kept, and mistakes are reported before anything is
 /// written.
 #[test]
 fn set_says_which_alerts_each_contact_hears() {
@@ -161,7 +161,7 @@ fn set_says_which_alerts_each_contact_hears() {
     assert_eq!(heard(), [all]);
 }
 
-/// A change of one thing must not undo another.
+/// A change of one setting must not undo another.
 #[test]
 fn set_changes_only_what_is_named() {
     let server = RedisServer::start();
@@ -179,7 +179,7 @@ fn set_changes_only_what_is_named() {
     assert_eq!(hash(&server, "alice"), expected);
 }
 
-/// An address that was replaced must not go on being mailed.
+/// A replaced address must get no more email.
 #[test]
 fn naming_any_contact_replaces_the_list() {
     let server = RedisServer::start();
@@ -194,7 +194,7 @@ fn naming_any_contact_replaces_the_list() {
     assert_eq!(contacts[0]["address"], "new@b.test");
 }
 
-/// What is cleared comes from the plan again; what is named beside is set.
+/// A cleared setting comes from the plan again; settings given together are set.
 #[test]
 fn clear_removes_and_what_is_named_beside_stays() {
     let server = RedisServer::start();
@@ -222,18 +222,18 @@ fn clear_removes_and_what_is_named_beside_stays() {
     assert_eq!(limits, ["limit:calls"]);
     subject(&server, &["set", "alice", "--clear", "plan,timezone,thresholds,limits"]).expect_done();
     assert!(hash(&server, "alice").is_empty());
-    // Nothing to clear is no error: the wished state is there.
+    // Nothing to clear is no error: the goal is reached.
     subject(&server, &["set", "alice", "--clear", "limits"]).expect_done();
 }
 
-/// A secret that nobody has seen signs nothing that anybody can check.
+/// A secret that was never shown is useless.
 #[test]
 fn a_missing_secret_is_generated_and_printed() {
     let server = RedisServer::start();
     let urls = ["--webhook", "https://a.test", "--webhook", "https://b.test", "--webhook-secret", SECRET];
     let printed = subject(&server, &[&["set", "alice"], &urls[..]].concat()).expect_done();
     let contacts = contacts(&hash(&server, "alice"));
-    // The first secret belongs to the first webhook; the second is made.
+    // The first secret belongs to the first webhook; the second one is generated.
     assert_eq!(contacts[0]["secret"], SECRET);
     let made = contacts[1]["secret"].as_str().expect("text");
     assert!(made.starts_with("whsec_") && made.len() == 50, "{made}");
@@ -242,7 +242,7 @@ fn a_missing_secret_is_generated_and_printed() {
     assert_eq!(printed["webhook_secrets"][0]["url"], "https://b.test");
 }
 
-/// A new secret in place of the stored one breaks a receiver that still checks with the old one.
+/// A new secret would break a receiver that verifies with the stored one.
 #[test]
 fn a_webhook_that_is_stored_keeps_its_secret() {
     let server = RedisServer::start();
@@ -253,13 +253,13 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
     let now = hash(&server, "alice");
     assert_eq!(by_address(&now, "a@b.test")["channel"], "email");
     assert_eq!(by_address(&now, "https://a.test")["secret"], json!(secret));
-    // Only what is new can be unknown to the receiver.
+    // A receiver can only be unaware of a new secret.
     let made = by_address(&now, "https://b.test")["secret"].clone();
     assert_eq!(printed, format!("{}  https://b.test\n", made.as_str().expect("text")));
-    // What is named replaces it.
+    // A given secret replaces the stored one.
     subject(&server, &["set", "alice", "--webhook", "https://a.test", "--webhook-secret", SECRET]).expect_done();
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
-    // `--clear` removes first, so that the webhook is new.
+    // `--clear` removes first, so the webhook is new.
     let printed =
         subject(&server, &["set", "alice", "--clear", "contacts", "--webhook", "https://a.test"]).expect_done();
     assert!(printed.starts_with("whsec_") && !printed.contains(SECRET), "{printed}");
@@ -273,7 +273,7 @@ fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
     }
 }
 
-/// A webhook that is named without a secret, and the change that adds it.
+/// A webhook without a secret, and the change that adds it.
 fn webhook_of_alice() -> (ContactSpecs, SubjectChange) {
     let mut addresses = AddressArgs::default();
     addresses.column("webhook").expect("a channel").push(Some("https://a.test".to_owned()));
@@ -282,7 +282,7 @@ fn webhook_of_alice() -> (ContactSpecs, SubjectChange) {
     (named, SubjectChange { contacts, ..SubjectChange::for_subject("alice".parse().expect("legal")) })
 }
 
-/// Between the look at the stored secret and the write another client may store one: it must not be overwritten.
+/// Between the read of the stored secret and the write another client may store one: it must not be overwritten.
 #[tokio::test]
 async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
@@ -293,13 +293,13 @@ async fn contacts_that_change_meanwhile_are_read_again() {
     hset(&server, "alice", &[("contacts", stored.as_bytes())]);
     assert_eq!(store::write(&client, &Keys::new("usage"), prepared).await.expect("answered"), [SubjectWrite::Conflict]);
     assert_eq!(hash(&server, "alice")["contacts"], stored);
-    // Read again, it is there to be kept.
+    // After another read it is there and is kept.
     assert!(generated(store::write_one(&client, &Keys::new("usage"), 16, &change).await.expect("written")).is_empty());
     assert_eq!(named.generated.len(), 1);
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
 
-/// A write whose answer was lost is written again: its secret is stored by then, but nobody has seen it.
+/// If the reply is lost, the write is repeated: its secret is stored, but nobody has seen it.
 #[tokio::test]
 async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let server = RedisServer::start();
@@ -311,7 +311,7 @@ async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     }
 }
 
-/// The platform writes contacts too: with an id of its own, beside others that can't be read, with a list of secrets.
+/// The platform writes contacts too: with its own ids, beside unreadable ones, with lists of secrets.
 #[test]
 fn secrets_that_the_platform_wrote_are_kept_unless_they_cannot_sign() {
     let server = RedisServer::start();
@@ -330,14 +330,14 @@ fn secrets_that_the_platform_wrote_are_kept_unless_they_cannot_sign() {
     assert_eq!(printed, format!("{}  https://b.test\n", made.as_str().expect("text")));
 }
 
-/// What `subject set` prints, and the stored contacts afterwards.
+/// The output of `subject set`, and the stored contacts afterwards.
 fn set_contacts(server: &RedisServer, options: &[&str]) -> (Finished, String) {
     let finished = subject(server, &[&["set", "alice"], options].concat());
     let stored = hash(server, "alice").remove("contacts").unwrap_or_default();
     (finished, stored)
 }
 
-/// A nightly `subject set` or import must not make a muted contact ring again, nor cost a customer what they confirmed.
+/// A nightly `subject set` or import must neither unmute a contact nor remove a customer's consent.
 #[test]
 fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     let server = RedisServer::start();
@@ -358,13 +358,12 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     );
     let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--replace-all-contacts"]);
     assert_eq!(stored, format!("[{main}]"));
-    // Nothing that can be named is left out of what is cleared.
+    // Everything that can be named can be cleared.
     let (_, stored) = set_contacts(&server, &["--email", "a@b.test", "--clear", "contacts"]);
     assert!(!stored.contains("main") && stored.contains("a@b.test"), "{stored}");
 }
 
-/// What the operator's own edit broke may hold contacts that nobody can restore: it is overwritten only when that is
-/// asked for.
+/// Contacts that the operator's own edit broke may be irreplaceable: they are overwritten only on request.
 #[test]
 fn contacts_that_are_no_array_are_replaced_only_on_request() {
     let server = RedisServer::start();
@@ -406,7 +405,7 @@ fn a_bad_value_writes_nothing() {
     }
 }
 
-/// A webhook that the configuration refuses is legal, but the operator must hear of it now and not from a dead
+/// A webhook that the configuration refuses may be stored, but the operator must be warned now and not by a dead
 /// delivery.
 #[test]
 fn a_plain_http_webhook_is_warned_about() {
@@ -421,7 +420,7 @@ fn a_plain_http_webhook_is_warned_about() {
     assert!(!allowed.stderr.contains("warning"), "{}", allowed.stderr);
 }
 
-/// Most mail servers refuse such an address each time: the operator must hear of it before the first alert.
+/// Most mail servers refuse such an address every time: the operator must be warned before the first alert.
 #[test]
 fn an_address_that_few_mail_servers_take_is_warned_about() {
     let server = RedisServer::start();
@@ -431,7 +430,7 @@ fn an_address_that_few_mail_servers_take_is_warned_about() {
     assert!(!set("bob@bücher.example").stderr.contains("warning"));
 }
 
-/// Whoever wonders why a contact gets nothing must see it; naming it makes it the operator's, who needs nobody's
+/// The output must show why a contact gets nothing; an explicitly named contact becomes the operator's and needs no
 /// consent.
 #[test]
 fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() {
@@ -450,7 +449,7 @@ fn a_contact_that_is_not_verified_is_shown_as_such_until_an_operator_names_it() 
     assert!(!subject(&server, &["list"]).expect_done().contains("unverified"));
 }
 
-/// Programs rely on the fields; nobody may see a secret.
+/// Programs rely on the fields; secrets must not be shown.
 #[test]
 fn show_prints_the_documented_fields_without_secrets() {
     let server = RedisServer::start();
@@ -470,7 +469,7 @@ fn show_prints_the_documented_fields_without_secrets() {
     insta::assert_snapshot!(subject(&server, &["show", "alice"]).expect_done());
 }
 
-/// A field that the platform wrote wrong must be named, and must not hide the others.
+/// An invalid field of the platform must be named, and must not hide the others.
 #[test]
 fn show_names_unreadable_fields_and_shows_the_rest() {
     let server = RedisServer::start();
@@ -493,7 +492,7 @@ fn show_names_unreadable_fields_and_shows_the_rest() {
     assert_eq!((&shown["plan"], &shown["timezone"]), (&json!("free"), &Value::Null));
 }
 
-/// What makes alerts wait or die must be seen where people look, and not first in the daemon's log. Shows no secret.
+/// Problems that make alerts wait or die must be visible here and not only in the daemon's log. No secret is shown.
 #[test]
 fn show_and_list_warn_about_what_no_alert_can_use() {
     let server = RedisServer::start();
@@ -510,7 +509,7 @@ fn show_and_list_warn_about_what_no_alert_can_use() {
     assert_eq!((listed.code, &listed.stderr), (0, &shown.stderr));
 }
 
-/// A key of another type stops its subject's alerts: a list that leaves it out in silence hides that.
+/// A key of another type stops its subject's alerts, so the list must show it.
 #[test]
 fn list_names_a_key_of_another_type_and_shows_the_rest() {
     let server = RedisServer::start();
@@ -528,7 +527,7 @@ fn list_names_a_key_of_another_type_and_shows_the_rest() {
     assert_eq!(names, ["alice", "carol"]);
 }
 
-/// A misspelt name must not look like a subject without settings.
+/// A misspelled name must not look like a subject without settings.
 #[test]
 fn show_of_an_unknown_subject_fails() {
     let server = RedisServer::start();
@@ -541,7 +540,7 @@ fn show_of_an_unknown_subject_fails() {
     });
 }
 
-/// SCAN may skip or repeat what nobody collects: with thousands of keys, each subject stands there once.
+/// SCAN may return a key twice: with thousands of keys, each subject must be listed once.
 #[test]
 fn list_is_complete_and_the_limit_cuts_it() {
     let server = RedisServer::start();
@@ -575,7 +574,7 @@ fn list_prints_a_table() {
     ");
 }
 
-/// Removing what was not there is told; what was there is removed all the same.
+/// Removing a missing contact is reported; existing ones are removed anyway.
 #[test]
 fn remove_removes_and_tells_what_was_not_there() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! `subject import` against a real server.
+//! `subject import` on a real server.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ heidi,,,,,,,whsec_AAAA
 ivan,,,,,,https://x.test/h,
 ";
 
-/// A file with bad lines is the normal case: each must be told, and none may stop the others.
+/// A file with bad lines is normal: each must be reported, and none may stop the others.
 #[test]
 fn bad_lines_are_reported_and_the_others_imported() {
     let server = RedisServer::start();
@@ -51,7 +51,7 @@ fn bad_lines_are_reported_and_the_others_imported() {
     assert_eq!(subjects(&server), 2);
 }
 
-/// A limit that can't be reached is probably a mistake, and is imported all the same.
+/// An unreachable limit is probably a mistake, and is imported anyway, with a warning.
 #[test]
 fn limits_that_contradict_each_other_are_warned_of() {
     let server = RedisServer::start();
@@ -67,7 +67,7 @@ fn limits_that_contradict_each_other_are_warned_of() {
     assert_eq!(field(&server, "bob", "limit:requests").as_deref(), Some("600/hour 500/day"));
 }
 
-/// Checking first must write nothing, and find the same lines.
+/// A check must write nothing and find the same lines.
 #[test]
 fn a_dry_run_writes_nothing_and_needs_no_redis() {
     let server = RedisServer::start();
@@ -75,7 +75,7 @@ fn a_dry_run_writes_nothing_and_needs_no_redis() {
     let finished = import(&server, folder.path(), MIXED, &["--dry-run"]).redis("redis://127.0.0.1:1").run();
     assert_eq!((finished.code, subjects(&server)), (1, 0));
     assert_eq!(finished.stderr.lines().filter(|line| line.starts_with("line ")).count(), 7, "{}", finished.stderr);
-    // A secret that is not stored is not worth keeping.
+    // A secret that is not stored need not be kept.
     assert!(!finished.stdout.contains("whsec_"), "{}", finished.stdout);
 }
 
@@ -114,7 +114,7 @@ fn windows_and_billing_days_are_imported() {
     assert_eq!(field(&server, "alice", "billing_day").as_deref(), Some("1"));
 }
 
-/// A bad locale is a bad line: what is written otherwise reaches the customer in another language.
+/// An invalid locale makes a bad line: otherwise the customer would get another language.
 #[test]
 fn locales_are_imported() {
     let server = RedisServer::start();
@@ -127,7 +127,7 @@ fn locales_are_imported() {
     assert_eq!(field(&server, "alice", "locale").as_deref(), Some("pt-BR"));
 }
 
-/// The file says per contact which alerts it hears, as a spreadsheet and as a program write it.
+/// The file can set the filter of each contact, in CSV and JSON.
 #[test]
 fn thresholds_and_metrics_of_contacts_are_imported() {
     let server = RedisServer::start();
@@ -152,8 +152,8 @@ fn thresholds_and_metrics_of_contacts_are_imported() {
     assert_eq!(heard("dave"), ["null [\"requests\",\"tokens\"]"]);
 }
 
-/// Each alert goes to each contact: a file that names thousands by mistake must be refused where it is read, and so
-/// must what would come on top of those that are stored.
+/// Each alert goes to each contact: a file with thousands by mistake must be refused, as must additions beyond the
+/// maximum.
 #[test]
 fn more_contacts_than_are_allowed_are_refused_with_the_setting() {
     let server = RedisServer::start();
@@ -179,7 +179,7 @@ fn more_contacts_than_are_allowed_are_refused_with_the_setting() {
     import(&server, folder.path(), &row("bob", 1..17), &[]).run().expect_done();
 }
 
-/// Whoever copies a subject by what was printed of it must lose nothing of it without hearing so.
+/// A subject that is copied from its own output must lose nothing without a message.
 #[test]
 fn what_show_prints_is_imported_where_it_holds_no_contacts() {
     let server = RedisServer::start();
@@ -201,7 +201,7 @@ fn what_show_prints_is_imported_where_it_holds_no_contacts() {
     assert!(refused.code == 1 && refused.stderr.contains(why), "{}", refused.told());
 }
 
-/// An empty cell means nothing: it must not take away what was set.
+/// An empty cell changes nothing.
 #[test]
 fn empty_cells_leave_settings_alone() {
     let server = RedisServer::start();
@@ -212,7 +212,7 @@ fn empty_cells_leave_settings_alone() {
     assert!(field(&server, "alice", "contacts").is_some());
 }
 
-/// The hint after a bad line says to import again: that must not change the secrets that receivers check with.
+/// The hint for bad lines says to import again: that must not change the secrets of receivers.
 #[test]
 fn importing_again_keeps_the_secrets_of_webhooks() {
     let server = RedisServer::start();
@@ -224,7 +224,7 @@ fn importing_again_keeps_the_secrets_of_webhooks() {
     let again = import(&server, folder.path(), text, &[]).run().expect_done();
     assert_eq!(again, "");
     assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
-    // Also where a broken key makes each line be written by itself.
+    // Also if a broken key forces each line to be written separately.
     let mut connection = server.sync_client().get_connection().expect("it runs");
     let () = redis::cmd("SET").arg("quota_subject:dave").arg("x").query(&mut connection).expect("set");
     let more = format!("{text}dave,,https://d.test,\nerin,,https://e.test,\n");
@@ -234,7 +234,7 @@ fn importing_again_keeps_the_secrets_of_webhooks() {
     assert_eq!([field(&server, "alice", "contacts"), field(&server, "carol", "contacts")], before);
 }
 
-/// A subject that stands in the file twice has one secret: the one that is printed.
+/// A subject that occurs twice in the file has one secret: the printed one.
 #[test]
 fn a_subject_twice_in_a_file_has_the_secret_that_is_printed() {
     let server = RedisServer::start();
@@ -246,7 +246,7 @@ fn a_subject_twice_in_a_file_has_the_secret_that_is_printed() {
     assert!(field(&server, "alice", "contacts").is_some_and(|contacts| contacts.contains(secret)), "{printed}");
 }
 
-/// A key of another type spoils its own line, not the five hundred that are written with it.
+/// A key of another type affects only its own line, not the five hundred of the same write.
 #[test]
 fn a_key_of_another_type_spoils_only_its_line() {
     let server = RedisServer::start();
@@ -263,7 +263,7 @@ fn a_key_of_another_type_spoils_only_its_line() {
     assert_eq!(field(&server, "carol", "plan").as_deref(), Some("free"));
 }
 
-/// A misspelt column would import a file without its plans.
+/// A misspelled column would import a file without its plans.
 #[test]
 fn a_bad_header_stops_the_import() {
     let server = RedisServer::start();
@@ -275,7 +275,7 @@ fn a_bad_header_stops_the_import() {
     }
 }
 
-/// Lines before the one that can't be read are imported, and that is said.
+/// Lines before the first unreadable one are imported, and the output says so.
 #[test]
 fn an_open_quote_ends_the_import_after_the_good_lines() {
     let server = RedisServer::start();
@@ -286,7 +286,7 @@ fn an_open_quote_ends_the_import_after_the_good_lines() {
     assert_eq!(subjects(&server), 1);
 }
 
-/// A nightly import must not make a muted contact ring again, nor cost a customer what they confirmed.
+/// A nightly import must neither unmute a contact nor remove a customer's consent.
 #[test]
 fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     let server = RedisServer::start();
@@ -310,7 +310,7 @@ fn contacts_that_are_named_again_keep_what_is_known_of_them() {
     assert!(field(&server, "bob", "contacts").is_some_and(|contacts| contacts.contains("b@b.test")));
 }
 
-/// A team's chats come with its customers: in one file, and checked before anything is written.
+/// A team's chats can be imported with its customers, and are checked before anything is written.
 #[test]
 fn formats_and_headers_are_imported() {
     let server = RedisServer::start();
@@ -336,7 +336,7 @@ fn formats_and_headers_are_imported() {
     assert_eq!(contacts("e"), ["discord"]);
 }
 
-/// Two customers whose ids a spreadsheet has rounded to one would share one count, and nobody would be told.
+/// Two customers whose ids a spreadsheet has rounded to one number would silently share one count.
 #[test]
 fn what_a_spreadsheet_has_done_to_subjects_is_warned_of() {
     let server = RedisServer::start();
@@ -361,7 +361,7 @@ fn what_a_spreadsheet_has_done_to_subjects_is_warned_of() {
     assert_eq!(subjects(&server), 4);
 }
 
-/// A file that nothing was saved into must not look like an import that worked.
+/// An empty file must not look like a successful import.
 #[test]
 fn an_empty_file_is_an_error() {
     let server = RedisServer::start();

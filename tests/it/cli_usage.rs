@@ -1,4 +1,4 @@
-//! `usage` against a real server: what a subject used in each window, now and on a day that is over.
+//! `usage` on a real server: a subject's usage in each window, now and on a past day.
 
 use std::fmt::Display;
 
@@ -34,7 +34,7 @@ fn of_alert(alert: &Alert) -> Value {
     })
 }
 
-/// What differs from run to run.
+/// The parts that vary between runs.
 fn snapshot(name: &str, text: impl Display) {
     let mut settings = insta::Settings::clone_current();
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\dZ", "YYYY-MM-DDTHHZ");
@@ -46,7 +46,7 @@ fn snapshot(name: &str, text: impl Display) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-/// The form that platforms and scripts read: each window with its period, its bounds and its alerts.
+/// Platforms and scripts read this form: each window with its period, bounds and alerts.
 #[tokio::test]
 async fn each_window_with_a_limit_is_shown() {
     let usage = RecordedUsage::start();
@@ -67,7 +67,7 @@ async fn each_window_with_a_limit_is_shown() {
         let [hour, day, week, month] = &periods;
         for (span, used) in periods.iter().zip([480, 4999, 7, 0]) {
             usage.count("alice", "requests", span.period, used).await;
-            // Somebody else's, whose name ends in hers: neither counts nor alerts may be taken for hers.
+            // Another subject whose name ends with hers: its counts and alerts must not be shown.
             usage.count("x:alice", "requests", span.period, 99).await;
         }
         usage.count("bob", "others", day.period, 1).await;
@@ -97,7 +97,7 @@ async fn each_window_with_a_limit_is_shown() {
     }
 }
 
-/// A day's counter is always kept; that of a window that has lost its limit says nothing any more, but its alerts do.
+/// A daily counter always exists; a window without a limit is not shown, except for its alerts.
 #[tokio::test]
 async fn windows_without_a_limit_are_shown_where_they_say_something() {
     let usage = RecordedUsage::start();
@@ -127,7 +127,7 @@ async fn windows_without_a_limit_are_shown_where_they_say_something() {
     }
 }
 
-/// Whoever upgraded at noon was told twice of 80 %: both alerts are there.
+/// A customer who upgraded at noon got two alerts at 80 %: both are shown.
 #[tokio::test]
 async fn alerts_that_a_higher_limit_followed_are_shown() {
     let usage = RecordedUsage::start();
@@ -139,7 +139,7 @@ async fn alerts_that_a_higher_limit_followed_are_shown() {
     assert_eq!(windows(&shown)[0]["alerts"], json!([of_alert(&first), of_alert(&second), of_alert(&third)]));
 }
 
-/// Nobody set it, nobody used anything: it still has a plan, and 0 is an answer.
+/// A subject without settings and usage still has a plan, and 0 is an answer.
 #[tokio::test]
 async fn an_unknown_subject_has_the_default_plan_and_0() {
     let usage = RecordedUsage::start();
@@ -155,7 +155,7 @@ async fn an_unknown_subject_has_the_default_plan_and_0() {
     assert_eq!((windows(&printed).len(), &window["alerts"]), (1, &json!([])));
 }
 
-/// Tokyo's customer asks in the morning and must not be shown yesterday.
+/// A customer in Tokyo asks in the morning and must see the current day.
 #[tokio::test]
 async fn today_is_the_subjects_own() {
     let usage = RecordedUsage::start();
@@ -170,7 +170,7 @@ async fn today_is_the_subjects_own() {
     }
 }
 
-/// What the platform wrote by hand may be unreadable: said, and no other value shown in its place.
+/// Unreadable settings of the platform must be reported, without another value in their place.
 #[tokio::test]
 async fn unreadable_fields_are_named_and_not_replaced() {
     let usage = RecordedUsage::start();
@@ -193,7 +193,7 @@ async fn unreadable_fields_are_named_and_not_replaced() {
     assert!(history.stderr.contains("are shown as those of UTC"), "{}", history.told());
 }
 
-/// Counting stands still because of it, so whoever looks must learn where it is.
+/// Counting stops because of such a key, so the output must name it.
 #[tokio::test]
 async fn a_counter_that_is_no_number_is_named() {
     let usage = RecordedUsage::start();
@@ -205,26 +205,26 @@ async fn a_counter_that_is_no_number_is_named() {
     assert!(told.contains(&format!("{key} holds no count in field alice")), "{told}");
 }
 
-/// A period of which nothing is kept must not read as one without usage.
+/// An expired period must not look like one without usage.
 #[tokio::test]
 async fn a_day_that_is_gone_is_not_a_day_without_usage() {
     let usage = RecordedUsage::start();
     let today = Day::in_utc(usage.now().await).expect("a day");
-    // A day ends everywhere 12 h after it ends in UTC; then come 5 h of lateness and 48 h.
+    // A day ends in every zone 12 h after its end in UTC; then follow 5 h of lateness and 48 h.
     let gone = today.before(4).expect("a day");
     let unknown = shown(&usage, &format!("alice --day {gone}"));
     let window = &windows(&unknown)[0];
     assert_eq!((&window["used"], &window["used_percent"]), (&Value::Null, &Value::Null));
     snapshot("gone", run(&usage, &format!("usage alice --day {gone}")).told());
-    // The day before yesterday may still be closing: nothing was used, and that is known.
+    // The day before yesterday may still be closing: that nothing was used is known.
     let kept = today.before(2).expect("a day");
     assert_eq!(windows(&shown(&usage, &format!("alice --day {kept}")))[0]["used"], json!(0));
-    // Where the daemon was away the counters live on.
+    // If the daemon was down, the counters live longer.
     usage.count("alice", "requests", gone, 7).await;
     assert_eq!(windows(&shown(&usage, &format!("alice --day {gone}")))[0]["used"], json!(7));
 }
 
-/// Whoever upgraded today must not read that yesterday's 100 % was 25 %.
+/// After today's upgrade, yesterday's 100 % must not be shown as 25 %.
 #[tokio::test]
 async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     let usage = RecordedUsage::start();
@@ -248,7 +248,7 @@ async fn a_past_day_is_judged_by_its_own_limit_where_an_alert_recorded_it() {
     assert_eq!((&requests["limit"], requests.get("limit_from")), (&json!(20_000), None), "today's limit holds");
 }
 
-/// A day that is over lies in one week and in one month of its subject, and in no hour.
+/// A past day is in one week and one month of its subject, and in no single hour.
 #[tokio::test]
 async fn a_past_day_is_shown_with_its_week_and_its_month() {
     let usage = RecordedUsage::start();
