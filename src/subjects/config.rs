@@ -27,7 +27,7 @@ fn thresholds_default() -> Vec<Percent> {
     [80, 100].into_iter().filter_map(Percent::new).collect()
 }
 
-/// Where subjects' settings are stored, and how many are cached.
+/// Storage and cache of subjects' settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectsConfig {

@@ -50,8 +50,8 @@ pub fn is_inert(character: char) -> bool {
 }
 
 /// Text that is harmless in an email, a chat, the log or a list. Strangers choose subjects and the replies of
-/// receivers. Escapes characters that are not [`is_inert`], as `\u{202e}`, and the `?` of an encoded word (RFC 2047),
-/// which mail software would decode.
+/// receivers. Characters that are not [`is_inert`] are escaped in the form `\u{202e}`, and so is the `?` of an encoded
+/// word (RFC 2047), which mail software would decode.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut before = ' ';

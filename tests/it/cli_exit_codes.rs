@@ -147,7 +147,7 @@ fn a_wrong_password_and_a_wrong_type_have_hints_of_their_own() {
     let mut connection = redis::Client::open(url.as_str()).expect("a URL").get_connection().expect("it runs");
     let () = redis::cmd("SET").arg("usage").arg("x").query(&mut connection).expect("set");
     let wrong = quotabell(["emit", "--subject", "alice"]).redis(&url).run();
-    assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
+    assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell holds"), "{}", wrong.stderr);
 }
 
 /// `redis.url_file` contains the URL, as containers mount secrets.

@@ -21,7 +21,7 @@ fn settings(run: Quotabell) -> Value {
     run.run().expect_json().remove(0)
 }
 
-/// A default that is overridden by nobody must hold; each layer must win over the one below.
+/// A default that nobody overrides must hold; each layer must win over the lower ones.
 #[test]
 fn variables_win_over_the_file_and_the_file_over_the_defaults() {
     let folder = folder_with("[webhook]\ntimeout = \"5s\"\nallow_http = true\n[delivery]\nconcurrency = 8\n");
@@ -32,7 +32,7 @@ fn variables_win_over_the_file_and_the_file_over_the_defaults() {
     assert_eq!(settings["retry"]["first"], "5s");
 }
 
-/// Merged plans would leave a limit of the embedded plan in force that nobody can see in the file.
+/// If plans were merged, an invisible limit of the embedded plan would stay in force.
 #[test]
 fn a_plan_in_the_file_replaces_the_embedded_one_whole() {
     let folder = folder_with(
@@ -72,7 +72,7 @@ fn every_kind_of_setting_can_come_from_a_variable() {
     assert_eq!(settings["webhook"]["allow_http"], true);
     assert_eq!(settings["email"]["templates"], Value::Null);
     assert_eq!(settings["log"]["format"], "json");
-    // Text that looks like a number stays text where the setting is text.
+    // Text that looks like a number stays text if the setting is text.
     assert_eq!(settings["stream"]["key"], "007");
 }
 
@@ -95,14 +95,14 @@ fn the_file_is_named_by_variable_or_option_on_either_side_of_the_command() {
     }
 }
 
-/// An option that looks as if it had to be given sends whoever forgot another argument the wrong way.
+/// An option that looks mandatory would mislead a user who forgot another argument.
 #[test]
 fn the_usage_of_a_command_does_not_ask_for_the_option_that_a_variable_replaces() {
     let told = quotabell(["subject", "set"]).env("QUOTABELL_CONFIG", "quotabell.toml").run().told();
     assert!(told.contains("Usage: ") && !told.contains("--config"), "{told}");
 }
 
-/// What is printed goes into tickets.
+/// People paste the output into tickets.
 #[test]
 fn secrets_are_not_shown() {
     let folder = folder_with(
@@ -117,7 +117,7 @@ fn secrets_are_not_shown() {
     }
 }
 
-/// A duration that was written as 3d and is shown as 3days makes people doubt which of them is understood.
+/// A duration written as 3d and shown as 3days would raise doubts.
 #[test]
 fn durations_are_shown_as_they_are_written() {
     let folder = folder_with("[retry]\ngive_up_after = \"8d\"\nmax_interval = \"36h\"\n[webhook]\ntimeout = \"90s\"\n");
@@ -126,7 +126,7 @@ fn durations_are_shown_as_they_are_written() {
     assert_eq!((&settings["retry"]["max_interval"], &settings["webhook"]["timeout"]), (&json!("36h"), &json!("90s")));
 }
 
-/// What is printed is a configuration: it can be saved and named with --config.
+/// The output is a configuration: it can be saved and named with --config.
 #[test]
 fn the_settings_in_effect_are_a_configuration() {
     let shown = quotabell(["check-config", "--offline"]).run().expect_done();
@@ -141,7 +141,7 @@ fn section(section: &str, key: &str, value: &str) -> String {
     format!("[{section}]\n{key} = {value:?}\n")
 }
 
-/// An operator who sets a variable over a file's `_file` must get the variable, not a server that the file names.
+/// A variable over a file's `_file` must win, so that the daemon does not use a server that the file names.
 #[test]
 fn of_a_value_and_its_file_the_later_layer_wins() {
     for (name, key) in URL_AND_FILE {
@@ -157,11 +157,11 @@ fn of_a_value_and_its_file_the_later_layer_wins() {
         let file_names_a_url = folder_with(&section(name, key, "nonsense"));
         let over_url = settings(check(file_names_a_url.path()).env(&variable(&file_key), path));
         assert_eq!((&over_url[name][key], &over_url[name][&file_key]), (&Value::Null, &json!(shown)));
-        // The defaults hold a URL: that is no contradiction.
+        // The defaults contain a URL, which is no contradiction.
         let file_names_our_file = folder_with(&section(name, &file_key, shown));
         let over_default = settings(check(file_names_our_file.path()));
         assert_eq!((&over_default[name][key], &over_default[name][&file_key]), (&Value::Null, &json!(shown)));
-        // Compose files write `${NAME:-}` for what is not set: an empty variable wins over nothing.
+        // Compose files write `${NAME:-}` for an unset variable: an empty variable counts as unset.
         let empty = settings(check(file_names_our_file.path()).env(&variable(key), ""));
         assert_eq!(empty[name][&file_key], shown);
         let both = check(file_names_a_url.path()).env(&variable(key), "").env(&variable(&file_key), path);
@@ -169,7 +169,7 @@ fn of_a_value_and_its_file_the_later_layer_wins() {
     }
 }
 
-/// What is printed goes back in with --config; a URL beside its file would be refused there.
+/// The output must be accepted by --config; a URL beside its file would be refused there.
 #[test]
 fn settings_with_a_url_from_a_file_are_a_configuration() {
     let folder = folder_with("[redis]\nurl_file = \"url\"\n");
@@ -180,7 +180,7 @@ fn settings_with_a_url_from_a_file_are_a_configuration() {
     assert!(again.expect_done().contains("url_file = \"url\""));
 }
 
-/// Compose files write `${NAME:-}` for a variable that is not set, whatever the setting takes.
+/// Compose files write `${NAME:-}` for an unset variable of any setting.
 #[test]
 fn an_empty_variable_counts_as_not_set() {
     let folder = folder_with("[delivery]\nconcurrency = 3\n[email]\nfrom = \"a@b.test\"\n");
@@ -202,7 +202,7 @@ fn an_empty_variable_counts_as_not_set() {
     assert_eq!(settings["plans"]["free"]["limits"], json!({"requests": 5000}));
 }
 
-/// A staging container that names its Redis in one variable must not work on the one that the file's `url_file` names.
+/// A staging container that names its Redis in a variable must not use the server in the file's `url_file`.
 #[test]
 fn a_variable_of_a_whole_section_wins_over_the_files_url_file() {
     let folder = folder_with("[redis]\nurl_file = \"/absent\"\n");
@@ -210,7 +210,7 @@ fn a_variable_of_a_whole_section_wins_over_the_files_url_file() {
     assert_eq!((&settings["redis"]["url"], &settings["redis"]["url_file"]), (&json!("redis://h:1"), &Value::Null));
 }
 
-/// Names of variables have no case: one for a plan with a capital letter would silently make another plan.
+/// Variable names ignore case: a variable for a plan with a capital letter must not create another plan.
 #[test]
 fn a_variable_means_the_plan_of_the_file_whatever_its_case() {
     let folder = folder_with("[plans.Pro]\nlimits = { requests = 5000 }\n");

@@ -1,4 +1,4 @@
-//! The documents say what the code does: keys, defaults, metrics, reasons, names of tests, and the users of Redis.
+//! The documents match the code: keys, defaults, metrics, reasons, names of tests, and the users of Redis.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,17 +36,17 @@ fn rows(markdown: &str) -> Vec<Vec<String>> {
     markdown.lines().filter(is_row).map(cells).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub(crate) fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// A setting as `config/default.toml` writes it.
+/// A setting in `config/default.toml`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Setting {
     pub section: String,
     pub key: String,
-    /// The value's text; `unset` for one that is commented out.
+    /// The value's text; `unset` if it is commented out.
     default: String,
 }
 
@@ -99,8 +99,8 @@ fn every_setting_is_documented_with_its_default() {
     assert_eq!(documented.len(), settings.len(), "docs/configuration.md names settings that are not there");
 }
 
-/// The routes of the first table of docs/http-api.md, with what it says of their token. A cell may shorten the routes
-/// that follow: `DELETE ...` has the path before, `/retry` another end of it.
+/// The routes of the first table of docs/http-api.md, with what it says about their token. A cell may shorten later
+/// routes: `DELETE ...` repeats the path, `/retry` replaces its end.
 fn routes_documented(markdown: &str) -> BTreeSet<(String, String, String)> {
     let table = markdown.lines().skip_while(|line| !line.starts_with("| route |")).skip(2);
     let table: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
@@ -119,7 +119,7 @@ fn routes_documented(markdown: &str) -> BTreeSet<(String, String, String)> {
     routes
 }
 
-/// Whoever writes a client without the OpenAPI document begins with that table.
+/// Authors of clients without the OpenAPI document use that table.
 #[test]
 fn every_route_is_documented_with_its_token() {
     let routes = ROUTES.iter().map(|route| {
@@ -136,7 +136,7 @@ fn every_route_is_documented_with_its_token() {
     assert!(lacks.is_empty() && invents.is_empty(), "docs/http-api.md lacks {lacks:?}, and has {invents:?} too many");
 }
 
-/// Dashboards are built by that table.
+/// Dashboards are built with that table.
 #[test]
 fn every_metric_is_documented_with_its_kind() {
     let operations = text_of("docs/operations.md");
@@ -154,19 +154,19 @@ fn every_metric_is_documented_with_its_kind() {
         };
         assert!(documented.contains(&(meter.name, kind)), "docs/operations.md lacks {} as a {kind}", meter.name);
         let row = rows.iter().find(|row| quoted(&row[0]).first() == Some(&meter.name)).expect("documented");
-        // Cells without a text are left out: a row without labels has three. Such a counter begins with 0.
+        // Empty cells are omitted: a row without labels has three cells. Such a counter begins with 0.
         let is_plain = row.len() == 3;
         assert!(kind != "counter" || is_plain == (meter.kind == MeterKind::Counter), "{}: labels", meter.name);
     }
     assert_eq!(documented.len(), meters::ALL.len(), "docs/operations.md names metrics that are not there");
     for name in quoted_metrics(&text_of("packaging/alerts.yaml")) {
-        // A histogram's series bear a suffix.
+        // The series of a histogram have a suffix.
         let name = name.trim_end_matches("_bucket").trim_end_matches("_count");
         assert!(meters::ALL.iter().any(|meter| meter.name == name), "packaging/alerts.yaml asks for {name}");
     }
 }
 
-/// Whoever is woken by a rule looks it up; and a rule about a label that nothing has wakes nobody.
+/// An operator looks up the rule of an alarm; and a rule with a label that does not exist never fires.
 #[test]
 fn every_alert_rule_is_documented_and_asks_for_labels_that_exist() {
     let rules = text_of("packaging/alerts.yaml");
@@ -186,7 +186,7 @@ fn every_alert_rule_is_documented_and_asks_for_labels_that_exist() {
         for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
             assert_eq!(expression.matches(open).count(), expression.matches(close).count(), "{name}: {open}");
         }
-        // What one customer's receiver does for days must wake nobody.
+        // A customer's receiver that fails for days must not cause an alarm.
         assert!(!expression.contains("quotabell_deliveries_dead") && !expression.contains("oldest_pending"), "{name}");
         for matcher in expression.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
             for (label, values) in matcher.split(',').filter_map(|one| one.split_once('=')) {
@@ -211,7 +211,7 @@ fn quoted_metrics(rules: &str) -> Vec<&str> {
     words.filter(|word| word.starts_with("quotabell_")).collect()
 }
 
-/// Whoever finds a reason in a list looks it up.
+/// An operator looks up the reason of a refusal.
 #[test]
 fn every_reason_is_documented_in_its_order() {
     let operations = text_of("docs/operations.md");
@@ -222,7 +222,7 @@ fn every_reason_is_documented_in_its_order() {
     assert_eq!(documented, known);
 }
 
-/// The table of keys is what outside tools are written by.
+/// Authors of external tools use the table of keys.
 #[test]
 fn every_key_is_documented() {
     let family = |text: &str| -> Option<String> {
@@ -240,7 +240,7 @@ fn every_key_is_documented() {
     assert_eq!(documented, spelled);
 }
 
-/// A promise whose test is gone is a sentence.
+/// A promise without its test is only a sentence.
 #[test]
 fn every_test_named_under_the_guarantees_exists() {
     let guarantees = text_of("docs/guarantees.md");
@@ -253,7 +253,7 @@ fn every_test_named_under_the_guarantees_exists() {
     }
 }
 
-/// Where the tests of this name stand: `tests/NAME.rs`, or in the folder of one of the test binaries.
+/// The file of the tests with this name: `tests/NAME.rs`, or in the folder of a test binary.
 fn test_file(name: &str) -> String {
     let folders = ["tests", "tests/it", "tests/kill", "tests/model", "tests/torture"];
     let mut paths = folders.iter().map(|folder| format!("{folder}/{name}.rs"));
@@ -272,7 +272,7 @@ pub(crate) fn documents() -> Vec<String> {
     ["", "docs/", "docs/decisions/", "docs/internals/"].map(in_folder).concat()
 }
 
-/// The targets of the links in a text, pictures left out: `make picture` draws those.
+/// The targets of the links in a text without pictures, which `make picture` draws.
 fn links(markdown: &str) -> Vec<&str> {
     let follows = |(at, _): (usize, &str)| {
         let opens = markdown[..at].rfind('[').unwrap_or(0);
@@ -282,7 +282,7 @@ fn links(markdown: &str) -> Vec<&str> {
     markdown.match_indices("](").filter_map(follows).collect()
 }
 
-/// The anchors of a text's headings, as GitHub makes them.
+/// The anchors of a text's headings in GitHub's form.
 fn anchors(markdown: &str) -> Vec<String> {
     let slug = |heading: &str| {
         let kept = heading.trim_start_matches('#').trim().to_lowercase();
@@ -292,7 +292,7 @@ fn anchors(markdown: &str) -> Vec<String> {
     markdown.lines().filter(|line| line.starts_with('#')).map(slug).collect()
 }
 
-/// A section that moved to another document takes its readers along only if the links follow.
+/// When a section moves to another document, its links must follow.
 #[test]
 fn every_link_between_the_documents_leads_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -314,14 +314,14 @@ fn every_link_between_the_documents_leads_somewhere() {
     assert!(followed > 50, "{followed} links");
 }
 
-/// The map of each folder is how a document is found.
+/// Readers find a document by the map of its folder.
 #[test]
 fn the_map_names_every_document() {
     for folder in ["docs/", "docs/decisions/"] {
         let map = text_of(&format!("{folder}README.md"));
         let named = links(&map);
         let all = documents();
-        // The decisions have a map of their own.
+        // The decisions have their own map.
         let below = all.iter().filter_map(|document| document.strip_prefix(folder));
         for document in below.filter(|name| !name.starts_with("decisions/")) {
             assert!(document == "README.md" || named.contains(&document), "{folder}README.md lacks {document}");
@@ -339,7 +339,7 @@ fn the_configuration_of_the_quick_start_is_valid() {
     quotabell(arguments).run().expect_done();
 }
 
-/// The server, and its users as they are documented.
+/// The server and its documented users.
 struct Served {
     server: RedisServer,
 }
@@ -394,7 +394,7 @@ impl Served {
         let _: String = self.client("producer").query(&command).await.expect("a producer may append");
     }
 
-    /// Waits until a total stands at `count`.
+    /// Waits until a total is `count`.
     async fn total(&self, name: &str, count: u64) {
         let client = self.server.client();
         let mut command = redis::cmd("HGET");
@@ -405,7 +405,7 @@ impl Served {
         .await;
     }
 
-    /// Fails when the server has refused anything to anybody.
+    /// Fails if the server has refused any command.
     async fn expect_nothing_refused(&self) {
         expect_nothing_refused(&self.server.client()).await;
     }
@@ -417,7 +417,7 @@ async fn ends_well(mut daemon: Child) {
     assert_eq!(daemon.wait().await.expect("it ends").code(), Some(0));
 }
 
-/// A command that was forgotten in the document stops a daemon in production, at the one moment when it is needed.
+/// A command that the document lacks would stop a daemon in production.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_users_of_redis_may_do_all_their_work() {
     let served = Served::start().await;
@@ -428,14 +428,14 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     served.set("alice", &receiver.url("/hook")).await;
     served.set("carol", &gone.url("/hook")).await;
     let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
-    // More alerts at once than one look at the outbox takes.
+    // More alerts than one read of the outbox returns.
     let storm = 100;
     for number in 0..storm {
         served.append(&format!("storm:{number}")).await;
     }
     let frank = r#"[{"channel":"email","address":"frank@b.test"}]"#;
     served.set_contacts("frank", frank).await;
-    // With caps, since counting them takes commands of its own.
+    // With caps, because they need further commands.
     let (port, token) = (free_port(), "0123456789abcdef0123456789abcdef");
     let mut run = served.quotabell("quotabell", &["run"]);
     run.env("QUOTABELL__EMAIL__SMTP_URL", mailbox.url()).env("QUOTABELL__EMAIL__PER_MINUTE", "9");
@@ -445,7 +445,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     run.env("QUOTABELL__HTTP__PUBLIC_URL", "https://quota.example.com");
     let daemon = run.stderr(Stdio::null()).spawn().expect("the daemon starts");
 
-    // Another group with an entry that it has not acknowledged: trimming has to ask about it.
+    // Another group with an unacknowledged entry, which trimming has to check.
     let admin = served.server.client();
     let mut group = redis::cmd("XGROUP");
     group.arg("CREATE").arg("usage").arg("others").arg("0").arg("MKSTREAM");
@@ -455,7 +455,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     read.arg("GROUP").arg("others").arg("one").arg("COUNT").arg(1).arg("STREAMS").arg("usage").arg(">");
     let _: redis::Value = admin.query(&read).await.expect("an entry");
 
-    // Delivered, dead, and without a contact until one appears; a repeated id and a bad event.
+    // Delivered, dead, and waiting for a contact; a repeated id and an invalid event.
     for subject in ["carol", "frank", "bob", "bob", ""] {
         served.append(subject).await;
     }
@@ -467,7 +467,7 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
     served.total("delivered", 3).await;
     receiver.next().await;
 
-    // Contacts that a subject's own side adds: one that is asked by mail, and one that is verified at once.
+    // Contacts that a subject's own side adds: one is asked by email, one is verified at once.
     let api = Caller::at(([127, 0, 0, 1], port).into()).with_token(token);
     let asked = EchoReceiver::start(Echo::Right).await;
     let mut asked_by_mail = String::new();
@@ -513,14 +513,13 @@ async fn the_documented_users_of_redis_may_do_all_their_work() {
         let output = served.quotabell("operator", arguments).output().await.expect("the command runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // Four alerts, and four questions whether they are wanted.
+    // Four alerts and four requests for consent.
     served.total("delivered", 8).await;
     ends_well(daemon).await;
     served.expect_nothing_refused().await;
 }
 
-/// An operator who tries the configuration as the wrong user must hear that it is the wrong one, and not widen its
-/// rights.
+/// A user who runs the check with the wrong Redis user must be told that, instead of being told to grant more rights.
 #[tokio::test]
 async fn check_config_is_to_be_run_as_the_daemons_user() {
     let served = Served::start().await;
@@ -540,7 +539,7 @@ async fn check_config_is_to_be_run_as_the_daemons_user() {
     assert!(code == Some(0) && told.contains("may do what the daemon does"), "{told}");
 }
 
-/// The test above must be able to fail: a user without one command is noticed.
+/// The test above must be able to fail: it must notice a missing command.
 #[tokio::test]
 async fn a_refused_command_is_noticed() {
     let served = Served::start().await;

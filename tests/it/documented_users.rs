@@ -1,4 +1,4 @@
-//! Every user of Redis as the documents name it, with every command, on one server, behind Sentinels and in a cluster.
+//! All documented users of Redis run all commands: on one server, behind Sentinels and in a cluster.
 
 use quotabell::demo::receivers::HttpCatcher;
 use quotabell::redis_client::RedisClient;
@@ -12,7 +12,7 @@ use crate::support::redis_users::{PASSWORD, documented, documented_user, expect_
 use crate::support::sentinel_service::SentinelService;
 
 const DEPLOYMENTS: &str = "docs/deployments.md";
-/// What an operator does beside the daemon, in this order.
+/// The operator's commands, in this order.
 const COMMANDS: &[&str] = &[
     "subject set dave --limit requests=7 --email d@b.test",
     "subject show dave",
@@ -42,7 +42,7 @@ const COMMANDS: &[&str] = &[
     "subject remove --everything dave",
 ];
 
-/// Gives a server the documented users, and what the deployment needs beside.
+/// Creates the documented users on a server, with the deployment's further rights.
 async fn give_rights(server: &RedisClient, more: Option<&str>) {
     for user in ["quotabell", "operator", "producer", "platform"] {
         set_user(server, &documented_user(user)).await;
@@ -53,7 +53,7 @@ async fn give_rights(server: &RedisClient, more: Option<&str>) {
     }
 }
 
-/// Runs the daemon and each command; `url` is that of a user. `as_user` is a client of the server that holds a key.
+/// Runs the daemon and each command; `url` belongs to a user. `as_user` is a client of the server that holds a key.
 async fn all_work(url: impl Fn(&str) -> String, as_user: impl Fn(&'static str, &'static str) -> RedisClient) {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
     let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
@@ -82,7 +82,7 @@ fn login(user: &str) -> String {
     format!("{user}:{PASSWORD}@")
 }
 
-/// A right that is not documented is missed by an operator in the middle of an incident.
+/// A missing right in the documents would stop an operator during an incident.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documented_users_do_everything_on_one_server() {
     let server = RedisServer::start();
@@ -92,7 +92,7 @@ async fn documented_users_do_everything_on_one_server() {
     expect_nothing_refused(&server.client()).await;
 }
 
-/// Behind Sentinels everybody who looks for the primary asks a server whether it is one.
+/// Behind Sentinels every client that looks for the primary asks a server for its role.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documented_users_do_everything_behind_sentinels() {
     let service = SentinelService::start().await;
@@ -105,7 +105,7 @@ async fn documented_users_do_everything_behind_sentinels() {
     expect_nothing_refused(&service.servers[0].client()).await;
 }
 
-/// In a cluster everybody who looks for a key asks the nodes, each of which has users of its own.
+/// In a cluster every client asks the nodes, and each node has its own users.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documented_users_do_everything_in_a_cluster() {
     let cluster = RedisCluster::start().await;

@@ -1,4 +1,4 @@
-//! Caps of the real binary: from XADD to receivers and mailboxes that get no more than they take, all of it in the end.
+//! Caps of the real binary: receivers and mailboxes get no more than their cap, and everything in the end.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::support::webhook_receiver::{secret, verify};
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{Channel, DeliveryId, meters};
 
-/// A Redis and a daemon that is to be started on it.
+/// A Redis, and a daemon to be started on it.
 struct DaemonSetting {
     outbox: Outbox,
     setup: DaemonSetup,
 }
 
-/// An admitted call, as the sliding window keeps it.
+/// An admitted call in the sliding window.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Admitted {
     at_us: u64,
@@ -34,7 +34,7 @@ impl DaemonSetting {
         Self { setup: self.setup.env(setting, value), ..self }
     }
 
-    /// A subject reaches its threshold.
+    /// Brings a subject to its threshold.
     async fn cross(&self, of: &str) {
         let _: String = self.outbox.run("XADD", &["usage", "*", "subject", of, "units", "80"]).await;
     }
@@ -48,7 +48,7 @@ impl DaemonSetting {
         ids.iter().map(|id| DeliveryId::from_stored(id)).collect()
     }
 
-    /// Those that have had no attempt and are scheduled for no earlier than this, by server time.
+    /// Deliveries without an attempt that are scheduled at or after this server time.
     async fn put_off_until(&self, due_ms: i64) -> Vec<DeliveryId> {
         let mut put_off = Vec::new();
         for id in self.deliveries().await {
@@ -61,7 +61,7 @@ impl DaemonSetting {
         put_off
     }
 
-    /// Every delivery was delivered by its one and only attempt.
+    /// Checks that every delivery was delivered by its first attempt.
     async fn expect_one_attempt_each(&self, deliveries: usize) {
         let ids = self.deliveries().await;
         assert_eq!(ids.len(), deliveries);
@@ -94,7 +94,7 @@ fn origin(receiver: &HttpCatcher) -> String {
     format!("http://{}", receiver.address())
 }
 
-/// What a receiver can take is a promise to its owner; and nobody else's alerts may wait for it.
+/// A cap is a promise to the receiver's owner; and alerts to others must not wait for it.
 #[tokio::test]
 async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     const CAP: usize = 2;
@@ -112,7 +112,7 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     setting.set("calm", serde_json::json!([webhook("c", &calm)])).await;
     setting.cross("calm").await;
 
-    // What the window has admitted, seen by looking all the time; each call stays for a second.
+    // The admitted calls, read repeatedly; each call stays in the window for a second.
     let window = setting.outbox.keys.cap(Channel::Webhook, Some(&origin(&busy)));
     let admitted = std::sync::Mutex::new(BTreeSet::new());
     eventually("everything is delivered", || async {
@@ -142,17 +142,18 @@ async fn a_destination_gets_no_more_than_its_cap_and_all_of_it_in_the_end() {
     assert!(busy.try_next().is_none());
     assert!(calm.next().await.arrived < last.expect("one"), "the calm receiver was not held up");
     setting.expect_one_attempt_each(2 * SUBJECTS + 1).await;
-    // Each comes back a few times, not at every place that becomes free.
+    // Each is tried a few times, not at every free place.
     let throttled = throttled(&mut daemon, "webhook").await;
     assert!((1..=10 * 2 * SUBJECTS as u64).contains(&throttled), "{throttled}");
     assert!(daemon.has_said("a cap is exhausted"));
-    // With its colon: the digits alone may stand in an id, or in a time.
+    // With its colon, because the digits alone may be in an id or a time.
     let port = format!(":{}", busy.address().port());
     assert!(daemon.lines_after(0).iter().all(|line| !line.contains(&port)), "no address in the log");
     daemon.drain().await;
 }
 
-/// The provider's limit: exactly so many mails in its minute, the rest after it, and none of them counts as tried.
+/// The provider's limit: exactly this number of emails per minute, the rest later, and none of them counts as
+/// attempted.
 #[tokio::test]
 async fn mail_beyond_the_cap_waits_for_the_next_minute() {
     let mut mailbox = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
@@ -172,7 +173,7 @@ async fn mail_beyond_the_cap_waits_for_the_next_minute() {
         let put_off = eventually("so many leave and the rest waits", || async {
             let delivered = setting.outbox.totals().await.delivered as usize;
             assert!(delivered <= expected, "{delivered} have left");
-            // Asked in this order, the sum is never later than the window's end.
+            // In this order the sum is never later than the window's end.
             let now_ms = setting.server_ms().await;
             let left_ms: i64 = setting.outbox.run("PTTL", &window).await;
             let put_off = setting.put_off_until(now_ms + left_ms.max(0) - 2).await;
@@ -184,19 +185,20 @@ async fn mail_beyond_the_cap_waits_for_the_next_minute() {
             assert!(mails.insert(mail.to), "one mail each");
         }
         assert!(mailbox.try_next().is_none());
-        // The minute is over.
+        // The minute has ended.
         let _: u64 = setting.outbox.run("DEL", &window).await;
         for id in put_off {
             setting.outbox.let_time_pass(&id).await;
         }
     }
     setting.expect_one_attempt_each(5).await;
-    // Three were put off in the first minute, one in the second.
+    // Three were postponed in the first minute, one in the second.
     assert_eq!(throttled(&mut daemon, "email").await, 3 + 1);
     daemon.drain().await;
 }
 
-/// Whoever overwrites a cap's key must find that alerts wait, and why; not that they are lost, nor that the cap is.
+/// If a cap's key is overwritten, the log must say that alerts wait and why; neither the alerts nor the cap may be
+/// lost.
 #[tokio::test]
 async fn a_cap_whose_key_holds_something_else_holds_back_and_loses_nothing() {
     let setting = DaemonSetting::found().capped("QUOTABELL__WEBHOOK__PER_DESTINATION", "9/1s");

@@ -1,5 +1,4 @@
-//! The daemon and the commands in a cluster: through the failover of a node, with a slot that moves, and with URLs that
-//! name something else.
+//! The daemon and the commands in a cluster: during the failover of a node, with a moving slot, and with wrong URLs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +17,9 @@ use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::redis_users::{PASSWORD, documented, documented_user, expect_nothing_refused, set_user};
 use crate::support::surviving::{agrees, all_counted, run};
 
-/// As many as there have to be so that their keys lie on every node.
+/// Enough subjects that their keys are on every node.
 const SUBJECTS: u64 = 12;
-/// Units a day, of each subject's own.
+/// Daily limit of each subject.
 const LIMIT: u64 = 40;
 const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
@@ -37,7 +36,7 @@ fn daemon_on(url: &str) -> DaemonSetup {
         .env("QUOTABELL__STREAM__BATCH_ENTRIES", "20")
 }
 
-/// Gives every subject a limit of its own, and a webhook where there is one.
+/// Gives every subject its own limit, and a webhook if there is one.
 async fn set_subjects(client: &RedisClient, webhook: Option<&str>) {
     for number in 0..SUBJECTS {
         let mut command = redis::cmd("HSET");
@@ -50,7 +49,7 @@ async fn set_subjects(client: &RedisClient, webhook: Option<&str>) {
     }
 }
 
-/// Appends events until stopped, as a producer with a cluster client does.
+/// Appends events until stopped, like a producer with a cluster client.
 async fn produce(url: String, stop: CancellationToken) {
     let client = client(&url);
     for number in 0_u64.. {
@@ -59,7 +58,7 @@ async fn produce(url: String, stop: CancellationToken) {
         }
         let mut command = redis::cmd("XADD");
         command.arg("usage").arg("*").arg("subject").arg(format!("s-{}", number % SUBJECTS));
-        // An event whose reply was lost is in the surviving stream or not: the stream tells.
+        // If the reply was lost, the stream shows whether the event survived.
         let _: Result<String, _> = client.query_within(Duration::from_millis(500), &command).await;
     }
 }
@@ -83,9 +82,9 @@ async fn give_rights(cluster: &RedisCluster) {
     }
 }
 
-/// A node that dies takes what its replica had not got with it. What survived has to be counted and raised once, by a
-/// daemon that nobody restarts and that may do no more than the documents grant; and changes of subjects have to be
-/// heard on all nodes again.
+/// A dying node loses the writes that its replica had not received. Everything that survived must be counted and raised
+/// once, by a daemon that is not restarted and has only the documented rights; changes of subjects must be noticed on
+/// all nodes again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_failover_of_a_node_costs_no_event_that_survives_and_doubles_none() {
     let mut cluster = RedisCluster::start().await;
@@ -107,7 +106,7 @@ async fn the_failover_of_a_node_costs_no_event_that_survives_and_doubles_none() 
     agrees(&client, LIMIT).await;
     assert_eq!(cluster.primary_of("usage").await, 3, "the replica took over");
 
-    // Known as they are, until somebody changes them.
+    // Cached, until somebody changes them.
     let raised = run::<u64>(&client, &["HGET", &Keys::new("usage").totals(), "raised"]).await;
     for number in 0..SUBJECTS {
         let _: String = run(&client, &["XADD", "usage", "*", "subject", &format!("t-{number}")]).await;
@@ -132,8 +131,8 @@ async fn the_failover_of_a_node_costs_no_event_that_survives_and_doubles_none() 
     daemon.drain().await;
 }
 
-/// Moving a slot is an everyday operation. While its keys are at two nodes nothing can be counted or sent; afterwards
-/// everything has been, once.
+/// Moving a slot is an everyday operation. While its keys are on two nodes nothing can be counted or sent; afterwards
+/// everything must have been, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_under_traffic_costs_nothing_and_doubles_nothing() {
     let cluster = RedisCluster::start().await;
@@ -171,14 +170,14 @@ async fn a_slot_that_moves_under_traffic_costs_nothing_and_doubles_nothing() {
         (total == Some(2 * SUBJECTS)).then_some(())
     })
     .await;
-    // Not before: what ends while it is read looks as if it were lost.
+    // Not earlier: deliveries that end during the read would look lost.
     agrees(&client, LIMIT).await;
     assert!(receiver.try_next().is_none() && delivered.values().all(|times| *times == 1), "{delivered:?}");
     daemon.becomes_ready().await;
     daemon.drain().await;
 }
 
-/// The commands go where the keys are: subjects on every node, everything else at the partition's.
+/// Commands use the node of each key: subjects on every node, everything else on the partition's node.
 #[tokio::test]
 async fn every_command_works_in_a_cluster() {
     let cluster = RedisCluster::start().await;
@@ -211,7 +210,7 @@ async fn every_command_works_in_a_cluster() {
     let checked = quotabell(["check", "s-3"]).redis(&url).run();
     assert_eq!(checked.code, 0, "{}", checked.stderr);
 
-    // Somebody who names a node as if it were a server alone.
+    // A URL that names a cluster node like a single server.
     let node = |at: usize| format!("redis://127.0.0.1:{}", cluster.nodes[at].port());
     let told =
         (0..2).map(|at| quotabell(["subject", "show", "s-3"]).redis(&node(at)).run()).find(|told| told.code != 0);
@@ -228,7 +227,7 @@ async fn every_command_works_in_a_cluster() {
     assert!(told.contains("no right to CLUSTER SHARDS, ASKING"), "{told}");
 }
 
-/// Each of these would otherwise end in single errors later, or in waiting for ever.
+/// Otherwise each of these would cause single errors later, or endless waiting.
 #[tokio::test]
 async fn urls_that_name_something_else_end_the_start_with_what_to_do() {
     let server = RedisServer::start();
@@ -244,7 +243,7 @@ async fn urls_that_name_something_else_end_the_start_with_what_to_do() {
     ended.expect_code(1, &["is a node of a cluster", "redis+cluster://host:port"]);
 }
 
-/// A cluster that is being created has slots that nobody serves yet. The daemon exited, and had to be started again.
+/// A new cluster has slots without a node. The daemon used to exit and had to be restarted.
 #[tokio::test]
 async fn slots_that_nobody_serves_are_named_and_waited_for() {
     let bus = free_port().to_string();
@@ -262,7 +261,7 @@ async fn slots_that_nobody_serves_are_named_and_waited_for() {
     daemon.drain().await;
 }
 
-/// A node that has just joined knows of no slots. Asked first, it ended the start of a daemon.
+/// A node that has just joined knows no slots. If asked first, it used to end the start of a daemon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_knows_no_slots_is_not_believed_before_the_others() {
     let cluster = RedisCluster::start().await;
@@ -274,24 +273,24 @@ async fn a_node_that_knows_no_slots_is_not_believed_before_the_others() {
     daemon.drain().await;
 }
 
-/// Nodes come up one after the other, and the daemon with them.
+/// Nodes and the daemon start one after another.
 #[tokio::test]
 async fn a_cluster_that_is_away_is_waited_for() {
-    // A port that no other test takes.
+    // A port that no other test uses.
     let mut daemon = DaemonSetup::on("redis+cluster://127.0.0.1:1").spawn();
     let said = daemon.says("waiting for Redis").await;
     assert!(said.contains("no node of the cluster answers") && said.contains("127.0.0.1:1"), "{said}");
 }
 
-/// A node of a cluster that is being created is a primary without slots at first, and a replica a second later. A
-/// daemon that keeps the first answer waits for ever for its promotion.
+/// A node of a new cluster first is a primary without slots and soon a replica. A daemon that keeps the first answer
+/// would wait forever for its promotion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_becomes_a_replica_while_the_daemon_starts_does_not_hold_it_up() {
     let cluster = RedisCluster::start().await;
     cluster.becomes_empty_primary(3).await;
     let owner = cluster.primary_of("usage").await;
     let client = cluster.client(owner);
-    // Something else that has to be waited for, so that the daemon has its first answer by then.
+    // Another obstacle, so that the daemon has its first answer by the time of the change.
     let () = run(&client, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     let mut daemon = daemon_on(&cluster.url("")).spawn();
     daemon.says("waiting for Redis").await;

@@ -1,5 +1,5 @@
-//! From XADD to the mailbox and the receiver, on the real binary: what arrives, how often, under which id, and what
-//! changes in Redis do on the way.
+//! From XADD to the mailbox and the receiver, on the real binary: what arrives, how often, with which id, and the
+//! effect of changes in Redis.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -28,7 +28,7 @@ struct DeliverySetting {
 }
 
 impl DeliverySetting {
-    /// The receiver answers in this order, then 204.
+    /// The receiver answers with these statuses in order, then 204.
     async fn found(answers: impl IntoIterator<Item = Answer>) -> Self {
         let outbox = Outbox::on(RedisServer::start());
         let receiver = HttpCatcher::start(answers).await.expect("a receiver");
@@ -73,7 +73,7 @@ impl DeliverySetting {
         ids.iter().map(|id| DeliveryId::from_stored(id)).collect()
     }
 
-    /// The alert's id, computed anew from what the receiver was told.
+    /// The alert's id, computed again from the receiver's data.
     async fn alert_id(&self, body: &serde_json::Value) -> AlertId {
         let text = |field: &str| body["data"][field].as_str().expect("text").to_owned();
         let instance: String = self.outbox.run("HGET", &[&self.outbox.keys.checkpoint(), "instance"]).await;
@@ -90,12 +90,12 @@ impl DeliverySetting {
     }
 }
 
-/// Status and outcome of each attempt, the oldest first.
+/// Status and outcome of each attempt, oldest first.
 fn log_of(detail: &DeliveryDetailView) -> Vec<(Option<u16>, &str)> {
     detail.attempt_log.iter().map(|attempt| (attempt.status, attempt.outcome.as_str())).collect()
 }
 
-/// The whole promise in one: counted, crossed, mailed and posted, signed, once.
+/// The whole promise: counted, crossed, emailed and posted, signed, once.
 #[tokio::test]
 async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
     let mut setting = DeliverySetting::found([]).await;
@@ -146,7 +146,7 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
             assert_eq!(id.as_str(), delivery);
         }
     }
-    // More of the same raises the next threshold and nothing twice.
+    // More usage raises the next threshold, and nothing twice.
     setting.add("alice", 5).await;
     setting.add("alice", 40).await;
     let second = setting.request().await;
@@ -159,7 +159,7 @@ async fn a_crossing_reaches_the_mailbox_and_the_receiver_once() {
     assert_eq!(setting.outbox.assert_balanced().await.raised, 2);
 }
 
-/// A receiver that is down for a moment gets its alert afterwards, and can tell that it is the same one.
+/// A receiver that was down gets its alert later, and can recognize it.
 #[tokio::test]
 async fn a_receiver_that_recovers_gets_the_same_alert_and_every_attempt_is_logged() {
     let mut setting = DeliverySetting::found([Answer::status(503), Answer::status(503)]).await;
@@ -172,13 +172,13 @@ async fn a_receiver_that_recovers_gets_the_same_alert_and_every_attempt_is_logge
     let detail = setting.ended(&id, "delivered").await;
     assert_eq!(log_of(&detail), [(Some(503), "transient"), (Some(503), "transient"), (Some(204), "delivered")]);
     let times: Vec<i64> = detail.attempt_log.iter().map(|attempt| attempt.at_ms.0).collect();
-    // The delays of the configuration, 50 ms and then 200 ms, less a fifth.
+    // The configured delays of 50 ms and 200 ms, minus a fifth.
     assert!(times[1] - times[0] >= 40 && times[2] - times[1] >= 160, "{times:?}");
     daemon.drain().await;
     assert!(setting.receiver.try_next().is_none());
 }
 
-/// A receiver that drops a webhook is left alone with it; once an operator replays, it is the same alert and not a new
+/// A delivery that a receiver refused is not repeated; a replay by the operator sends the same alert again, not a new
 /// one.
 #[tokio::test]
 async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id() {
@@ -205,13 +205,13 @@ async fn a_webhook_that_is_dropped_ends_dead_and_a_replay_delivers_the_same_id()
     daemon.drain().await;
 }
 
-/// The crash between crossing and delivery is what this product is for.
+/// This product exists for the crash between crossing and delivery.
 #[tokio::test]
 async fn killed_between_crossing_and_delivery_the_next_start_delivers_the_same_id() {
     let gate = CancellationToken::new();
     let mut setting = DeliverySetting::found([Answer::status(204).held_by(&gate)]).await;
     setting.reach("alice", "w").await;
-    // The lease lasts five seconds longer.
+    // The lease is five seconds longer.
     setting.setup = setting.setup.clone().env("QUOTABELL__WEBHOOK__TIMEOUT", "500ms");
     let daemon = setting.setup.start().await;
     setting.add("alice", 80).await;
@@ -227,14 +227,14 @@ async fn killed_between_crossing_and_delivery_the_next_start_delivers_the_same_i
     assert_eq!((&second.id, &second.body), (&first.id, &first.body));
     let id = setting.deliveries().await.remove(0);
     let detail = setting.ended(&id, "delivered").await;
-    // The first attempt was counted when it was leased; its outcome died with the daemon.
+    // The first attempt was counted at its lease; its outcome was lost with the daemon.
     assert_eq!((detail.delivery.attempts, log_of(&detail)), (2, vec![(Some(204), "delivered")]));
     daemon.drain().await;
     assert!(setting.receiver.try_next().is_none());
     assert_eq!(setting.outbox.assert_balanced().await.raised, 1);
 }
 
-/// Two daemons share the work; a customer must not hear them both.
+/// Two daemons share the work; a customer must not get both messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_daemons_at_once_deliver_each_alert_once() {
     const SUBJECTS: usize = 60;
@@ -263,7 +263,7 @@ async fn two_daemons_at_once_deliver_each_alert_once() {
     assert_eq!((totals.raised, totals.made, totals.counted), (expected, expected, 4 * SUBJECTS as u64));
 }
 
-/// An alert without anybody to tell waits, loudly, and goes out when the platform writes a contact by plain HSET.
+/// An alert without a contact waits and is logged; it is sent when the platform adds a contact by HSET.
 #[tokio::test]
 async fn a_contact_that_comes_later_gets_the_waiting_alert_within_seconds() {
     let mut setting = DeliverySetting::found([]).await;
@@ -283,7 +283,7 @@ async fn a_contact_that_comes_later_gets_the_waiting_alert_within_seconds() {
     daemon.drain().await;
 }
 
-/// A customer who buys a smaller or a larger plan is judged by it within the second.
+/// A changed plan must take effect within a second.
 #[tokio::test]
 async fn a_limit_changed_by_hset_takes_effect_within_a_second() {
     let mut setting = DeliverySetting::found([]).await;
@@ -295,7 +295,7 @@ async fn a_limit_changed_by_hset_takes_effect_within_a_second() {
     assert_eq!(setting.outbox.totals().await.raised, 0);
     let changed = setting.outbox.totals().await.now;
     setting.hset("alice", "limit:requests", "600").await;
-    // It takes effect with the subject's next event; which one that is depends on when the change is noticed.
+    // It takes effect with the subject's next event after the change was noticed.
     for events in 2_u64.. {
         setting.add("alice", 1).await;
         eventually("it is counted", || async { (setting.outbox.totals().await.counted == events).then_some(()) }).await;
@@ -310,7 +310,7 @@ async fn a_limit_changed_by_hset_takes_effect_within_a_second() {
     daemon.drain().await;
 }
 
-/// An operator who paused sending over a long weekend lost what waited: its next failure was its last.
+/// A pause over a long weekend used to make the next failure the last one.
 #[tokio::test]
 async fn the_time_of_a_pause_ends_no_delivery() {
     let setting = DeliverySetting::found([Answer::status(503), Answer::status(503)]).await;
@@ -331,7 +331,7 @@ async fn the_time_of_a_pause_ends_no_delivery() {
     let key = outbox.keys.delivery(&id);
     let _: u64 = outbox.run("HSET", &[key.as_str(), "first_attempt_at_ms", &four_days_ago]).await;
     let _: u64 = outbox.run("HSET", &[outbox.keys.paused().as_str(), "since_ms", &four_days_ago]).await;
-    // A second pause keeps the beginning of the first.
+    // A second pause keeps the start of the first.
     command(&["deliveries", "pause", "--reason", "still moving"]).expect_done();
     command(&["deliveries", "resume"]).expect_done();
     command(&["deliveries", "retry", id.as_str()]).expect_done();
@@ -344,7 +344,7 @@ async fn the_time_of_a_pause_ends_no_delivery() {
     daemon.drain().await;
 }
 
-/// Whoever looks while an attempt runs read that the next one is due in twenty seconds.
+/// During an attempt the output used to say that the next one was due in twenty seconds.
 #[tokio::test]
 async fn a_delivery_that_is_being_attempted_is_shown_as_that() {
     let gate = CancellationToken::new();
@@ -364,8 +364,8 @@ async fn a_delivery_that_is_being_attempted_is_shown_as_that() {
     daemon.drain().await;
 }
 
-/// Whoever reads `connect: failed`, or `DNS: no answer`, looks elsewhere, and the daemon itself had no file descriptor
-/// left. A hosts file that could not be opened counted as empty until it changed.
+/// Errors such as `connect: failed` or `DNS: no answer` mislead if the daemon has no file descriptors left. A hosts
+/// file that could not be opened used to count as empty until it changed.
 #[tokio::test]
 async fn an_attempt_without_a_file_descriptor_says_so() {
     let setting = DeliverySetting::found([]).await;
@@ -383,7 +383,7 @@ async fn an_attempt_without_a_file_descriptor_says_so() {
     let setup = setting.setup.clone().env("QUOTABELL__DNS__SERVERS", &names.setting());
     let mut daemon = setup.descriptors(64).start().await;
     let address = daemon.http().await;
-    // Its connections to Redis are there.
+    // Its connections to Redis exist.
     setting.add("alice", 1).await;
     eventually("it counts", || async { (setting.outbox.totals().await.counted == 1).then_some(()) }).await;
     let mut callers = Vec::new();

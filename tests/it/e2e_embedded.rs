@@ -1,4 +1,4 @@
-//! The daemon and the Redis that it starts itself: left behind, taken over, shared, died.
+//! The daemon and its embedded Redis: left behind, adopted, shared, died.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
 use tempfile::TempDir;
 
-/// A folder and a port for an embedded server, which is killed when dropped, whoever left it behind.
+/// A folder and a port for an embedded server, which is killed on drop in any case.
 struct Place {
     folder: TempDir,
     port: u16,
@@ -46,7 +46,7 @@ impl Place {
         self.folder.path().join("embedded.json")
     }
 
-    /// The process of the server, as the folder's record names it.
+    /// The server's process id, from the folder's record.
     fn pid(&self) -> Option<Pid> {
         let record: serde_json::Value = serde_json::from_slice(&std::fs::read(self.record()).ok()?).ok()?;
         // 0 would be our own process group.
@@ -79,12 +79,11 @@ async fn all_counted(client: &RedisClient, events: u64) {
     eventually("everything is counted", || async { (counted(client).await == events).then_some(()) }).await;
 }
 
-/// Producers go on writing to the embedded server while the daemon is dead; it must outlive a kill and end with a
-/// drain.
+/// Producers keep writing to the embedded server while the daemon is dead; it must survive a kill and end with a drain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
     let place = Place::new();
-    // Where the one that was killed has listened its successor need not wait for its lease to run out.
+    // A successor on the address of the killed daemon need not wait for its lease to end.
     let setup = place.setup().env("QUOTABELL__HTTP__LISTEN", &format!("127.0.0.1:{}", free_port()));
     let mut daemon = setup.start().await;
     daemon.says("embedded redis started").await;
@@ -118,14 +117,14 @@ async fn the_embedded_redis_outlives_a_kill_and_ends_with_a_drain() {
     assert_eq!(kill(child, None), Err(Errno::ESRCH), "the daemon waited for its child");
 }
 
-/// The state letter of a process, `None` when there is none.
+/// The state letter of a process; `None` if there is none.
 fn state_of(pid: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, the state follows the last one.
+    // The name in parentheses may contain anything; the state follows the last parenthesis.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Huge pages are cleared each time that memory comes from the kernel: a seventh of the daemon's time while it sends.
+/// The kernel clears huge pages each time: a seventh of the daemon's time while it sends.
 #[tokio::test]
 async fn the_daemon_takes_small_pages_of_memory() {
     let place = Place::new();
@@ -135,7 +134,7 @@ async fn the_daemon_takes_small_pages_of_memory() {
     daemon.drain().await;
 }
 
-/// Ctrl-C reaches the whole group of the terminal: the embedded server must not die before the daemon has drained.
+/// Ctrl-C reaches the terminal's whole group: the embedded server must not die before the daemon has drained.
 #[tokio::test]
 async fn the_embedded_redis_has_a_process_group_of_its_own() {
     let place = Place::new();
@@ -145,8 +144,7 @@ async fn the_embedded_redis_has_a_process_group_of_its_own() {
     daemon.drain().await;
 }
 
-/// Two daemons on one machine share the server: an upgrade that starts the new one first and stops the old one then
-/// would otherwise take Redis away from both.
+/// Two daemons share the server: an upgrade that starts the new one before it stops the old one must not lose Redis.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_redis_is_stopped_by_the_last_daemon_only() {
     let place = Place::new();
@@ -170,7 +168,7 @@ async fn the_embedded_redis_is_stopped_by_the_last_daemon_only() {
     assert!(!place.record().exists());
 }
 
-/// A server that runs out of memory or is killed by mistake must not need somebody who starts the daemon again.
+/// A server that was killed or ran out of memory must be restarted without an operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_embedded_redis_that_dies_is_started_again_and_counting_goes_on() {
     let place = Place::new();
@@ -197,24 +195,24 @@ async fn an_embedded_redis_that_dies_is_started_again_and_counting_goes_on() {
     other.ended().await.expect_code(0, &["the embedded redis has stopped", "drained"]);
 }
 
-/// Where somebody else's server has taken the port meanwhile, going on would count into its data.
+/// If a foreign server has taken the port meanwhile, the daemon must not count into its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_in_the_place_of_the_embedded_redis_ends_the_daemon() {
     let place = Place::new();
     let mut daemon = place.setup().env("QUOTABELL__SHUTDOWN__DRAIN", "300ms").start().await;
     let pid = place.pid().expect("the record names it");
     std::fs::remove_file(place.record()).expect("the record is there");
-    // The one that is started again finds another's port taken: a listener that takes it as soon as it is free.
+    // On the restart the port is taken: a listener takes it as soon as it is free.
     kill(pid, Signal::SIGKILL).expect("it runs");
     let _stranger =
         eventually("the port is free", || async { std::net::TcpListener::bind(("127.0.0.1", place.port)).ok() }).await;
-    daemon.says("the embedded redis has ended").await;
+    daemon.says("the embedded redis ended").await;
     let ended = daemon.ended().await;
     assert!(ended.status.code() == Some(1), "{}", ended.log);
     assert!(ended.log.contains("is taken by a server that is not the one of redis.data_dir"), "{}", ended.log);
 }
 
-/// A server that keeps an append-only file ignores a snapshot: an operator who restores one would get an empty Redis.
+/// A server with an append-only file ignores a snapshot: an operator who restores one would get an empty Redis.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_is_restored_into_the_data_folder_is_loaded_and_kept() {
     let place = Place::new();
@@ -240,8 +238,7 @@ async fn a_snapshot_that_is_restored_into_the_data_folder_is_loaded_and_kept() {
     daemon.drain().await;
 }
 
-/// A folder that lost its files must not look like a first start: until somebody notices, a day's events would be
-/// counted from zero.
+/// A folder that lost its files must not look like a first start, because a day's events would be counted from zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_whose_data_folder_lost_its_files_waits_for_the_operator() {
     let place = Place::new();
@@ -267,8 +264,8 @@ async fn a_daemon_whose_data_folder_lost_its_files_waits_for_the_operator() {
     daemon.drain().await;
 }
 
-/// The server listens on 127.0.0.1, which every user of the machine can reach. Neither the list of processes nor the
-/// log may show its password.
+/// Every user of the machine can reach the server on 127.0.0.1. Neither the list of processes nor the log may show its
+/// password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_users_who_can_read_the_data_folder_get_into_the_embedded_redis() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Failovers that lose a tail, in the middle of traffic: what survived is counted and raised exactly once.
+//! Failovers that lose a tail during traffic: all surviving events are counted and raised exactly once.
 
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
@@ -8,20 +8,20 @@ use crate::support::surviving::{agrees, all_counted, counted, length, run};
 use quotabell::redis_client::RedisClient;
 
 const SUBJECTS: u64 = 7;
-/// Units a day; the events of one round carry every subject past both thresholds sooner or later.
+/// Daily limit; the events of one round bring every subject above both thresholds.
 const LIMIT: u64 = 60;
 const ROUNDS: u64 = 4;
-/// So many entries at least are committed on the old primary and lost with it.
+/// Minimum number of entries that are committed on the old primary and lost with it.
 const TAIL: u64 = 40;
 
-/// Adds one event on this server; the number tells whose.
+/// Adds one event on this server; the number selects the subject.
 async fn add(client: &RedisClient, number: u64) {
     let subject = format!("s-{}", number % SUBJECTS);
     let _: String = run(client, &["XADD", "usage", "*", "subject", &subject]).await;
 }
 
-/// Replication is asynchronous: a replica that takes over lacks what the primary had not sent. The worker has read, and
-/// even committed, entries that are gone then.
+/// Replication is asynchronous: a promoted replica lacks the last writes of the primary. The worker has read, and even
+/// committed, entries that are then gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
     let mut servers = [RedisServer::start_to_be_followed(), RedisServer::start_to_be_followed()];
@@ -41,7 +41,7 @@ async fn failovers_that_lose_a_tail_leave_counts_and_alerts_of_what_survived() {
             run::<String>(&replica, &["INFO", "replication"]).await.contains("master_link_status:up").then_some(())
         })
         .await;
-        // The tail begins at the promotion; the daemon goes on with the old primary and commits some of it.
+        // The tail begins at the promotion; the daemon still uses the old primary and commits a part of the tail.
         for number in 0..60 {
             add(&primary, number * 3 + round).await;
         }

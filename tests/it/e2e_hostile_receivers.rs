@@ -1,4 +1,4 @@
-//! Receivers that flood the real daemon: whoever is served beside them notices nothing.
+//! Receivers that flood the real daemon: other receivers must not notice.
 
 use std::time::{Duration, Instant};
 
@@ -14,20 +14,20 @@ use quotabell::demo::receivers::HttpCatcher;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// Receivers that send informational answers for as long as anybody reads.
+/// Receivers that send informational responses without end.
 const FLOODING: usize = 40;
 const HEALTHY: usize = 20;
 const FLOOD: &str = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>; rel=preload\r\n\r\n";
-/// Far above what it takes, also on a busy machine, and below what it took: beside twelve such receivers 20 alerts took
-/// 9 s.
+/// Far above the normal time, even on a busy machine, and below the former time: beside twelve such receivers 20 alerts
+/// took 9 s.
 const TIME_MAX: Duration = Duration::from_secs(8);
 
-/// Eight receivers that nobody had verified were enough to occupy the daemon: alerts took seconds, and checks too.
+/// Eight unverified receivers used to occupy the daemon: alerts and checks took seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receivers_that_flood_delay_nobody_else() {
     let outbox = Outbox::start();
     let setup = DaemonSetup::on(&outbox.server.url()).env("QUOTABELL__PLANS__FREE__LIMITS", r#"{"requests":100}"#);
-    // Each is tried again during the test. Five times a second, as other tests have it, is no daemon's pace.
+    // Each is retried during the test. Five retries per second, as in other tests, would be unrealistic.
     let setup = ["RETRY__FIRST", "RETRY__MAX_INTERVAL", "DELIVERY__PROBE_FIRST", "DELIVERY__PROBE_MAX"]
         .iter()
         .fold(setup, |setup, setting| setup.env(&format!("QUOTABELL__{setting}"), "3s"));

@@ -1,11 +1,11 @@
-//! Deployments are told apart: the same subject, limit and day, and yet other ids.
+//! Deployments are distinguished: the same subject, limit and day give different ids.
 
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::Outbox;
 use quotabell::types::Alert;
 
-/// Ids of the alert and of its delivery.
+/// The ids of the alert and of its delivery.
 #[derive(Debug, PartialEq, Eq)]
 struct Ids {
     alert: String,
@@ -16,7 +16,7 @@ async fn instance(outbox: &Outbox) -> String {
     outbox.run("HGET", &[&outbox.keys.checkpoint(), "instance"]).await
 }
 
-/// Crosses 80 % of this metric, and reads what that makes.
+/// Crosses 80 % of this metric, and reads the result.
 async fn cross(outbox: &Outbox, metric: &str, before: u64) -> Ids {
     let words = [
         "usage",
@@ -43,8 +43,8 @@ async fn cross(outbox: &Outbox, metric: &str, before: u64) -> Ids {
     Ids { alert: alert.id.to_string(), delivery }
 }
 
-/// A receiver that drops what it has seen would drop the alert of the second environment. The instance is drawn once,
-/// and stays.
+/// A receiver that drops known ids would drop the alert of the second environment. The deployment id is drawn once and
+/// kept.
 #[tokio::test]
 async fn two_deployments_never_share_an_id_and_a_restart_changes_none() {
     let mut all = Vec::new();

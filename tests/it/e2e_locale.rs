@@ -1,5 +1,4 @@
-//! Mails in the language of whoever reads them, on the real binary: from the subject's settings to what a mailbox
-//! holds.
+//! Emails in the reader's language on the real binary: from the subject's settings to the mailbox.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +10,7 @@ use crate::support::mail_server::ParsedMail;
 use quotabell::demo::receivers::{Phase, Reply, Times};
 use serde_json::{Value, json};
 
-/// What arrives next: to whom, and the mail, which must be plain ASCII on its way.
+/// The next email and its recipient; it must be plain ASCII in transit.
 async fn next(api: &mut ContactsApi) -> (String, ParsedMail) {
     let mail = tokio::time::timeout(WAIT_MAX, api.mailbox.next()).await.expect("a mail in time");
     assert!(mail.raw.is_ascii(), "a server without 8BITMIME must be able to pass it on");
@@ -26,7 +25,7 @@ async fn set(api: &ContactsApi, of: &str, locale: Option<&str>) {
     let _: u64 = api.outbox.run("HSET", &[&[key.as_str()], &fields[..]].concat()).await;
 }
 
-/// A customer who can't read an alert was not alerted; a locale that is unknown or broken must cost nobody the mail.
+/// A customer who can't read an alert was not alerted; an unknown or invalid locale must not stop the email.
 #[tokio::test]
 async fn each_subject_is_told_in_its_language_or_the_nearest_that_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -79,7 +78,7 @@ async fn each_subject_is_told_in_its_language_or_the_nearest_that_is_there() {
     let told = api.daemon.says("locale is unreadable").await;
     assert!(told.contains("bad") && told.contains("vi_VN") && told.contains("is not a language tag"), "{told}");
 
-    // The operator reads the default language, whoever the alert is about.
+    // The operator gets the default language for every subject.
     api.use_units("vi", 1000).await;
     let mails = [next(&mut api).await, next(&mut api).await];
     let copy = mails.iter().find(|(to, _)| to == "ops@b.test").expect("a copy");
@@ -89,8 +88,7 @@ async fn each_subject_is_told_in_its_language_or_the_nearest_that_is_there() {
     api.daemon.drain().await;
 }
 
-/// Whoever is asked for consent decides by what the mail says, and whoever is told of a disabled contact has to act on
-/// it.
+/// The request for consent and the notice of a disabled contact need action, so they must be in the reader's language.
 #[tokio::test]
 async fn requests_for_consent_and_notices_are_told_in_the_language_of_the_subject() {
     let at_once = |setup: DaemonSetup| setup.env("QUOTABELL__EMAIL__UNKNOWN_MAILBOX_AFTER", "0s");

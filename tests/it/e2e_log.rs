@@ -1,4 +1,4 @@
-//! The log as programs read it: fields of their own kind, and a cause said once.
+//! The log for programs: typed fields, and each cause once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader};
@@ -22,8 +22,7 @@ fn fields(line: &str) -> Value {
     serde_json::from_str(line).expect("a JSON object a line")
 }
 
-/// Who sums up durations or filters by the kind of an error reads fields, and text that says everything twice buries
-/// what matters.
+/// Programs sum durations and filter by kinds of errors, so they need fields; repeated text hides the important part.
 #[tokio::test]
 async fn fields_have_their_kind_and_causes_are_said_once() {
     let mut outbox = Outbox::on(RedisServer::start());
@@ -51,8 +50,8 @@ async fn fields_have_their_kind_and_causes_are_said_once() {
     }
 }
 
-/// A plain HSET can store any number of contacts. An alert of 4,100 reached nobody: it reaches those that are allowed,
-/// and the log names the setting.
+/// HSET can store any number of contacts. An alert with 4,100 contacts used to reach nobody: now it reaches the allowed
+/// number, and the log names the setting.
 #[tokio::test]
 async fn an_alert_of_too_many_contacts_reaches_those_that_are_allowed_and_the_log_says_so() {
     let outbox = Outbox::on(RedisServer::start());
@@ -69,7 +68,7 @@ async fn an_alert_of_too_many_contacts_reaches_those_that_are_allowed_and_the_lo
     daemon.drain().await;
 }
 
-/// An operator must learn which receiver is down; a path may be a secret, and the log is read by many.
+/// An operator must learn which receiver is down; the path may be a secret, and many people read the log.
 #[tokio::test]
 async fn the_log_names_the_destination_whose_circuit_opens_and_closes() {
     let outbox = Outbox::on(RedisServer::start());
@@ -95,8 +94,8 @@ async fn the_log_names_the_destination_whose_circuit_opens_and_closes() {
     assert!(!ended.log.contains("secret-path"), "{}", ended.log);
 }
 
-/// A storm of 200,000 alerts wrote 130 MB. What is told of each alert and delivery has a line for so many a minute, and
-/// the others are told with their number when it is over.
+/// A storm of 200,000 alerts used to write 130 MB. The log has a maximum number of lines per minute for alerts and
+/// deliveries, and reports the number of suppressed lines.
 #[tokio::test]
 async fn a_storm_of_alerts_fills_no_disk() {
     let alerts = u64::from(LOG_LINES_MAX) + 100;
@@ -125,7 +124,7 @@ async fn a_storm_of_alerts_fills_no_disk() {
     }
 }
 
-/// A producer that sends what can't be counted fills no disk, and the operator learns of it without being asked.
+/// A producer of invalid events must not fill the disk, and the operator must learn about it.
 #[tokio::test]
 async fn each_reason_of_refused_events_is_told_once_a_minute() {
     let outbox = Outbox::on(RedisServer::start());
@@ -146,7 +145,7 @@ async fn each_reason_of_refused_events_is_told_once_a_minute() {
     assert!(rest.is_some_and(|line| line.contains("reason=bad_units")), "{log}");
 }
 
-/// A platform that writes one wrong field for each of its subjects would fill the disk with every alert, three times.
+/// An invalid field for each subject of a platform must not fill the disk with lines for every alert.
 #[tokio::test]
 async fn settings_that_can_not_be_read_fill_no_disk() {
     let subjects = u64::from(LOG_LINES_MAX) + 100;
@@ -177,7 +176,7 @@ async fn settings_that_can_not_be_read_fill_no_disk() {
     }
 }
 
-/// A daemon whose stderr is not the test's, with events that each write three lines to the log.
+/// A daemon with its own stderr, and events that each cause three log lines.
 struct Unheard {
     _outbox: Outbox,
     daemon: Daemon,
@@ -189,7 +188,7 @@ impl Unheard {
         let outbox = Outbox::on(RedisServer::start());
         let mut storm = redis::pipe();
         for number in 0..alerts {
-            // A long name makes long lines, and each quote is two characters of JSON.
+            // A long name makes long lines, and each quote is two characters in JSON.
             let subject = format!("{number}-{}", "\"".repeat(240));
             storm.cmd("XADD").arg("usage").arg("*").arg("subject").arg(subject).arg("units").arg(4000).ignore();
         }
@@ -228,7 +227,7 @@ impl Unheard {
     }
 }
 
-/// Fills a pipe so that the next line of the log does not fit.
+/// Fills a pipe so that the next log line does not fit.
 fn fill(pipe: &OwnedFd) {
     fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe");
     while nix::unistd::write(pipe, b"filling\n") != Err(Errno::EAGAIN) {}
@@ -239,7 +238,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     (reader.into(), writer.into())
 }
 
-/// A log on a full disk, or behind a collector that has died, ended the daemon with 101 before it counted anything.
+/// A log on a full disk, or behind a dead collector, used to end the daemon with 101 before it counted.
 #[tokio::test]
 async fn a_daemon_whose_log_is_refused_counts_sends_answers_and_drains() {
     let full_disk = OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
@@ -252,7 +251,7 @@ async fn a_daemon_whose_log_is_refused_counts_sends_answers_and_drains() {
     }
 }
 
-/// A collector that hangs froze counting, `/healthz` and SIGTERM.
+/// A hanging collector used to block counting, `/healthz` and SIGTERM.
 #[tokio::test]
 async fn a_daemon_whose_log_nobody_reads_counts_sends_answers_and_drains() {
     let (_reader, writer) = pipe();
@@ -261,7 +260,7 @@ async fn a_daemon_whose_log_nobody_reads_counts_sends_answers_and_drains() {
     Unheard::start(writer, 2_001).await.drains().await;
 }
 
-/// Another process may have set the pipe not to block: what it does not take at once must not be lost.
+/// Another process may have made the pipe non-blocking: lines that do not fit at once must not be lost.
 #[tokio::test]
 async fn a_full_pipe_that_does_not_block_gets_every_line_once_it_is_read() {
     let (reader, writer) = pipe();
@@ -275,7 +274,7 @@ async fn a_full_pipe_that_does_not_block_gets_every_line_once_it_is_read() {
     assert!(log.last().is_some_and(|line| line.contains("drained")), "{:?}", log.last());
 }
 
-/// Whoever reads a log with a gap must learn that there is one, and how large.
+/// A gap in the log must be visible with its size.
 #[tokio::test]
 async fn dropped_lines_are_counted_and_reported_once_the_log_is_read_again() {
     let (reader, writer) = pipe();
@@ -291,7 +290,7 @@ async fn dropped_lines_are_counted_and_reported_once_the_log_is_read_again() {
             reported += fields(&line)["lines"].as_u64().expect("a number");
             break;
         }
-        // Each line that was written is whole.
+        // Each written line is complete.
         fields(&line);
     }
     assert!(reported > 0);
@@ -299,7 +298,7 @@ async fn dropped_lines_are_counted_and_reported_once_the_log_is_read_again() {
     unheard.drains().await;
 }
 
-/// `quotabell subject list` into a full disk or a closed pipe is a failure or none, and never a panic.
+/// `quotabell subject list` into a full disk or a closed pipe must never panic.
 #[tokio::test]
 async fn no_command_panics_for_want_of_a_reader() {
     let server = RedisServer::start();
@@ -328,7 +327,7 @@ async fn no_command_panics_for_want_of_a_reader() {
     }
 }
 
-/// Everybody may post to the links of mails: 20,000 forged ones wrote 20,000 lines.
+/// Everybody may post to the links in emails: 20,000 forged ones used to write 20,000 lines.
 #[tokio::test]
 async fn forged_unsubscribe_links_fill_no_disk() {
     let server = RedisServer::start();

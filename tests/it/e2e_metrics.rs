@@ -1,4 +1,4 @@
-//! `/metrics` of the real binary: every metric appears with its help, and the figures agree with what the test did.
+//! `/metrics` of the real binary: every metric appears with its help text, and the values match the test.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::webhook_receiver::secret;
 use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{RefusalReason, meters};
 
-/// A page of metrics, read as Prometheus reads it.
+/// A page of metrics, parsed as Prometheus does.
 #[derive(Debug, Default)]
 struct Metrics {
     help: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ impl Metrics {
         metrics
     }
 
-    /// The value of one series; 0 when it has not appeared.
+    /// The value of one series; 0 if it has not appeared.
     fn get(&self, series: &str) -> u64 {
         self.samples.get(series).copied().unwrap_or(0.0) as u64
     }
@@ -57,10 +57,10 @@ fn name_of(series: &str) -> &str {
     series.split('{').next().unwrap_or_default()
 }
 
-/// What happens in the test, so that every metric has a reason to appear.
+/// Events that make every metric appear.
 async fn stage() -> (Outbox, HttpCatcher, Daemon) {
     let outbox = Outbox::on(RedisServer::start());
-    // The first alert is refused once, the last one for good.
+    // The first alert is refused once, the last one permanently.
     let receiver = HttpCatcher::start([
         Answer::status(503),
         Answer::status(204),
@@ -91,11 +91,11 @@ async fn add(outbox: &Outbox, fields: &[&str]) {
 const ADDED_AND_TRIMMED: &str = "for _ = 1, 4 do redis.call('XADD', 'usage', '*', 'subject', 'alice') end
 return redis.call('XTRIM', 'usage', 'MAXLEN', 0)";
 
-/// The counter of one subject, where this hash has it.
+/// The counter of one subject, if this hash has it.
 const CORRECT_DORA: &str =
     "return redis.call('HEXISTS', KEYS[1], 'dora') == 1 and redis.call('HSET', KEYS[1], 'dora', 50)";
 
-/// Dashboards and alarms are built on these names and figures.
+/// Dashboards and alarms depend on these names and values.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     let (outbox, _receiver, mut daemon) = stage().await;
@@ -106,7 +106,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     for series in refused.into_iter().chain(alone) {
         assert_eq!(before.samples.get(&series), Some(&0.0), "{series} starts from zero");
     }
-    // Another group that has read nothing holds trimming back.
+    // Another group that has read nothing prevents trimming.
     let () = outbox.run("XGROUP", &["CREATE", "usage", "other", "0", "MKSTREAM"]).await;
     add(&outbox, &["subject", "alice", "units", "79", "id", "1"]).await;
     add(&outbox, &["subject", "alice", "units", "79", "id", "1"]).await;
@@ -127,7 +127,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
         (judged && page.body.contains(&format!("\n{} 5\n", meters::EVENTS_COUNTED))).then_some(())
     })
     .await;
-    // Somebody corrects a counter by hand; a credit would be the right way.
+    // Somebody corrects a counter by hand instead of by a credit.
     let usage: Vec<String> = outbox.run("KEYS", "quota_usage:{usage}:requests:*").await;
     for key in usage {
         let _: Option<u64> = outbox.run("EVAL", &[CORRECT_DORA, "1", &key]).await;
@@ -139,10 +139,9 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
         page.body.contains(&format!("\n{} 6\n", meters::EVENTS_COUNTED)).then_some(())
     })
     .await;
-    // The connection of the reader breaks.
+    // The reader's connection breaks.
     let _: u64 = outbox.run("CLIENT", &["KILL", "TYPE", "pubsub"]).await;
-    // Somebody else trims what was not read. In one script, since a reader that waits takes the first entry that it
-    // may.
+    // Another program trims unread entries. In one script, because a waiting reader takes the first entry that it can.
     let _: u64 = outbox.run("EVAL", &[ADDED_AND_TRIMMED, "0"]).await;
     eventually("the gap is found", || async {
         let page = support::daemon::http_get(address, "/metrics").await?;
@@ -150,7 +149,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     })
     .await;
 
-    // An API node asks.
+    // An API node sends a check.
     let api = support::api::Caller::of(&mut daemon).await;
     assert_eq!(api.post("/v1/check", &serde_json::json!({"subject": "bob", "units": 21})).await.status, 429);
 
@@ -195,7 +194,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     }
     assert_eq!(get(&format!("{}_count{{channel=\"webhook\"}}", meters::DELIVERED_SECONDS)), 1);
     let seconds = metrics.samples[&format!("{}_sum{{channel=\"webhook\"}}", meters::DELIVERED_SECONDS)];
-    // The retry came 50 ms later, less a fifth.
+    // The retry came after 50 ms, minus a fifth.
     assert!((0.04..30.0).contains(&seconds), "{seconds}");
     assert_eq!(
         (get(meters::LAG), get(meters::DELIVERIES_PENDING), get(meters::DELIVERIES_DEAD), get(meters::OUTBOX_ENTRIES)),
@@ -216,7 +215,7 @@ async fn every_metric_appears_with_its_help_and_agrees_with_what_happened() {
     daemon.drain().await;
 }
 
-/// A scrape while Redis is away must still answer, and say so.
+/// A scrape must be answered while Redis is unavailable, and must show that.
 #[tokio::test]
 async fn metrics_are_served_while_redis_is_away() {
     let mut server = RedisServer::start();
@@ -238,8 +237,7 @@ async fn metrics_are_served_while_redis_is_away() {
     daemon.drain().await;
 }
 
-/// The rule that wakes somebody is about the mail server, through which everything goes, and not about one customer's
-/// receiver.
+/// The alarm is about the mail server that all messages use, and not about one customer's receiver.
 #[tokio::test]
 async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
     let outbox = Outbox::on(RedisServer::start());
@@ -267,7 +265,7 @@ async fn a_dead_mail_server_shows_and_a_broken_webhook_does_not() {
     daemon.drain().await;
 }
 
-/// One customer's broken receiver paged, because each partition counted it.
+/// One customer's broken receiver used to cause an alarm, because each partition counted it.
 #[tokio::test]
 async fn a_receiver_that_fails_in_all_partitions_is_one_receiver() {
     let outbox = Outbox::on(RedisServer::start());

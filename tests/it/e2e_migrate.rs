@@ -1,4 +1,4 @@
-//! Moving everything that is stored to another deployment, as a team does that has outgrown its Redis.
+//! Moves all stored data to another deployment, like a team that has outgrown its Redis.
 
 use std::process::Stdio;
 
@@ -22,7 +22,7 @@ pub(crate) fn events(count: u64) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("s:{}", number % SUBJECTS))
 }
 
-/// A deployment that has counted so many events, and has no daemon any more.
+/// A deployment that has counted this number of events, and whose daemon has stopped.
 pub(crate) async fn counted(server: &RedisServer, partitions: u32, count: u64) -> Streams {
     let mut source = Streams::on(&server.url(), partitions).await;
     let daemon = source.daemon().start().await;
@@ -36,13 +36,13 @@ pub(crate) fn migrate(from: &str, to: &str, partitions: &str) -> Finished {
     quotabell(["migrate", "--from", from, "--to", to, "--partitions", partitions, "--json"]).run()
 }
 
-/// Fails, with these words for the reader.
+/// Expects a failure with this text.
 pub(crate) fn refused(call: &Finished, code: i32, said: &[&str]) {
     assert_eq!((call.code, call.stdout.as_str()), (code, ""), "{}", call.told());
     assert!(said.iter().all(|said| call.stderr.contains(said)), "{}", call.told());
 }
 
-/// Deliveries of each partition are made, pending or ended, and none is counted in two of them.
+/// Checks that deliveries of each partition are created, pending or ended, and none is counted in two partitions.
 pub(crate) async fn is_balanced(streams: &Streams) {
     for Partition { client, keys } in streams.partitions.iter() {
         let now = totals(client, keys).await.expect("totals");
@@ -51,7 +51,7 @@ pub(crate) async fn is_balanced(streams: &Streams) {
     }
 }
 
-/// The time that the flag of 80 % has left, ms.
+/// The remaining lifetime of the 80 % flag, ms.
 async fn flag_left(streams: &Streams, subject: &str) -> i64 {
     let subject: Subject = subject.parse().expect("legal");
     let (metric, percent) = (Metric::default(), Percent::new(80).expect("legal"));
@@ -61,8 +61,8 @@ async fn flag_left(streams: &Streams, subject: &str) -> i64 {
     client.query(redis::cmd("PTTL").arg(keys.flag(&key))).await.expect("a time to live")
 }
 
-/// Counts, flags, pending deliveries and events that nobody has counted move in the middle of a day: nobody hears an
-/// alert twice, and nobody misses one.
+/// Counts, flags, pending deliveries and uncounted events move in the middle of a day: no alert may be sent twice or
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
     let (old, new) = (RedisServer::start(), RedisCluster::start().await);
@@ -86,7 +86,7 @@ async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
     let daemon = target.daemon().start().await;
     target.agree().await;
 
-    // A producer that was not switched yet, and all that are.
+    // A producer that was not switched yet, and all switched ones.
     source.send(events(SUBJECTS)).await;
     let late = migrate(&old.url(), &new.url(""), "4").expect_json();
     assert_eq!(late[0]["entries"], SUBJECTS, "{late:?}");
@@ -106,8 +106,8 @@ async fn a_deployment_moves_to_a_cluster_in_the_middle_of_a_day() {
     is_balanced(&target).await;
 }
 
-/// Event ids, records and histories of several partitions become those of one, or of others: a migration from more than
-/// one partition kept the ids of one alone, and failed.
+/// Event ids, records and histories of several partitions are merged or split: a migration from several partitions used
+/// to keep the ids of only one, and failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_number_of_partitions_becomes_every_other() {
     const COUNTS: [u32; 4] = [1, 2, 3, 8];
@@ -134,8 +134,8 @@ async fn every_number_of_partitions_becomes_every_other() {
 /// Events of each batch with ids.
 const BATCH: u64 = SUBJECTS * LIMIT / 4;
 
-/// A deployment that has counted three batches of events with ids, in commits of their own: each has a value of its own
-/// in the list of ids.
+/// A deployment that has counted three batches of events with ids in separate commits: each has its own value in the
+/// list of ids.
 async fn counted_with_ids(url: &str, partitions: u32) -> Streams {
     let mut source = Streams::on(url, partitions).await;
     let daemon = source.daemon().start().await;
@@ -147,7 +147,7 @@ async fn counted_with_ids(url: &str, partitions: u32) -> Streams {
     source
 }
 
-/// Counts what was moved, and takes every event that is sent again for a duplicate.
+/// Counts the moved events, and treats every repeated event as a duplicate.
 async fn knows_its_ids(target: Streams) {
     let daemon = target.daemon().start().await;
     target.agree().await;
@@ -172,7 +172,7 @@ pub(crate) async fn refused_to_start(streams: &Streams, why: &str) {
     ended.expect_code(1, &[why]);
 }
 
-/// A terminal that is closed in the middle must not cost anything: the next run goes on, however often that happens.
+/// A terminal that is closed in the middle must not matter: the next run continues, any number of times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_that_is_killed_is_run_again() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -195,7 +195,7 @@ async fn a_migration_that_is_killed_is_run_again() {
         .await;
         let _ = child.kill();
         child.wait().expect("it ends");
-        // It may have been done when the signal came.
+        // It may have been complete when the signal came.
         let Partition { client, keys } = target.partitions.first();
         let mark = client.query::<String>(redis::cmd("HGET").arg(keys.checkpoint()).arg("migration")).await;
         if mark.expect("the target is marked").starts_with("copying") {
@@ -204,7 +204,7 @@ async fn a_migration_that_is_killed_is_run_again() {
     }
     migrate(&old.url(), &new.url(), "2").expect_done();
     is_balanced(&target).await;
-    // What was not to be sent there is not sent here either.
+    // Deliveries that the source must not send are not sent here either.
     for Partition { client, keys } in target.partitions.iter() {
         let paused = read_pause(client, keys).await.expect("readable").expect("it moved along");
         assert_eq!(paused.reason.as_deref(), Some("moving"));
@@ -215,7 +215,7 @@ async fn a_migration_that_is_killed_is_run_again() {
     daemon.drain().await;
 }
 
-/// A target that counts already, or a source that is still being counted, would end with numbers of both.
+/// A target that already counts, or a source that still counts, would mix numbers of both.
 #[tokio::test]
 async fn what_can_not_be_moved_is_refused() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -251,7 +251,7 @@ async fn what_can_not_be_moved_is_refused() {
     refused(&migrate(&old.url(), &other.server.url(), "2"), 1, &["quota_odd:{usage}", "does not know"]);
 }
 
-/// Two deployments that begin with the same state send the same alerts, and receivers drop those of one of them.
+/// Two deployments with the same initial state send the same alerts, and receivers would drop those of one.
 #[tokio::test]
 async fn a_source_is_moved_to_one_target_alone() {
     let [old, new, other] = [(); 3].map(|()| RedisServer::start());
@@ -272,13 +272,12 @@ async fn a_source_is_moved_to_one_target_alone() {
     migrate(&old.url(), &other.url(), "1").expect_done();
 }
 
-/// The URL of a server as it is shown.
+/// The displayed URL of a server.
 fn source_name(server: &RedisServer) -> String {
     format!("redis://127.0.0.1:{}", server.port())
 }
 
-/// A subject that was muted at the target by somebody would be muted for good, with a limit that nobody at the source
-/// knows.
+/// A subject that somebody muted in the target must not stay muted with a limit unknown in the source.
 #[tokio::test]
 async fn settings_at_the_target_are_not_mixed_with_those_of_the_source() {
     let (old, new) = (RedisServer::start(), Outbox::start());
@@ -301,13 +300,12 @@ async fn settings_at_the_target_are_not_mixed_with_those_of_the_source() {
     }
     let written: u64 = new.run("DBSIZE", &[] as &[&str]).await;
     assert_eq!(written, 0);
-    // As where another stream of the same server, which shares the settings, was moved before.
+    // As if another stream of the same server, which shares the settings, had been moved before.
     set(&new.client, "s:1", &["plan", "free"]).await;
     migrate(&old.url(), &new.server.url(), "1").expect_done();
 }
 
-/// What was used last month must be known after the move too, also where the last day of a metric differs between
-/// partitions.
+/// Last month's usage must be known after the move, even if the last day of a metric differs between partitions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_moves_along() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -346,8 +344,7 @@ async fn history_moves_along() {
     assert_eq!(newest, [("requests".to_owned(), expected)]);
 }
 
-/// A contact that has failed for four days would otherwise be tried for five more: who else is to be told would hear of
-/// it only then.
+/// A contact that has failed for four days must not be retried for five more, because others are told only then.
 #[tokio::test]
 async fn since_when_contacts_fail_moves_along() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -374,8 +371,8 @@ async fn since_when_contacts_fail_moves_along() {
     }
 }
 
-/// No script can append an event of more than 7,999 values. One that fails there has appended the events before it, and
-/// appends them again at each try: the target counted 300 of 100, and neither side started.
+/// No script can append an event with more than 7,999 values. A script that failed there had already appended earlier
+/// events, and appended them again at each attempt: the target counted 300 of 100, and neither side started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_with_too_many_fields_moves_as_the_refused_event_that_it_is() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

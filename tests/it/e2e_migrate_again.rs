@@ -1,4 +1,4 @@
-//! A migration that is run again, or given up: the target ends with what the source has then, or with nothing.
+//! A migration that is repeated or undone: the target ends with the source's current data, or with nothing.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ async fn run<T: redis::FromRedisValue>(client: &RedisClient, words: &[&str]) -> 
     client.query(command.arg(&words[1..])).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// As if the last run had been killed right before its end.
+/// As if the last run had been killed just before its end.
 async fn is_unfinished(target: &Streams) {
     for Partition { client, keys } in target.partitions.iter() {
         let checkpoint = keys.checkpoint();
@@ -32,8 +32,8 @@ fn on_server(url: &str, partitions: u32, words: &[&str]) -> String {
     quotabell(words.iter().copied()).redis(url).env("QUOTABELL__STREAM__PARTITIONS", &partitions).run().expect_done()
 }
 
-/// A subject that was erased, a delivery that was cancelled and settings that were deleted between two runs came back
-/// with the second one: the erased customer got messages.
+/// An erased subject, a cancelled delivery and deleted settings used to return with the second run: the erased customer
+/// got messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_removed_between_two_runs_is_removed_at_the_target() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -72,7 +72,7 @@ async fn what_is_removed_between_two_runs_is_removed_at_the_target() {
             }
             _ => Vec::new(),
         };
-        // No other subject's name begins so and goes on without a digit.
+        // No other subject's name begins like this and continues without a digit.
         let named = [key.as_bytes(), b"|", &content].concat();
         let is_named = named.windows(4).any(|four| four.starts_with(b"s:1") && !four[3].is_ascii_digit());
         if is_named {
@@ -82,13 +82,12 @@ async fn what_is_removed_between_two_runs_is_removed_at_the_target() {
     assert_eq!(of_erased, [""; 0]);
     let left: u64 = run(&new.client(), &["EXISTS", "quota_subject:s:1", "quota_subject:s:2"]).await;
     assert_eq!(left, 0);
-    // Nothing of it differs for somebody who compares.
+    // Nothing of it differs in a comparison.
     is_unfinished(&target).await;
     migrate(&old.url(), &new.url(), "3").expect_done();
 }
 
-/// What an interrupted run has written, and the source does not have, goes: a count of somebody who has none, a field
-/// of a subject.
+/// Data of an interrupted run that the source does not have is removed: a subject's count, a field of a subject.
 #[tokio::test]
 async fn what_only_the_target_has_is_removed() {
     let (old, new) = (RedisServer::start(), Outbox::start());
@@ -107,8 +106,8 @@ async fn what_only_the_target_has_is_removed() {
     assert_eq!(run::<u64>(&new.client, &["EXISTS", "quota_subject:unknown"]).await, 0);
 }
 
-/// Somebody who writes to the target while it is copied to is found by the comparison: in keys, fields, members,
-/// values, entries and settings that the source does not have.
+/// The comparison must find another writer's data in the target: keys, fields, members, values, entries and settings
+/// that the source does not have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_target_has_beyond_the_source_is_a_difference() {
     let old = RedisServer::start();
@@ -153,11 +152,11 @@ async fn what_the_target_has_beyond_the_source_is_a_difference() {
             other => panic!("{command:?}: {other:?}"),
         }
     }
-    // Each run has removed what was written into the one before.
+    // Each run has removed the data that was written into the previous one.
     migration.run(|_| {}).await.expect("nothing differs");
 }
 
-/// As many entries are not the same entries: an event that is lost on the way must not pass.
+/// The same number of entries is not enough: a lost event must be found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_in_place_of_another_is_found() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -178,7 +177,8 @@ fn undo(from: &str, to: &str, partitions: &str) -> crate::support::binary::Finis
     quotabell(["migrate", "--from", from, "--to", to, "--partitions", partitions, "--undo", "--json"]).run()
 }
 
-/// Whoever gives a move up had to find and delete hundreds of keys by hand, and daemons started on neither side.
+/// To give up a migration, an operator used to have to delete hundreds of keys by hand, and daemons started on neither
+/// side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_is_not_complete_is_undone_by_one_command() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -186,7 +186,7 @@ async fn a_move_that_is_not_complete_is_undone_by_one_command() {
     source.send(events(SUBJECTS)).await;
     let here = &source.partitions.first().client;
     let _: u64 = run(here, &["HSET", "quota_subject:s:1", "plan", "free"]).await;
-    // Another stream's, and somebody else's.
+    // Data of another stream and of another program.
     for other in ["quota_usage:{other}:requests:2026-11-21:00", "mine"] {
         let _: u64 = run(&new.client(), &["HSET", other, "alice", "7"]).await;
     }
@@ -214,7 +214,7 @@ async fn a_move_that_is_not_complete_is_undone_by_one_command() {
     migrate(&old.url(), &new.url(), "4").expect_done();
 }
 
-/// An event that was copied, and that the source has counted since, would be counted by the target too.
+/// An event that was copied and later counted by the source would be counted by the target too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_was_counted_on_between_two_runs_is_refused() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

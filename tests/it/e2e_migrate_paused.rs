@@ -1,4 +1,4 @@
-//! Daemons that were paused, or cut off, while everything was moved: they know nothing of it when they go on.
+//! Daemons that were paused or cut off during a migration do not know about it when they continue.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::streams::{LIMIT, Streams};
 use crate::support::webhook_receiver::{secret, verify};
 
-/// Waits for so many alerts, no two of which have the same id.
+/// Waits for this number of alerts, all with different ids.
 async fn told(receiver: &mut HttpCatcher, alerts: u64) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for _ in 0..alerts {
@@ -27,15 +27,15 @@ async fn told(receiver: &mut HttpCatcher, alerts: u64) -> BTreeSet<String> {
     ids
 }
 
-/// It ends by itself, and says once why.
+/// It ends by itself, and logs the reason once.
 async fn stops(daemon: Daemon) {
     let ended = daemon.ended().await;
     ended.expect_code(1, &["says that everything was moved to redis://", "start the daemon there"]);
     assert_eq!(ended.log.matches("was moved to").count(), 1, "{}", ended.log);
 }
 
-/// With a paused daemon 1,000 of 1,200 units were lost and 40 of 40 alerts sent twice: it counted and sent at the place
-/// that everything had left.
+/// A paused daemon used to lose 1,000 of 1,200 units and to send 40 of 40 alerts twice: it counted and sent in the old
+/// deployment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemons_that_were_paused_during_a_move_stop_and_nothing_is_lost_or_sent_twice() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -54,7 +54,7 @@ async fn daemons_that_were_paused_during_a_move_stop_and_nothing_is_lost_or_sent
     eventually("every outcome is recorded", || async { (totals(client, keys).await.ok()?.pending == 0).then_some(()) })
         .await;
 
-    // As if they had slept for longer than the lease.
+    // As if they had been paused for longer than the lease.
     [&reader, &standby].iter().for_each(|daemon| daemon.signal(Signal::SIGSTOP));
     let () = client.query(redis::cmd("DEL").arg(keys.lease())).await.expect("deleted");
     migrate(&old.url(), &new.url(), "1").expect_done();
@@ -73,8 +73,8 @@ async fn daemons_that_were_paused_during_a_move_stop_and_nothing_is_lost_or_sent
     assert!(receiver.try_next().is_none(), "one more message was sent");
 }
 
-/// Without events to count, and with nothing to send, a daemon must notice too: nobody else reads `/readyz` of the old
-/// place.
+/// A daemon without events and deliveries must notice the migration too, because nobody reads `/readyz` of the old
+/// deployment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_without_work_stops_after_a_move() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -91,7 +91,7 @@ async fn a_daemon_without_work_stops_after_a_move() {
     stops(daemon).await;
 }
 
-/// A message that has left while the move began leaves from the target once more, unless its outcome is waited for.
+/// A message that was sent when the migration started would be sent again by the target, unless its outcome is awaited.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outcomes_of_attempts_under_way_move_along() {
     let (old, new) = (Outbox::start(), Outbox::start());

@@ -1,5 +1,5 @@
-//! Several partitions: real daemons that share them, come, die and drain, on one Redis and in a cluster; and what is
-//! refused.
+//! Several partitions: real daemons that share them, start, die and drain, on one Redis and in a cluster; and refused
+//! configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::streams::{LIMIT, Streams};
 use crate::support::webhook_receiver::secret;
 
-/// So many that each of 8 partitions has some.
+/// Enough subjects that each of 8 partitions has some.
 const SUBJECTS: u64 = 60;
 const TOKEN: &str = "a-token-for-one-test-0123456789";
 
@@ -27,14 +27,14 @@ fn subjects(count: u64) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("s-{}", number % SUBJECTS))
 }
 
-/// The holder of leases whose HTTP port this daemon has.
+/// The holder name of the daemon with this HTTP port.
 async fn name_of(daemon: &mut Daemon, readers: &BTreeSet<String>) -> String {
     let address = daemon.http().await.to_string();
     readers.iter().find(|name| name.contains(&address)).expect("it reads").clone()
 }
 
-/// A partition that nobody reads is a customer that nobody warns; one that two read is work for nothing. Daemons come,
-/// one is killed and one drained under traffic, and every count is right.
+/// A partition without a reader means unwarned customers; one with two readers means wasted work. Daemons start, one is
+/// killed and one drained under traffic, and all counts must be right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn daemons_share_the_partitions_and_take_over_from_one_that_dies_or_drains() {
     let server = RedisServer::start();
@@ -66,7 +66,7 @@ async fn daemons_share_the_partitions_and_take_over_from_one_that_dies_or_drains
     assert_eq!(streams.holders().await, None, "whoever comes next need not wait");
 }
 
-/// In a cluster the partitions lie on several nodes: each reader and each script has to go to the node of its own.
+/// In a cluster the partitions are on several nodes: each reader and each script must use its own node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_of_a_cluster_are_counted_on_every_node() {
     let cluster = RedisCluster::start().await;
@@ -91,8 +91,8 @@ async fn partitions_of_a_cluster_are_counted_on_every_node() {
     second.drain().await;
 }
 
-/// A write for each partition, one after the other, took longer than the check may: a healthy Redis was reported away.
-/// Each call of an open route cost up to 256 commands.
+/// Sequential writes to all partitions took longer than the check's timeout: a healthy Redis was reported as
+/// unavailable. Each call of an open route cost up to 256 commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readiness_tries_one_write_on_each_primary() {
     let (server, cluster) = (RedisServer::start(), RedisCluster::start().await);
@@ -106,7 +106,7 @@ async fn readiness_tries_one_write_on_each_primary() {
     }
 }
 
-/// How often PERSIST has run on these servers. Without deliveries only readiness runs it.
+/// Number of PERSIST commands on these servers. Without deliveries only readiness sends it.
 async fn writes_tried(servers: &[RedisClient]) -> u64 {
     let mut tried = 0;
     for server in servers {
@@ -117,7 +117,7 @@ async fn writes_tried(servers: &[RedisClient]) -> u64 {
     tried
 }
 
-/// A producer that computes another partition must learn which one is right, and nothing may be counted twice.
+/// A producer that computes a wrong partition must be told the right one, and nothing may be counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_and_metrics_are_about_every_partition() {
     let server = RedisServer::start();
@@ -145,7 +145,7 @@ async fn commands_and_metrics_are_about_every_partition() {
     let prefix = &last["delivery_".len()..][..12];
     assert_eq!(command(&["deliveries", "show", prefix, "--json"]).expect_json()[0]["id"], last);
 
-    // The right one is named, and the commands choose it.
+    // The error names the right partition, and the commands choose it.
     let subject: Subject = "s-7".parse().expect("legal");
     let right = streams.partitions.partition_of(&subject).keys.stream().to_owned();
     let wrong = streams.partitions.iter().find(|one| one.keys.stream() != right).expect("there are four");
@@ -177,14 +177,14 @@ async fn commands_and_metrics_are_about_every_partition() {
     daemon.drain().await;
 }
 
-/// One event in the wrong books is worse than a start that is refused.
+/// A refused start is better than one event in a wrong partition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_partitions_is_refused_while_there_is_state() {
     for (begun, others) in [(1, [2, 8]), (4, [1, 8]), (8, [1, 4])] {
         let server = RedisServer::start();
         let mut streams = Streams::on(&server.url(), begun).await;
         let daemon = streams.daemon().start().await;
-        // Of the last partition alone: a smaller number would not have it.
+        // An event of the last partition only: a smaller number would not have that partition.
         let last = streams.partitions.iter().last().expect("there is one").number();
         let is_last =
             |subject: &String| streams.partitions.partition_of(&subject.parse().expect("legal")).number() == last;
@@ -210,7 +210,7 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
         }
         streams.daemon().start().await.drain().await;
     }
-    // Nothing was counted yet, so nothing is refused; but a producer that was not told must not be missed in silence.
+    // Nothing was counted yet, so nothing is refused; but a producer with the old number must be reported.
     let server = RedisServer::start();
     let streams = Streams::on(&server.url(), 4).await;
     let mut add = redis::cmd("XADD");
@@ -223,12 +223,12 @@ async fn another_number_of_partitions_is_refused_while_there_is_state() {
     daemon.drain().await;
 }
 
-/// A route that asks another partition than the subject's answers "nothing used" for ever.
+/// A route that asked a partition other than the subject's would always answer "nothing used".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn routes_are_about_the_subjects_partition() {
     let server = RedisServer::start();
     let mut streams = Streams::on(&server.url(), 4).await;
-    // More than Redis does in the time that a busy machine adds.
+    // More than Redis does in the additional time of a busy machine.
     let setup = streams.daemon().env("QUOTABELL__HTTP__TOKEN", TOKEN).env("QUOTABELL__CHECK__TIMEOUT", "5s");
     let mut daemon = setup.start().await;
     let api = Caller::of(&mut daemon).await.with_token(TOKEN);
@@ -262,7 +262,7 @@ async fn routes_are_about_the_subjects_partition() {
     })
     .await;
 
-    // The request is a delivery of the subject's partition; its code is kept in the first one.
+    // The request is a delivery in the subject's partition; its code is in the first partition.
     let asked = EchoReceiver::start(Echo::Right).await;
     for number in 0..4 {
         let contact = json!({"channel": "webhook", "url": asked.url(&format!("/{number}"))});
@@ -278,7 +278,7 @@ fn streams_of(name: &str) -> PartitionNumber {
     PartitionNumber::of_subject(name.as_bytes(), 4)
 }
 
-/// A receiver has one cap, whose customers are in all partitions; and what a receiver refused lies dead in all of them.
+/// A receiver has one cap for customers in all partitions; and its refused deliveries are dead in all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cap_and_a_replay_are_about_all_partitions() {
     let server = RedisServer::start();
@@ -336,8 +336,7 @@ fn name_in(streams: &Streams, number: u32) -> String {
     (0..).map(|at| format!("s-{at}")).find(is_there).expect("there is one")
 }
 
-/// The list of daemons is one for all streams, and anybody may break it. Neither may leave a partition without a
-/// reader.
+/// All streams share the list of daemons, and anybody may damage it. Every partition must still have a reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_are_read_whatever_the_list_of_daemons_says() {
     let server = RedisServer::start();

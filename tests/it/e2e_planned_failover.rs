@@ -1,5 +1,4 @@
-//! Moves of the primary that an operator plans, by the commands of the documents: they lose nothing that a producer was
-//! told is stored.
+//! Planned moves of the primary with the documented commands: they lose no acknowledged event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::sentinel_service::{SERVICE, SentinelService};
 use crate::support::surviving::{agrees, counted, run};
 
-/// Units a day.
+/// Daily limit.
 const LIMIT: u64 = 60;
 
 fn daemon_on(url: &str) -> DaemonSetup {
@@ -22,7 +21,7 @@ fn daemon_on(url: &str) -> DaemonSetup {
         .env("QUOTABELL__PLANS__FREE__LIMITS", &format!(r#"{{"requests":{LIMIT}}}"#))
 }
 
-/// Appends events until stopped, and counts those that the server says it has stored.
+/// Appends events until stopped, and counts the acknowledged ones.
 struct Producer {
     stored: Arc<AtomicU64>,
     stop: CancellationToken,
@@ -54,7 +53,7 @@ impl Producer {
             .await;
     }
 
-    /// How many events it was told are stored.
+    /// Number of acknowledged events.
     async fn stop(self) -> u64 {
         self.stop.cancel();
         self.task.await.expect("it does not panic");
@@ -62,7 +61,7 @@ impl Producer {
     }
 }
 
-/// With REPLICAOF NO ONE on the new server the old one took 800 events more, and all of them were lost.
+/// With REPLICAOF NO ONE on the new server, the old one accepted 800 more events, and all were lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_by_replication_loses_no_event_that_was_acknowledged() {
     let [old, new] = [(); 2].map(|()| RedisServer::start_to_be_followed());
@@ -76,7 +75,7 @@ async fn a_move_by_replication_loses_no_event_that_was_acknowledged() {
     })
     .await;
     producer.stores(200).await;
-    // The producers go on meanwhile.
+    // Producers continue meanwhile.
     let () = run(&old.client(), &["FAILOVER", "TO", "127.0.0.1", &new.port().to_string(), "TIMEOUT", "10000"]).await;
     let role = async |server: &RedisServer| -> String {
         let info: String = run(&server.client(), &["INFO", "replication"]).await;
@@ -101,8 +100,7 @@ async fn a_move_by_replication_loses_no_event_that_was_acknowledged() {
     daemon.drain().await;
 }
 
-/// A failover that somebody asks for loses what the old primary takes until it knows of it, unless the producers wait
-/// and the replica has everything.
+/// A requested failover loses writes to the old primary, unless the producers wait and the replica has everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_by_sentinels_loses_no_event_that_was_acknowledged() {
     let service = SentinelService::start().await;
@@ -110,7 +108,7 @@ async fn a_planned_failover_by_sentinels_loses_no_event_that_was_acknowledged() 
     let producer = Producer::start(service.client(0));
     producer.stores(500).await;
     let before = producer.stop().await;
-    // WAIT is about the writes of its own connection.
+    // WAIT concerns the writes of its own connection.
     let mut connection = service.servers[0].sync_client().get_connection().expect("connected");
     let () = redis::cmd("SET").arg("failover_check").arg(1).arg("EX").arg(60).query(&mut connection).expect("written");
     let replicas: u64 = redis::cmd("WAIT").arg(1).arg(10_000).query(&mut connection).expect("answered");

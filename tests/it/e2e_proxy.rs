@@ -1,5 +1,4 @@
-//! A network between daemon and Redis that fails in every way that a network can: nothing is lost, counted twice or
-//! raised twice.
+//! A network between daemon and Redis with every kind of fault: nothing is lost, counted twice or raised twice.
 
 use std::time::Duration;
 
@@ -15,11 +14,11 @@ use crate::support::stream_model::{Customer, Limit, StreamModel};
 use crate::support::surviving::{agrees, all_counted, all_fanned_out, counted, run};
 
 const SUBJECTS: u64 = 11;
-/// Units a day; each fault comes while some subjects pass a threshold.
+/// Daily limit; each fault happens while some subjects cross a threshold.
 const LIMIT: u64 = 70;
 const EVENTS: u64 = 60;
 
-/// Adds some events at once, so that they are one commit or two.
+/// Adds some events at once, so that they form one or two commits.
 async fn add(client: &RedisClient, from: u64) {
     let mut events = redis::pipe();
     for number in from..from + EVENTS {
@@ -28,8 +27,7 @@ async fn add(client: &RedisClient, from: u64) {
     let () = client.pipe(&events).await.expect("added");
 }
 
-/// A commit whose answer is lost has happened: a daemon that sent it again, or believed that it had not, would count
-/// twice.
+/// A commit with a lost reply has happened: a daemon that resends it, or assumes that it failed, would count twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_the_network_does_nothing_is_lost_and_nothing_doubled() {
     let server = RedisServer::start();
@@ -70,7 +68,7 @@ async fn whatever_the_network_does_nothing_is_lost_and_nothing_doubled() {
     daemon.drain().await;
 }
 
-/// A checker that finds nothing would make every test that uses it green.
+/// A checker that finds nothing would make every test with it pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_checker_finds_whatever_is_changed() {
     let server = RedisServer::start();
@@ -103,8 +101,7 @@ async fn the_checker_finds_whatever_is_changed() {
     let all: Vec<String> = run(&client, &["KEYS", "quota_*"]).await;
     assert!(all.len() > 15, "{all:?}");
     for name in all {
-        // Who reads, the metrics of a period and the ids of events say nothing about what was counted. The outbox is
-        // empty.
+        // Leases, the metrics of a period and the ids of events say nothing about counts. The outbox is empty.
         if ["quota_lease:", "quota_daemons", "quota_metrics:", "quota_seen:", "quota_outbox:"]
             .iter()
             .any(|kind| name.starts_with(kind))

@@ -1,4 +1,4 @@
-//! The daemon and a Redis that goes away, comes late, is full, evicts, follows another, or refuses the user.
+//! The daemon and a Redis that disappears, starts late, is full, evicts, is a replica, or refuses the user.
 
 use crate::support;
 use crate::support::binary::quotabell;
@@ -10,14 +10,14 @@ use quotabell::redis_client::RedisClient;
 use quotabell::types::Keys;
 use redis::FromRedisValue;
 
-/// Runs a command: all words at once.
+/// Runs a command given by its words.
 async fn run<T: FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// What all daemons counted, from the totals.
+/// The number of events that all daemons counted, from the totals.
 async fn counted(client: &RedisClient) -> u64 {
     let mut command = redis::cmd("HGET");
     command.arg(Keys::new("usage").totals()).arg("counted");
@@ -44,7 +44,7 @@ async fn is_ready(daemon: &mut Daemon) {
     .await;
 }
 
-/// Waits until /readyz says 503 with this text.
+/// Waits until /readyz returns 503 with this text.
 async fn is_not_ready(daemon: &mut Daemon, why: &str) {
     let address = daemon.http().await;
     eventually(why, || async {
@@ -55,14 +55,14 @@ async fn is_not_ready(daemon: &mut Daemon, why: &str) {
     assert_eq!(daemon.get("/healthz").await.status, 200, "the process lives");
 }
 
-/// A crash of Redis must cost no count and no double count, and nobody should have to restart the daemon after it.
+/// A crash of Redis must neither lose nor double a count, and the daemon must recover without a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_killed_and_restarted_in_the_middle_of_traffic_loses_and_doubles_nothing() {
     let mut server = RedisServer::start_durable();
     let client = server.client();
     let mut daemon = DaemonSetup::on(&server.url()).start().await;
     for round in 0..3_u32 {
-        // Added one by one, so that the crash falls between two of them; the last may or may not have survived.
+        // Added one by one, so that the crash happens between two of them; the last one may have survived.
         let traffic = async {
             for sent in 1_u32.. {
                 let xadd: Result<String, _> =
@@ -125,27 +125,26 @@ async fn a_redis_that_appears_later_is_waited_for() {
     daemon.drain().await;
 }
 
-/// A wrong password does not become right by waiting: the operator has to hear of it, without reading it in the log.
+/// Waiting does not fix a wrong password: the operator must be told, without the password in the log.
 #[tokio::test]
 async fn a_wrong_password_ends_the_start() {
     let server = RedisServer::start_with(&["--requirepass", "right"]);
     for url in [format!("redis://:wr0ng@127.0.0.1:{}", server.port()), server.url()] {
         let ended = DaemonSetup::on(&url).run_to_its_end().await;
-        // Whoever has several servers must see which one it was.
+        // With several servers the error must say which one it was.
         let server = format!("(redis://127.0.0.1:{}/0)", server.port());
         ended.expect_code(1, &["error: ", &server, "hint: check user and password in redis.url"]);
         assert!(!ended.log.contains("wr0ng"), "{}", ended.log);
     }
 }
 
-/// A port that is off by one reaches another server: whoever reads that an answer is not understood looks for a fault
-/// of ours.
+/// A wrong port reaches another server: the error must not look like a fault of quotabell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_no_redis_is_named() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let http = tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await });
-    // Where a proxy has changed a reply, the place is all there is to go by.
+    // If a proxy has changed a reply, only the place in the reply helps.
     let told = format!("the server at {address} is no Redis: it does not speak the protocol (Parse error at ");
     for url in ["redis://", "redis://:s3cret@", "redis+sentinel://", "redis+cluster://"] {
         let service = if url.contains("sentinel") { "/main" } else { "" };
@@ -161,7 +160,7 @@ async fn a_server_that_is_no_redis_is_named() {
     http.abort();
 }
 
-/// An evicting Redis would take counters and flags away: refused at start, loud when it begins later.
+/// An evicting Redis removes counters and flags: refused at start, and logged if it begins later.
 #[tokio::test]
 async fn an_evicting_redis_is_refused_and_shows_in_readiness() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
@@ -186,12 +185,12 @@ async fn an_evicting_redis_is_refused_and_shows_in_readiness() {
     daemon.drain().await;
 }
 
-/// A full Redis must not stay full: the commit is what frees memory, so it has to run then.
+/// A full Redis must not stay full: commits free memory, so they must run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_redis_recovers_once_the_daemon_counts() {
     let server = RedisServer::start();
     let client = server.client();
-    // With a fallback, so that the start also looks for alerts that wait for one.
+    // With a fallback, so that the start also looks for waiting alerts.
     let setup = DaemonSetup::on(&server.url())
         .env("QUOTABELL__FALLBACK__CONTACTS", r#"[{"channel":"email","address":"ops@b.test"}]"#);
     // The stream outgrows the memory while no daemon runs.
@@ -208,7 +207,7 @@ async fn a_full_redis_recovers_once_the_daemon_counts() {
     };
     assert_eq!(full.code(), Some("OOM"));
     assert!(sent > 500, "the stream holds most of the memory");
-    // A daemon that is running counts and trims; one that starts on the full server has to get there too.
+    // A running daemon counts and trims; one that starts on the full server must get there too.
     let daemon = setup.start().await;
     all_counted(&client, sent).await;
     eventually("XADD works again", || async {
@@ -221,7 +220,7 @@ async fn a_full_redis_recovers_once_the_daemon_counts() {
     daemon.drain().await;
 }
 
-/// The same while the daemon runs: stopped for a moment, it finds Redis full when it goes on.
+/// The same while the daemon runs: after a short stop it finds Redis full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_fills_up_while_the_daemon_is_away_for_a_moment_recovers() {
     let server = RedisServer::start();
@@ -252,7 +251,7 @@ async fn a_redis_that_fills_up_while_the_daemon_is_away_for_a_moment_recovers() 
     daemon.drain().await;
 }
 
-/// Without XTRIM the stream would grow for ever, and nobody would know why.
+/// Without XTRIM the stream would grow without bound, and nobody would know why.
 #[tokio::test]
 async fn a_user_who_may_not_trim_is_refused_by_name() {
     let server = RedisServer::start();
@@ -263,7 +262,7 @@ async fn a_user_who_may_not_trim_is_refused_by_name() {
     ended.expect_code(1, &["error: ", "trim", "hint: grant the user this command"]);
     let left: Vec<String> = run(&client, &["KEYS", "*"]).await;
     assert_eq!(left, Vec::<String>::new(), "a dry run leaves nothing behind");
-    // The way out that the hint names.
+    // The solution that the hint names.
     let mut daemon = DaemonSetup::on(&url).env("QUOTABELL__STREAM__TRIM", "never").start().await;
     is_ready(&mut daemon).await;
     add(&client, 2).await;
@@ -272,7 +271,7 @@ async fn a_user_who_may_not_trim_is_refused_by_name() {
     daemon.drain().await;
 }
 
-/// A dry run that could not clean up, as after a kill in the middle, must not leave keys that live for ever.
+/// A dry run that could not clean up, as after a kill, must not leave permanent keys.
 #[tokio::test]
 async fn what_a_dry_run_leaves_behind_goes_by_itself() {
     let server = RedisServer::start();
@@ -287,7 +286,7 @@ async fn what_a_dry_run_leaves_behind_goes_by_itself() {
     }
 }
 
-/// A standby is started against a replica; it has to work from the moment of the promotion, by itself.
+/// A standby is started against a replica; it must work from the moment of the promotion.
 #[tokio::test]
 async fn a_replica_is_waited_for_until_it_is_promoted() {
     let primary = RedisServer::start();
@@ -303,7 +302,7 @@ async fn a_replica_is_waited_for_until_it_is_promoted() {
     daemon.says(READY).await;
     add(&client, 2).await;
     all_counted(&client, 2).await;
-    // Demoted again, and promoted again, while it runs.
+    // Demoted and promoted again while it runs.
     let () = run(&client, &["REPLICAOF", "127.0.0.1", &port]).await;
     is_not_ready(&mut daemon, "replica").await;
     let () = run(&client, &["REPLICAOF", "NO", "ONE"]).await;
@@ -314,7 +313,7 @@ async fn a_replica_is_waited_for_until_it_is_promoted() {
     daemon.drain().await;
 }
 
-/// Two daemons with one address: the second must say so before it touches anything.
+/// Two daemons with one address: the second must fail before it touches anything.
 #[tokio::test]
 async fn an_http_address_in_use_ends_the_start_before_anything_is_read() {
     let server = RedisServer::start();
@@ -331,7 +330,7 @@ async fn an_http_address_in_use_ends_the_start_before_anything_is_read() {
     assert_eq!(keys, ["usage"], "nothing was read or written");
 }
 
-/// A key of ours that is somebody else's: guessing would spoil both.
+/// A foreign value in one of our keys: guessing would damage both.
 #[tokio::test]
 async fn a_checkpoint_of_another_type_ends_the_start_and_is_named() {
     let server = RedisServer::start();
@@ -343,7 +342,7 @@ async fn a_checkpoint_of_another_type_ends_the_start_and_is_named() {
     assert_eq!(run::<String>(&client, &["GET", "quota_checkpoint:{usage}"]).await, "mine");
 }
 
-/// A stream key that holds something else would leave a daemon that says it is ready and counts nothing.
+/// A stream key with another type would leave a daemon that is ready and counts nothing.
 #[tokio::test]
 async fn a_stream_of_another_type_ends_the_start_and_is_named() {
     let server = RedisServer::start();
@@ -352,8 +351,8 @@ async fn a_stream_of_another_type_ends_the_start_and_is_named() {
     ended.expect_code(1, &["error: usage is a string, not a stream", "hint: "]);
 }
 
-/// While it runs each key is named, the metric for alerting shows it, and nothing claims that counting goes on before
-/// it does.
+/// At run time each such key must be named, the metric for alarms must show it, and nothing may claim that counting
+/// continues.
 #[tokio::test]
 async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
     let server = RedisServer::start();
@@ -365,7 +364,7 @@ async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
         let kept: Option<String> = client.query(redis::cmd("RENAME").arg(key).arg("kept")).await.ok();
         let () = run(&client, &["SET", key, "mine"]).await;
         let said = daemon.lines();
-        // One that is counted and one that is refused.
+        // One event is counted and one is refused.
         add(&client, 1).await;
         let _: String = run(&client, &["XADD", "usage", "*", "units", "1"]).await;
         events += 1;
@@ -390,7 +389,7 @@ async fn keys_overwritten_while_it_runs_are_named_until_they_are_mended() {
     daemon.drain().await;
 }
 
-/// What the daemon says when everything that it had stored is gone.
+/// The log line when all stored data is gone.
 const EMPTIED: &str = "everything that quotabell had stored is gone";
 
 async fn deployments_lost(daemon: &mut Daemon) -> u64 {
@@ -399,7 +398,7 @@ async fn deployments_lost(daemon: &mut Daemon) -> u64 {
     value.expect("it begins with 0").parse().expect("a number")
 }
 
-/// Empties the server and appends events before anybody can look.
+/// Empties the server and appends events before anybody can read.
 async fn flush_under_traffic(client: &RedisClient, events: u32) {
     let mut transaction = redis::pipe();
     transaction.atomic().cmd("FLUSHALL").ignore();
@@ -409,7 +408,7 @@ async fn flush_under_traffic(client: &RedisClient, events: u32) {
     let () = client.pipe(&transaction).await.expect("done");
 }
 
-/// FLUSHALL takes counters and flags away: counting over again must not happen in silence.
+/// FLUSHALL removes counters and flags: counting again from zero must be reported.
 #[tokio::test]
 async fn a_flushed_redis_is_said_aloud() {
     let server = RedisServer::start();
@@ -426,8 +425,8 @@ async fn a_flushed_redis_is_said_aloud() {
     daemon.drain().await;
 }
 
-/// Under traffic new events stand in the stream before the daemon looks again, so no entry seems to be missing: a rule
-/// of Prometheus that watches lost entries would stay silent.
+/// Under traffic new events are in the stream before the daemon's next read, so no entry seems to be missing: an alarm
+/// on lost entries would not fire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_is_emptied_under_traffic_is_said_and_counted_each_time() {
     let mut server = RedisServer::start();
@@ -439,7 +438,7 @@ async fn a_redis_that_is_emptied_under_traffic_is_said_and_counted_each_time() {
         if lost % 2 == 1 {
             flush_under_traffic(&server.client(), 2).await;
         } else {
-            // Without persistence it comes back empty, and a producer is faster than the daemon.
+            // Without persistence it returns empty, and a producer is faster than the daemon.
             server.kill();
             server.restart();
             add(&server.client(), 2).await;
@@ -452,7 +451,7 @@ async fn a_redis_that_is_emptied_under_traffic_is_said_and_counted_each_time() {
     daemon.drain().await;
 }
 
-/// FLUSHALL takes the lease of the reader too, so another daemon may be the first that reads what comes next.
+/// FLUSHALL also removes the reader's lease, so another daemon may be the next reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_that_takes_over_an_emptied_redis_says_so() {
     let server = RedisServer::start();
@@ -477,13 +476,13 @@ async fn a_standby_that_takes_over_an_emptied_redis_says_so() {
     standby.drain().await;
 }
 
-/// The same for a counter that only shows when it is written: counting stops loudly, and goes on once it is mended.
+/// The same for a counter whose type shows only at a write: counting stops with an error, and continues after the fix.
 #[tokio::test]
 async fn a_counter_of_another_type_stops_counting_loudly_until_it_is_mended() {
     let server = RedisServer::start();
     let client = server.client();
     let time: (i64, i64) = run(&client, &["TIME"]).await;
-    // An instant of a day that cannot end while the test runs.
+    // An instant on a day that can't end during the test.
     let noon_ms = (time.0 / 86_400 * 86_400 - 43_200) * 1000;
     let day = chrono::DateTime::from_timestamp_millis(noon_ms).expect("a time").format("%Y-%m-%d").to_string();
     let key = format!("quota_usage:{{usage}}:requests:{day}:{:02x}", quotabell::types::keys::bucket("alice"));
@@ -498,9 +497,9 @@ async fn a_counter_of_another_type_stops_counting_loudly_until_it_is_mended() {
     daemon.drain().await;
 }
 
-/// Redis cuts a torn file behind its last whole command, also inside a transaction, which stays open: what follows is
-/// lost when the file is torn again, and comes back below the checkpoint when a later transaction closes it. Counts
-/// that are too low must not be trusted.
+/// Redis cuts a torn file behind its last whole command, possibly inside an open transaction: later writes are lost if
+/// the file is torn again, and reappear before the checkpoint if a later transaction closes it. The daemon must report
+/// counts that are too low.
 #[tokio::test]
 async fn entries_that_a_torn_file_brings_back_are_said() {
     const LOST: u64 = 50;
@@ -547,7 +546,7 @@ async fn entries_that_a_torn_file_brings_back_are_said() {
     assert_eq!(length(&server.client()).await, LOST + 10);
 }
 
-/// A server that forgets its scripts, as after a failover, must be told them again without a word to the operator.
+/// A server without scripts, as after a failover, must get them again without a log line.
 #[tokio::test]
 async fn scripts_that_the_server_forgot_are_loaded_again_without_an_error() {
     let server = RedisServer::start();
@@ -566,7 +565,7 @@ async fn scripts_that_the_server_forgot_are_loaded_again_without_an_error() {
     daemon.drain().await;
 }
 
-/// A load balancer that sends work to a daemon whose Redis loads its data for a minute gets only errors.
+/// A load balancer must not send work to a daemon whose Redis is still loading.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_loads_its_data_is_not_ready() {
     let slow = ["--save", "", "--appendonly", "yes", "--loading-process-events-interval-bytes", "1024"];
@@ -576,7 +575,7 @@ async fn a_redis_that_loads_its_data_is_not_ready() {
     is_ready(&mut daemon).await;
     let fill = "for i = 1, 20000 do redis.call('SET', 'other' .. i, string.rep('x', 200)) end";
     let () = run(&client, &["EVAL", fill, "0"]).await;
-    // Written anew, the file begins with a snapshot, during whose loading the server answers.
+    // The rewritten file begins with a snapshot; the server answers while it loads that.
     let () = run(&client, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]).await;
     let _: redis::Value = run(&client, &["BGREWRITEAOF"]).await;
     eventually("it is written", || async {
@@ -601,7 +600,7 @@ async fn a_redis_that_loads_its_data_is_not_ready() {
     daemon.drain().await;
 }
 
-/// A Redis whose disk is full, or that waits for replicas, answers every question and takes no event.
+/// A Redis with a full disk, or that waits for replicas, answers reads but accepts no event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_refuses_every_write_is_not_ready() {
     let server =
@@ -624,7 +623,7 @@ async fn a_redis_that_refuses_every_write_is_not_ready() {
     daemon.drain().await;
 }
 
-/// A right that only reading needs is missed after the start: a daemon that calls itself ready then counts nothing.
+/// A right that only reading needs is missed after the start: such a daemon must not be ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_missing_after_the_start_is_not_ready() {
     let server = RedisServer::start();
@@ -641,8 +640,7 @@ async fn a_right_that_is_missing_after_the_start_is_not_ready() {
     daemon.drain().await;
 }
 
-/// What the table of symptoms says to do has to help without a restart: a right to subscribe that is granted, and a
-/// checkpoint that is set again.
+/// The documented fixes must work without a restart: granting the right to subscribe, and resetting a checkpoint.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_mended_takes_effect_without_a_restart() {
     let server = RedisServer::start();
@@ -671,8 +669,8 @@ async fn what_is_mended_takes_effect_without_a_restart() {
     daemon.drain().await;
 }
 
-/// A server that keeps an append-only file ignores `dump.rdb`: a daemon that starts on it must not count anew, and the
-/// commands of docs/operations.md must restore the snapshot.
+/// A server with an append-only file ignores `dump.rdb`: the daemon must not count from zero, and the commands of
+/// docs/operations.md must restore the snapshot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_emptied_redis_is_waited_for_and_the_documented_commands_restore_its_snapshot() {
     let operations = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).expect("it");
@@ -723,7 +721,7 @@ async fn an_emptied_redis_is_waited_for_and_the_documented_commands_restore_its_
     daemon.drain().await;
 }
 
-/// A container may have no folder to write to: it must work all the same, and the operator must know what is missing.
+/// A container may have no writable folder: the daemon must work, and the log must say what is missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_without_a_data_folder_logs_once_that_it_records_no_deployment() {
     let server = RedisServer::start();

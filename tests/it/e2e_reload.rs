@@ -13,7 +13,7 @@ use serde_json::json;
 
 const TOKEN: &str = "a-token-for-one-test-0123456789";
 
-/// A daemon whose plans stand in a file.
+/// A daemon with its plans in a file.
 struct Planned {
     outbox: Outbox,
     daemon: Daemon,
@@ -36,14 +36,14 @@ impl Planned {
         Self { outbox, daemon, api, address, file, _folder: folder }
     }
 
-    /// Uses units of the one subject, and waits until so many alerts were raised.
+    /// Uses units of the subject, and waits until this number of alerts was raised.
     async fn use_units(&self, units: &str, counted: u64, raised: u64) {
         let _: String = self.outbox.run("XADD", &["usage", "*", "subject", "alice", "units", units]).await;
         eventually("it is counted", || async { (self.outbox.totals().await.counted == counted).then_some(()) }).await;
         assert_eq!(self.outbox.totals().await.raised, raised);
     }
 
-    /// The limit that a check sees.
+    /// The limit in a check's response.
     async fn checked_limit(&self) -> u64 {
         let answer = self.api.post("/v1/check", &json!({"subject": "alice"})).await;
         answer.json()["limits"][0]["limit"].as_u64().unwrap_or_else(|| panic!("{}", answer.text))
@@ -76,8 +76,7 @@ fn fails(call: &Finished, said: &[&str]) {
     assert!(said.iter().all(|said| call.stderr.contains(said)), "{}", call.told());
 }
 
-/// A plan that is sold with a higher limit from today on must not need a restart, and one with a mistake must not end
-/// the counting.
+/// A plan with a new limit must not need a restart, and a mistake in a plan must not stop counting.
 #[tokio::test]
 async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     let mut daemon = Planned::start("1000").await;
@@ -104,12 +103,13 @@ async fn a_hangup_puts_new_plans_into_effect_or_refuses_them_whole() {
     daemon.use_units("1", 4, 2).await;
     assert!(daemon.metric("quotabell_reloads_total{outcome=\"refused\"} 1").await);
     let body = daemon.daemon.get("/metrics").await.body;
-    // A series for each fingerprint that there ever was would be one for each reload.
+    // A series for each former fingerprint would add one per reload.
     let in_effect: Vec<&str> = body.lines().filter(|line| line.starts_with("quotabell_plans_info{")).collect();
     assert!(in_effect.len() == 1 && in_effect[0].ends_with(" 1"), "{in_effect:?}");
 }
 
-/// Whoever changed more than the plans must know what to restart for; a value in a log may be a password.
+/// The log must name other changed settings, which need a restart; it must not show their values, which may be
+/// passwords.
 #[tokio::test]
 async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
     let mut daemon = Planned::start("1000").await;
@@ -125,7 +125,7 @@ async fn a_hangup_names_the_settings_that_wait_for_the_next_start() {
     assert_eq!(daemon.checked_limit().await, 2000);
 }
 
-/// Whoever changes plans wants to hear at once what became of them.
+/// The result of a reload must be reported at once.
 #[tokio::test]
 async fn the_command_says_what_became_of_the_plans() {
     let daemon = Planned::start("1000").await;
@@ -147,7 +147,7 @@ async fn the_command_says_what_became_of_the_plans() {
     fails(&daemon.reload(Some("another-token-0123456789")), &["401"]);
 }
 
-/// A daemon that waits for Redis has not begun to count, and must not die of a reload.
+/// A daemon that waits for Redis must survive a reload.
 #[tokio::test]
 async fn a_hangup_before_redis_is_there_is_no_end() {
     let setup = DaemonSetup::on("redis://127.0.0.1:1").env("QUOTABELL__LOG__LEVEL", "info");
@@ -159,7 +159,7 @@ async fn a_hangup_before_redis_is_there_is_no_end() {
     daemon.ended().await.expect_code(0, &["stopped before Redis was ready"]);
 }
 
-/// A daemon that was told to reload in the first moment of its life died.
+/// A reload in the first moment of a daemon's life used to kill it.
 #[tokio::test]
 async fn a_hangup_while_the_daemon_starts_is_no_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -167,7 +167,7 @@ async fn a_hangup_while_the_daemon_starts_is_no_end() {
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("a pipe with a name");
     let setup = DaemonSetup::on("redis://127.0.0.1:1").env("QUOTABELL_CONFIG", file.to_str().expect("a path"));
     let mut daemon = setup.spawn();
-    // Opening it waits until the daemon reads its configuration, and the daemon then waits for the text.
+    // Opening it waits until the daemon reads its configuration; the daemon then waits for the text.
     let path = file.clone();
     let open = tokio::task::spawn_blocking(move || std::fs::OpenOptions::new().write(true).open(path));
     let mut configuration = open.await.expect("no panic").expect("the daemon reads it");
@@ -182,7 +182,7 @@ async fn a_hangup_while_the_daemon_starts_is_no_end() {
     daemon.ended().await.expect_code(0, &["stopped before Redis was ready"]);
 }
 
-/// A deployment that writes an empty file would give every customer the embedded plan.
+/// An empty file from a deployment would give every customer the embedded plan.
 #[tokio::test]
 async fn a_file_that_has_become_empty_is_refused_unless_it_is_forced() {
     let daemon = Planned::start("700").await;
@@ -196,7 +196,7 @@ async fn a_file_that_has_become_empty_is_refused_unless_it_is_forced() {
     assert_eq!(daemon.checked_limit().await, 5000, "the embedded plan");
 }
 
-/// A plan that is dropped by mistake would leave its customers with limits that nobody has written down any more.
+/// A plan removed by mistake would leave its customers without the intended limits.
 #[tokio::test]
 async fn a_plan_that_subjects_name_is_dropped_only_by_force() {
     let mut daemon = Planned::start("700").await;
@@ -219,8 +219,7 @@ async fn a_plan_that_subjects_name_is_dropped_only_by_force() {
     forced.env("QUOTABELL__HTTP__TOKEN", TOKEN).run().expect_done();
 }
 
-/// A copy of the file that was cut off before `[http]` would open `/v1/check` to everybody, and close the reload that
-/// puts it right.
+/// A file that was cut off before `[http]` would open `/v1/check` to everybody, and close the reload that repairs it.
 #[tokio::test]
 async fn a_token_is_taken_away_only_by_force() {
     let outbox = Outbox::start();
@@ -244,7 +243,7 @@ async fn a_token_is_taken_away_only_by_force() {
     assert_eq!(status().await, 200);
 }
 
-/// Whoever put a setting back read that it waits for the next start.
+/// A setting that was changed back must not be reported as waiting for a restart.
 #[tokio::test]
 async fn a_setting_that_was_restored_waits_for_nothing() {
     let mut daemon = Planned::start("1000").await;
@@ -261,8 +260,7 @@ async fn a_setting_that_was_restored_waits_for_nothing() {
     assert!(!again.iter().any(|line| line.contains("have changed too")), "{again:?}");
 }
 
-/// Whoever rotates a token must not have to stop the daemon, and whoever rotates another secret must hear that it
-/// waits.
+/// A new token must apply without a restart, and any other new secret must be reported as waiting for one.
 #[tokio::test]
 async fn a_reload_puts_a_new_token_into_effect_and_names_other_files_that_have_changed() {
     let outbox = Outbox::start();

@@ -12,9 +12,9 @@ use crate::support::redis_users::{PASSWORD, documented_user, set_user};
 use crate::support::surviving::{agrees, all_counted, run};
 use crate::support::webhook_receiver::secret;
 
-/// Units a day.
+/// Daily limit.
 const LIMIT: u64 = 20;
-/// What the daemon says of a password that has become wrong.
+/// The daemon's log line about a refused password.
 const REFUSED: &str = "Redis refused the user or the password";
 
 /// A daemon that logs in as the documented user, with the password in a file.
@@ -45,7 +45,7 @@ impl Rotated {
         Self { server, daemon, receiver, url_file, _folder: folder }
     }
 
-    /// Puts another password into the file, as a platform that rotates secrets does.
+    /// Writes another password to the file, like a platform that rotates secrets.
     fn write_password(&self, password: &str) {
         let next = self.url_file.with_extension("next");
         std::fs::write(&next, url(&self.server, password)).expect("written");
@@ -56,13 +56,13 @@ impl Rotated {
         run(&self.server.client(), words).await
     }
 
-    /// Ends every connection of the daemon.
+    /// Closes every connection of the daemon.
     async fn disconnect(&self) {
         let ended: u64 = self.run(&["CLIENT", "KILL", "USER", "quotabell"]).await;
         assert!(ended > 0, "it was connected");
     }
 
-    /// Uses the limit of a subject up: all is counted, both alerts arrive, and nothing else does.
+    /// Uses up the limit of a subject: all is counted, and exactly both alerts arrive.
     async fn counts_and_sends(&mut self, subject: &str) {
         self.use_up(subject).await;
         self.catches_up().await;
@@ -93,7 +93,7 @@ fn url(server: &RedisServer, password: &str) -> String {
     format!("redis://quotabell:{password}@127.0.0.1:{}", server.port())
 }
 
-/// A daemon whose password was withdrawn counted nothing until somebody restarted it, although its file was mended.
+/// A daemon with a withdrawn password used to need a restart, although its file was updated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_whose_password_was_withdrawn_says_so_and_continues_when_the_file_is_mended() {
     let mut rotated = Rotated::start().await;
@@ -109,7 +109,7 @@ async fn a_daemon_whose_password_was_withdrawn_says_so_and_continues_when_the_fi
     let ready = rotated.daemon.get("/readyz").await;
     assert!(ready.status == 503 && ready.body.contains("(login)"), "{ready:?}");
 
-    // A file that names another server is none of its business: no password goes there.
+    // If the file names another server, no password may be sent there.
     std::fs::write(&rotated.url_file, "redis://quotabell:next@127.0.0.1:1").expect("written");
     let lines = rotated.daemon.lines();
     let refused = || async { rotated.run::<Vec<redis::Value>>(&["ACL", "LOG"]).await.len() };
@@ -121,7 +121,7 @@ async fn a_daemon_whose_password_was_withdrawn_says_so_and_continues_when_the_fi
     rotated.daemon.drain().await;
 }
 
-/// The procedure of docs/operations.md: with two passwords for a while, nothing stops.
+/// The procedure of docs/operations.md: with two valid passwords for a while, nothing stops.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_is_rotated_without_a_refused_login() {
     let mut rotated = Rotated::start().await;

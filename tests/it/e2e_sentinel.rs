@@ -1,5 +1,4 @@
-//! The daemon on a primary that Sentinels watch: through failovers, with logins, and with URLs that name something
-//! else.
+//! The daemon on a primary that Sentinels watch: during failovers, with logins, and with wrong URLs.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -16,7 +15,7 @@ use crate::support::sentinel_service::{Passwords, SentinelService};
 use crate::support::surviving::{agrees, all_counted, counted, length};
 
 const SUBJECTS: u64 = 7;
-/// Units a day.
+/// Daily limit.
 const LIMIT: u64 = 60;
 
 fn endpoint(url: &str) -> RedisEndpoint {
@@ -32,7 +31,7 @@ fn daemon_on(url: &str) -> DaemonSetup {
         .env("QUOTABELL__STREAM__BATCH_ENTRIES", "20")
 }
 
-/// Appends events until stopped, whatever becomes of the primary, as a producer that asks the Sentinels does.
+/// Appends events until stopped, in any state of the primary, like a producer that asks the Sentinels.
 async fn produce(url: String, stop: CancellationToken) {
     let client = endpoint(&url).client("usage").expect("a client");
     for number in 0_u64.. {
@@ -41,7 +40,7 @@ async fn produce(url: String, stop: CancellationToken) {
         }
         let mut command = redis::cmd("XADD");
         command.arg("usage").arg("*").arg("subject").arg(format!("s-{}", number % SUBJECTS));
-        // An event whose reply was lost is in the surviving stream or not: the stream tells.
+        // If the reply was lost, the stream shows whether the event survived.
         let _: Result<String, _> = client.query_within(std::time::Duration::from_millis(500), &command).await;
     }
 }
@@ -59,8 +58,8 @@ async fn is_ready(daemon: &mut Daemon) {
     .await;
 }
 
-/// A primary that dies takes what the replica had not got with it. What survived has to be counted and raised once, by
-/// a daemon that nobody restarts, and that may do no more than the documents grant it.
+/// A dying primary loses the writes that the replica had not received. Everything that survived must be counted and
+/// raised once, by a daemon that is not restarted and has only the documented rights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_costs_no_event_that_survives_and_doubles_none() {
     let mut service = SentinelService::start().await;
@@ -88,8 +87,7 @@ async fn a_failover_costs_no_event_that_survives_and_doubles_none() {
     daemon.drain().await;
 }
 
-/// A primary that hung is still one in its own eyes when it wakes up: a daemon that goes on with it counts what nobody
-/// keeps.
+/// A primary that hung still considers itself primary: a daemon that keeps using it would count lost events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_was_replaced_while_it_hung_is_left() {
     let service = SentinelService::start().await;
@@ -111,12 +109,12 @@ async fn a_primary_that_was_replaced_while_it_hung_is_left() {
     all_counted(&survivor).await;
     agrees(&survivor, LIMIT).await;
     daemon.drain().await;
-    // A replica is behind for as long as its link needs.
+    // A replica lags until its link is up.
     service.replicates(1).await;
     assert_eq!(length(&old.client()).await, length(&survivor).await, "the old primary follows");
 }
 
-/// A Sentinel that is away must not keep the daemon from its primary, and a wrong answer must not be the last word.
+/// A missing Sentinel must not block the daemon, and a wrong answer must not be final.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_sentinel_is_enough() {
     let mut service = SentinelService::start().await;
@@ -138,8 +136,7 @@ async fn one_sentinel_is_enough() {
     daemon.drain().await;
 }
 
-/// Sentinels that demand a login are configured as often as those that do not; a login that is refused has to be named
-/// as theirs.
+/// Many Sentinels require a login; a refused login must be reported as theirs.
 #[tokio::test]
 async fn sentinels_may_demand_the_login_of_the_servers_or_one_of_their_own() {
     let demands = |of_sentinels| Passwords { of_servers: Some(PASSWORD), of_sentinels: Some(of_sentinels) };
@@ -157,7 +154,7 @@ async fn sentinels_may_demand_the_login_of_the_servers_or_one_of_their_own() {
     assert!(told.contains(&format!("primary 127.0.0.1:{}", own.servers[0].port())), "{told}");
 }
 
-/// A daemon that waits for a service that nobody watches would wait for ever.
+/// A daemon with an unknown service name would otherwise wait forever.
 #[tokio::test]
 async fn urls_that_name_something_else_end_the_start_with_what_to_do() {
     let service = SentinelService::start().await;
@@ -177,7 +174,7 @@ async fn urls_that_name_something_else_end_the_start_with_what_to_do() {
     ended.expect_code(1, &["is a Sentinel, which holds no data", "redis+sentinel://"]);
 }
 
-/// Waiting has to be said, or a daemon whose Sentinels are down looks dead.
+/// Waiting must be logged, or a daemon whose Sentinels are down looks dead.
 #[tokio::test]
 async fn sentinels_that_are_away_are_waited_for() {
     let away = free_port();
@@ -189,12 +186,12 @@ async fn sentinels_that_are_away_are_waited_for() {
     assert!(command.code == 1 && command.stderr.contains("are the Sentinels running there?"), "{}", command.stderr);
 }
 
-/// A failover while the daemon starts makes the primary of its first answer a replica, which answers well. A daemon
-/// that keeps that answer waits for ever for its promotion.
+/// A failover during the daemon's start turns the primary of its first answer into a replica. A daemon that keeps that
+/// answer would wait forever for its promotion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_while_the_daemon_starts_does_not_hold_it_up() {
     let service = SentinelService::start().await;
-    // Something else that has to be waited for, so that the daemon has its first answer by then.
+    // Another obstacle, so that the daemon has its first answer by the time of the change.
     let mut scarce = redis::cmd("CONFIG");
     scarce.arg("SET").arg("min-replicas-to-write").arg(5);
     let () = service.servers[0].client().query(&scarce).await.expect("set");

@@ -12,7 +12,7 @@ use quotabell::types::DeliveryId;
 use tokio::net::UnixDatagram;
 use tokio_util::sync::CancellationToken;
 
-/// A daemon in the middle of a send: the receiver has the request and holds its answer until `gate` opens.
+/// A daemon in the middle of a send: the receiver has the request and responds only after `gate` opens.
 struct Sending {
     outbox: Outbox,
     catcher: HttpCatcher,
@@ -56,19 +56,19 @@ async fn a_signal_drains(signal: Signal) {
     assert!(catcher.try_next().is_none());
 }
 
-/// A deployment sends SIGTERM: what is being sent must be settled, or the customer hears it twice.
+/// SIGTERM in a deployment: a running send must be settled, or the customer gets it twice.
 #[tokio::test]
 async fn sigterm_finishes_the_running_send_and_settles_it() {
     a_signal_drains(Signal::SIGTERM).await;
 }
 
-/// Ctrl-C in a terminal is the same.
+/// Ctrl-C in a terminal has the same effect.
 #[tokio::test]
 async fn sigint_drains_in_the_same_way() {
     a_signal_drains(Signal::SIGINT).await;
 }
 
-/// Somebody who asks twice does not want to wait for a receiver that hangs.
+/// After a second signal nobody wants to wait for a hanging receiver.
 #[tokio::test]
 async fn a_second_signal_ends_at_once_and_the_send_is_taken_up_at_the_next_start() {
     for second in [Signal::SIGTERM, Signal::SIGINT] {
@@ -84,24 +84,23 @@ async fn a_second_signal_ends_at_once_and_the_send_is_taken_up_at_the_next_start
     }
 }
 
-/// `timeout` signals its child and then the group that the child is in: nobody has asked twice, and the send would be
-/// repeated.
+/// `timeout` signals its child and then its group: that is one request, and the send must not be repeated.
 #[tokio::test]
 async fn signals_that_come_together_are_one() {
     let Sending { outbox, mut daemon, gate, .. } = Sending::begin().await;
     daemon.signal(Signal::SIGTERM);
     daemon.signal(Signal::SIGINT);
-    daemon.says("is taken for the same").await;
+    daemon.says("was ignored").await;
     gate.cancel();
     daemon.ended().await.expect_code(0, &["delivered", "drained"]);
     assert_eq!(outbox.assert_balanced().await.delivered, 1);
 }
 
-/// A receiver that hangs must not hold a deployment up for longer than configured.
+/// A hanging receiver must not delay a deployment beyond the configured time.
 #[tokio::test]
 async fn the_drain_ends_at_its_deadline_and_the_send_is_repeated_later() {
     let Sending { outbox, mut catcher, gate, daemon, setup } = Sending::begin().await;
-    // A second daemon with a short deadline takes the delivery over once the first one's lease has run out.
+    // A second daemon with a short deadline takes over the delivery after the first one's lease has ended.
     daemon.kill().await;
     let id = support::outbox::subject("alice");
     let queued = outbox.queued().await;
@@ -115,7 +114,7 @@ async fn the_drain_ends_at_its_deadline_and_the_send_is_repeated_later() {
     assert_eq!((totals.delivered, totals.pending), (0, 1), "the delivery of {id} is still due");
 }
 
-/// systemd with Type=notify kills a service that never says READY.
+/// systemd with Type=notify kills a service that never reports READY.
 #[tokio::test]
 async fn the_supervisor_hears_ready_and_stopping() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -131,7 +130,7 @@ async fn the_supervisor_hears_ready_and_stopping() {
     daemon.ended().await.expect_code(0, &["drained"]);
 }
 
-/// In containers the socket has a name that is no file: a service there was killed because it never said READY.
+/// In containers the socket has an abstract name: such a service used to be killed because it never reported READY.
 #[tokio::test]
 async fn a_supervisor_in_the_abstract_namespace_hears_it_too() {
     use std::os::linux::net::SocketAddrExt as _;
@@ -148,7 +147,7 @@ async fn a_supervisor_in_the_abstract_namespace_hears_it_too() {
     daemon.ended().await.expect_code(0, &["drained"]);
 }
 
-/// Before Redis was reached there is nothing to drain and nothing to be ready for.
+/// Before Redis was reached there is nothing to drain.
 #[tokio::test]
 async fn a_signal_while_redis_is_waited_for_ends_the_daemon() {
     let daemon = {
@@ -166,7 +165,7 @@ async fn heard(socket: &UnixDatagram) -> String {
     String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
 }
 
-/// Somebody who asks again after a third of a second was not heard.
+/// A second signal after a third of a second used to be ignored.
 #[tokio::test]
 async fn a_signal_a_quarter_of_a_second_after_the_first_is_a_second_one() {
     let Sending { mut daemon, gate, .. } = Sending::begin().await;

@@ -6,7 +6,7 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::Outbox;
 use quotabell::types::Keys;
 
-/// One of the two products that share the server.
+/// One of two products that share the server.
 struct Product {
     stream: &'static str,
     prefix: &'static str,
@@ -30,7 +30,7 @@ impl Product {
         let _: String = outbox.run("XADD", &[self.stream, "*", "subject", "alice", "units", units]).await;
     }
 
-    /// The total of this name in the books of this stream.
+    /// The total of this name for this stream.
     async fn total(&self, outbox: &Outbox, name: &str) -> u64 {
         let total: Option<u64> = outbox.run("HGET", &[&Keys::new(self.stream).totals(), name]).await;
         total.unwrap_or(0)
@@ -44,8 +44,7 @@ impl Product {
     }
 }
 
-/// Without prefixes of their own, a limit that one product sets for `alice` would raise alerts for the `alice` of the
-/// other.
+/// Without separate prefixes, a limit that one product sets for `alice` would raise alerts for the other's `alice`.
 #[tokio::test]
 async fn daemons_with_different_prefixes_do_not_share_their_subjects() {
     let outbox = Outbox::start();
@@ -57,8 +56,7 @@ async fn daemons_with_different_prefixes_do_not_share_their_subjects() {
     }
     assert_eq!((EU.total(&outbox, "raised").await, US.total(&outbox, "raised").await), (2, 0));
 
-    // A change below the own prefix takes effect within a second: that prefix is the one that Redis tells the daemon
-    // about.
+    // A change under the own prefix takes effect within a second: that is the prefix that Redis reports.
     US.limit(&outbox, "5").await;
     let mut sent = 1;
     eventually("the new limit raises alerts", || {
@@ -78,7 +76,7 @@ async fn daemons_with_different_prefixes_do_not_share_their_subjects() {
     }
 }
 
-/// A list that shows what belongs to another product would be taken for this one's.
+/// A list must not show subjects of another product.
 #[tokio::test]
 async fn the_command_line_reads_and_writes_below_the_prefix() {
     let outbox = Outbox::start();

@@ -1,7 +1,7 @@
-//! Two real daemons on one Redis: one reads, the other stands by and takes over. No test waits for a lease to run out
-//! but the one that is about it.
+//! Two real daemons on one Redis: one reads, the other stands by and takes over. Only the test about the end of a lease
+//! waits for one.
 //!
-//! That counts are right also where both read is shown without the lease, in `events_worker.rs`.
+//! `events_worker.rs` shows without the lease that counts are right even if both read.
 
 use crate::support;
 use crate::support::daemon::{Daemon, DaemonSetup};
@@ -10,11 +10,11 @@ use crate::support::outbox::Outbox;
 use crate::support::redis_server::{RedisServer, free_port};
 use nix::sys::signal::Signal;
 
-/// What is said by the one that does not read.
+/// The log line of the daemon that does not read.
 const STANDS_BY: &str = "standing by: another daemon reads";
-/// What is said by one that has stood by and reads now.
+/// The log line of a daemon that takes over.
 const TAKES_OVER: &str = "taking over: this daemon reads from now on";
-/// Longer than any test waits, ms: who has to wait for the end of such a lease is never seen to read.
+/// Longer than any test waits, ms: a daemon that has to wait for the end of such a lease is never seen to read.
 const FOREVER_MS: &str = "3600000";
 
 /// One Redis for the daemons of a test.
@@ -45,7 +45,7 @@ impl SharedRedis {
         self.outbox.run("GET", &[self.outbox.keys.lease()]).await
     }
 
-    /// The first to read, and one that has found it reading.
+    /// The reader, and a daemon that has found it reading.
     async fn reader_and_standby(&self) -> (Daemon, Daemon) {
         let mut reader = self.setup.start().await;
         reads(&mut reader).await;
@@ -54,8 +54,8 @@ impl SharedRedis {
         (reader, standby)
     }
 
-    /// Until daemons that don't read have asked so many times more for the lease: nothing else asks how long a key will
-    /// live.
+    /// Waits until daemons that do not read have asked this many more times for the lease: only they ask for the TTL of
+    /// a key.
     async fn asked_in_vain(&self, times: u64) {
         let asked = || async {
             let stats: String = self.outbox.run("INFO", "commandstats").await;
@@ -80,8 +80,7 @@ async fn reads(daemon: &mut Daemon) {
     metric_is(daemon, "quotabell_reading 1").await;
 }
 
-/// A second daemon that also reads doubles the load for nothing; one that does not take over makes the second one
-/// useless.
+/// A second reader doubles the load for nothing; a daemon that does not take over is useless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_daemon_reads_and_the_other_takes_over_when_it_is_killed() {
     let shared = SharedRedis::start();
@@ -107,7 +106,7 @@ async fn one_daemon_reads_and_the_other_takes_over_when_it_is_killed() {
     assert_eq!(shared.holder().await, None, "whoever comes next need not wait");
 }
 
-/// A deployment that stops the old daemon must not stop the counting until its lease has run out.
+/// When a deployment stops the old daemon, counting must not wait for its lease to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_drains_hands_over_at_once() {
     let shared = SharedRedis::start();
@@ -122,8 +121,7 @@ async fn a_daemon_that_drains_hands_over_at_once() {
     standby.drain().await;
 }
 
-/// A supervisor that restarts a crashed daemon within a second must not see it idle for the rest of its predecessor's
-/// lease.
+/// After a supervisor's restart within a second, a daemon must not wait for its predecessor's lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
     let shared = SharedRedis::start();
@@ -134,7 +132,7 @@ async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
     first.kill().await;
     let _: u64 = shared.outbox.run("PEXPIRE", &[shared.outbox.keys.lease().as_str(), FOREVER_MS]).await;
 
-    // Elsewhere on the same machine nobody can know that the first is dead.
+    // At another address on the same machine nobody can know that the first daemon is dead.
     let mut elsewhere = shared.setup.start().await;
     elsewhere.says(STANDS_BY).await;
     let mut second = at_one_address.start().await;
@@ -149,7 +147,7 @@ async fn a_restart_after_a_kill_does_not_wait_for_the_lease() {
     second.drain().await;
 }
 
-/// Two that take the lease from each other again and again would read everything twice and commit half of it.
+/// Two daemons that repeatedly take the lease from each other would read everything twice and commit half of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_lost_its_lease_stands_by_and_does_not_take_it_back() {
     let shared = SharedRedis::start();
@@ -170,7 +168,7 @@ async fn a_daemon_that_lost_its_lease_stands_by_and_does_not_take_it_back() {
     daemon.drain().await;
 }
 
-/// A daemon that slept through its lease believes that it still reads: the checkpoint has to know better.
+/// A daemon that was paused beyond its lease assumes that it still reads: the checkpoint must prevent its commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_was_paused_beyond_its_lease_counts_nothing_twice() {
     let shared = SharedRedis::start();
@@ -178,7 +176,7 @@ async fn a_daemon_that_was_paused_beyond_its_lease_counts_nothing_twice() {
     shared.add(20).await;
     shared.counted(20).await;
     paused.signal(Signal::SIGSTOP);
-    // As if its lease had run out.
+    // As if its lease had ended.
     let _: u64 = shared.outbox.run("DEL", &[shared.outbox.keys.lease()]).await;
     shared.add(500).await;
     shared.counted(520).await;
@@ -195,8 +193,7 @@ async fn a_daemon_that_was_paused_beyond_its_lease_counts_nothing_twice() {
     paused.drain().await;
 }
 
-/// A key of ours that holds something else is named until it is mended, as any other: guessing who reads would spoil
-/// both.
+/// A foreign value in the lease key is reported until it is fixed: guessing who reads would damage both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     let shared = SharedRedis::start();
@@ -224,7 +221,7 @@ async fn a_lease_of_another_type_stops_the_counting_until_it_is_mended() {
     shared.setup.run_to_its_end().await.expect_code(1, &[&told, "hint: "]);
 }
 
-/// An alarm about a lost deployment after a repair is one that the next is not believed for.
+/// A false alarm about a lost deployment after a repair would discredit the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_that_is_deleted_and_set_by_hand_is_no_lost_deployment_for_a_standby() {
     let shared = SharedRedis::start();
@@ -257,7 +254,7 @@ async fn a_checkpoint_that_is_deleted_and_set_by_hand_is_no_lost_deployment_for_
     standby.drain().await;
 }
 
-/// A standby that says that its plans apply sends an operator after limits that nobody is judged by.
+/// A standby that claims that its plans apply would mislead the operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_with_other_plans_says_that_they_differ_and_not_that_they_apply() {
     let server = RedisServer::start();

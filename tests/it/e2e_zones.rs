@@ -1,4 +1,4 @@
-//! The data of time zones: where they come from, and that an update of the system's applies while the daemon runs.
+//! The source of time zone data, and updates of the system's data while the daemon runs.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 /// The zone whose rules the tests write.
 const ZONE: &str = "Test/Moving";
 
-/// A folder as TZDIR names it, with one zone and a version.
+/// A folder for TZDIR with one zone and a version.
 struct ZoneFolder(tempfile::TempDir);
 
 impl ZoneFolder {
@@ -40,11 +40,11 @@ impl ZoneFolder {
     }
 }
 
-/// A TZif file (RFC 9636) of a zone that has always had one offset.
+/// A TZif file (RFC 9636) of a zone with a constant offset.
 fn fixed_zone(hours: i8) -> Vec<u8> {
     let seconds = i32::from(hours) * 3600;
     let mut file = Vec::new();
-    // The block of 32 bits and that of 64 bits are the same, because neither has a transition.
+    // The 32-bit and 64-bit blocks are the same, because neither has a transition.
     for _ in 0..2 {
         file.extend(b"TZif2");
         file.extend([0; 15]);
@@ -59,7 +59,7 @@ fn fixed_zone(hours: i8) -> Vec<u8> {
     file
 }
 
-/// An offset at which the date differs from that of UTC for an hour at least, and that date.
+/// An offset whose date differs from the UTC date for at least an hour, and that date.
 fn another_date(now: UnixMs) -> (i8, Day) {
     let utc = now.to_utc().expect("in range");
     let today = Day::in_utc(now).expect("in range");
@@ -72,8 +72,7 @@ async fn count(outbox: &Outbox, daemon: &Daemon, counted: u64) {
     assert!(!daemon.has_said("panicked"));
 }
 
-/// A country that changes its clock must not need a restart of every daemon: until then its customers' days, limits and
-/// alerts would lie an hour off.
+/// A changed clock rule must not need a restart: otherwise days, limits and alerts would be wrong by an hour.
 #[tokio::test]
 async fn an_update_of_zone_data_moves_the_days_of_a_running_daemon() {
     let outbox = Outbox::start();
@@ -103,8 +102,7 @@ async fn an_update_of_zone_data_moves_the_days_of_a_running_daemon() {
     assert_eq!(shown.collect::<Vec<_>>(), [r#"quotabell_zone_data_info{source="TZDIR",version="2031b"} 1"#]);
 }
 
-/// A daemon that had no file descriptors left would take the bundled rules for those of the system, for every zone at
-/// once.
+/// A daemon without file descriptors must not replace the system's rules by the bundled ones for every zone.
 #[tokio::test]
 async fn a_folder_that_cannot_be_looked_at_stays_in_use() {
     let outbox = Outbox::start();
@@ -117,7 +115,7 @@ async fn a_folder_that_cannot_be_looked_at_stays_in_use() {
     let mut daemon = setup.start().await;
     count(&outbox, &daemon, 1).await;
 
-    // A link to itself is an error other than an absent file, for root too.
+    // A link to itself causes an error other than a missing file, also for root.
     std::fs::remove_file(&link).expect("it is there");
     std::os::unix::fs::symlink(&link, &link).expect("linked");
     daemon.says("could not read a zone: it keeps its rules").await;
@@ -125,7 +123,7 @@ async fn a_folder_that_cannot_be_looked_at_stays_in_use() {
     assert!(daemon.get("/metrics").await.body.contains("{source=\"TZDIR\",version=\"2031a\"} 1"));
 }
 
-/// An operator who asks whether a daemon knows this year's rules must not have to guess which files it reads.
+/// An operator must be able to see which zone data a daemon uses.
 #[test]
 fn source_and_version_of_the_zone_data_are_printed() {
     let folder = ZoneFolder::new("2031a", 3);

@@ -1,13 +1,14 @@
-//! Markdown and comments: lines wrap, so that a change shows the sentence that it changes.
+//! Markdown and comments: lines wrap, so that a change shows the sentence that it changes; and comments avoid the
+//! commonest forms that must be read twice.
 
 use std::path::Path;
 
 use crate::source::{Source, documents, expect_none, files_below, rust_below};
 
-/// The most characters of a line of prose.
+/// Maximum number of characters in a line of prose.
 const COLUMNS_MAX: usize = 120;
 
-/// Lines of prose that are too long. Tables and code can't be wrapped, and neither can a line without a space.
+/// Lines of prose that are too long. Tables, code and lines without a space can't be wrapped.
 fn long_lines(document: &Source) -> Vec<String> {
     let mut in_code = false;
     let mut violations = Vec::new();
@@ -33,7 +34,7 @@ fn long_comments(file: &Source) -> Vec<String> {
     long.map(|(number, _)| file.says(number, &format!("more than {COLUMNS_MAX} characters"))).collect()
 }
 
-/// A paragraph on one line hides in every diff what was changed of it.
+/// A paragraph on one line would hide in every diff what was changed.
 #[test]
 fn prose_wraps() {
     let documents = documents();
@@ -41,7 +42,7 @@ fn prose_wraps() {
     expect_none(&documents.iter().flat_map(long_lines).collect::<Vec<_>>());
 }
 
-/// The rule must be able to fail, and leave tables, code and addresses alone.
+/// The rule must be able to fail, and must ignore tables, code and addresses.
 #[test]
 fn long_lines_are_found() {
     let long = "a word ".repeat(18);
@@ -50,7 +51,7 @@ fn long_lines_are_found() {
     assert_eq!(of(format!("| {long} |\n```text\n{long}\n```\nhttps://example.com/{}", "a".repeat(120))), 0);
 }
 
-/// A comment that is wider than the code around it is cut off wherever two files stand side by side.
+/// A comment that is wider than the code is cut off in a side-by-side view.
 #[test]
 fn comments_wrap() {
     let mut files: Vec<Source> = ["src", "tests", "benches"].into_iter().flat_map(rust_below).collect();
@@ -58,7 +59,7 @@ fn comments_wrap() {
     expect_none(&files.iter().flat_map(long_comments).collect::<Vec<_>>());
 }
 
-/// The rule must be able to fail, and leave code alone.
+/// The rule must be able to fail, and must ignore code.
 #[test]
 fn long_comments_are_found() {
     let long = "a word ".repeat(18);
@@ -67,7 +68,113 @@ fn long_comments_are_found() {
     assert_eq!(of("src/a/x.lua", format!("-- {long}\nlocal x = '{long}'\n-- {}", "a".repeat(120))), 1);
 }
 
-/// Files of `src` that a document names and that are not there. Named are `folder/file.rs` and `src/folder/file.rs`.
+/// The sentences of a file's comments with the number of their first line. A comment's lines are joined, because a
+/// sentence may cross them.
+fn sentences(file: &Source) -> Vec<(usize, String)> {
+    let marks: &[&str] = if file.is("lua") { &["--"] } else { &["///", "//!", "//"] };
+    let mut sentences: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (number, line) in file.text.lines().enumerate() {
+        let Some(text) = marks.iter().find_map(|mark| line.trim_start().strip_prefix(mark)) else {
+            is_open = false;
+            continue;
+        };
+        let text = text.trim();
+        is_open &= !text.is_empty();
+        for part in text.split_inclusive(". ") {
+            match sentences.last_mut() {
+                Some((_, sentence)) if is_open => *sentence += &format!(" {}", part.trim()),
+                _ => sentences.push((number, part.trim().to_owned())),
+            }
+            is_open = !(part.ends_with(". ") || part.ends_with(['.', ':']));
+        }
+    }
+    sentences
+}
+
+/// Whether the sentence gives an example after ", as" instead of ", such as": a quotation, code, a number or a list,
+/// and then the end of the phrase. "As `subject set` does" is a comparison.
+fn gives_example_after_as(sentence: &str) -> bool {
+    sentence.split(", as ").skip(1).any(|rest| {
+        let close = match rest.chars().next() {
+            Some('`') => '`',
+            Some('"') => '"',
+            Some('[') => ']',
+            Some('{') => '}',
+            _ => return false,
+        };
+        let after = rest[1..].split_once(close).map(|(_, after)| after.trim_start_matches(')'));
+        after.is_some_and(|after| {
+            after.is_empty() || after.starts_with(['.', ',', ';', ':']) || after.starts_with(" or ")
+        })
+    })
+}
+
+/// What is wrong with a sentence, if it has one of the forms that must be read twice.
+fn form_read_twice(sentence: &str) -> Option<&'static str> {
+    let begins_with = |word: &str| sentence.strip_prefix(word).is_some_and(|rest| rest.starts_with(' '));
+    let rules = [
+        (sentence.contains("So many ") || sentence.contains("So long "), "say the number or the time as a noun phrase"),
+        (sentence.contains(", of which"), "split the sentence at \", of which\""),
+        (begins_with("Where") && sentence.contains(", "), "write \"if\" for a condition and \"when\" for an event"),
+        (begins_with("Whoever"), "begin with a noun that the code has"),
+        (sentence.replace(", but for ", "").contains(" but for "), "write \"except\""),
+        (gives_example_after_as(sentence), "write \"such as\" before an example"),
+    ];
+    rules.into_iter().find_map(|(is_found, advice)| is_found.then_some(advice))
+}
+
+fn sentences_read_twice(file: &Source) -> Vec<String> {
+    let found = sentences(file).into_iter().filter_map(|(number, sentence)| {
+        form_read_twice(&sentence).map(|advice| file.says(number, &format!("{advice}: {sentence}")))
+    });
+    found.collect()
+}
+
+/// Comments are read in a hurry; these forms slow down even a native reader.
+#[test]
+fn comments_are_read_once() {
+    let mut files: Vec<Source> =
+        ["src", "crates", "tests", "benches", "examples"].into_iter().flat_map(rust_below).collect();
+    files.extend(["src", "crates", "tests"].into_iter().flat_map(files_below).filter(|file| file.is("lua")));
+    // This file quotes the forms.
+    files.retain(|file| file.path != "tests/tidy/prose.rs");
+    expect_none(&files.iter().flat_map(sentences_read_twice).collect::<Vec<_>>());
+}
+
+/// The rule must be able to fail, and must accept the ordinary use of the same words.
+#[test]
+fn sentences_that_are_read_twice_are_found() {
+    let of = |comment: &str| sentences_read_twice(&Source::sample("src/a/x.rs", comment)).len();
+    let wrong = [
+        "/// So many entries are read at once.",
+        "/// A contact's id. So long it stays.",
+        "/// The keys of a\n/// partition, of which there is one.",
+        "/// Where Redis is away, the call fails.",
+        "// Never repeated. Where the slot moves, it waits.",
+        "/// Whoever asks gets an answer.",
+        "/// All keys but for the stream.",
+        "/// The place of a setting, as `email.timeout`.",
+        "/// A rate, as \"60/1m\" or \"1000/1h\".",
+        "/// Thresholds, as [80, 100].",
+    ];
+    for comment in wrong {
+        assert_eq!(of(comment), 1, "{comment}");
+    }
+    let right = [
+        "/// Where it listens.",
+        "/// Maximum number of entries read at once.",
+        "/// An empty cell changes nothing, as `subject set` does.",
+        "/// The position, where the entries begin.",
+        "let text = \"So many \";",
+        "/// A list of `a`, `b` and `c`, such as `a`.",
+    ];
+    for comment in right {
+        assert_eq!(of(comment), 0, "{comment}");
+    }
+}
+
+/// Missing files of `src` that a document names as `folder/file.rs` or `src/folder/file.rs`.
 fn missing_files(document: &Source, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut violations = Vec::new();
     for (number, line) in document.text.lines().enumerate() {
@@ -83,8 +190,8 @@ fn missing_files(document: &Source, exists: impl Fn(&str) -> bool) -> Vec<String
     violations
 }
 
-/// Functions and types that a document names behind their file, as `a/b.rs`, `Type::function` or `function`, and that
-/// this file does not have.
+/// Missing functions and types that a document names after their file: `a/b.rs`, `Type::function` or `a/b.rs`,
+/// `function`.
 fn missing_functions(document: &Source, code: &[Source]) -> Vec<String> {
     let has = |file: &Source, name: &str| {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
@@ -94,7 +201,7 @@ fn missing_functions(document: &Source, code: &[Source]) -> Vec<String> {
     };
     let mut violations = Vec::new();
     let pieces: Vec<&str> = document.text.split('`').collect();
-    // Text and names take turns; between a file and what it has stands a comma.
+    // Text and names alternate; a comma separates a file from its function or type.
     for at in (1..pieces.len().saturating_sub(2)).step_by(2) {
         let (path, name) = (pieces[at].trim_start_matches("src/"), pieces[at + 2]);
         let Some(file) = code.iter().find(|file| file.path.strip_prefix("src/") == Some(path)) else { continue };
@@ -108,7 +215,7 @@ fn missing_functions(document: &Source, code: &[Source]) -> Vec<String> {
     violations
 }
 
-/// The map of the code is a newcomer's first hour; a file or function that was renamed ends it.
+/// Newcomers begin with the map of the code; a renamed file or function would stop them.
 #[test]
 fn files_that_the_tour_names_are_there() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -127,7 +234,7 @@ fn files_that_the_tour_names_are_there() {
     expect_none(&missing.collect::<Vec<_>>());
 }
 
-/// As above.
+/// The rule must be able to fail.
 #[test]
 fn files_that_are_gone_are_found() {
     let text = "`a/b.rs`, `src/a/c.lua` and `tests/x.rs`, `b.rs`, `a/<name>.rs`";

@@ -94,7 +94,7 @@ pub struct SmtpSetup {
     pub tls: Option<TlsAcceptor>,
     /// Offers AUTH PLAIN and takes mail only from this user.
     pub user: Option<User>,
-    /// Further lines of the answer to EHLO, as `SMTPUTF8`.
+    /// Further lines of the reply to EHLO, such as `SMTPUTF8`.
     pub extensions: Vec<&'static str>,
 }
 
