@@ -113,7 +113,7 @@ impl Workers<'_> {
             keys: keys.clone(),
             config: config.stream.clone(),
             history: config.history,
-            committer: Committer::new(keys.clone(), self.settings.clone()),
+            committer: Arc::new(Committer::new(keys.clone(), self.settings.clone())),
             plans: plans.clone(),
             // One daemon may have to read all partitions.
             cache_entries: config.subjects.cache_entries.div_ceil(partitions),

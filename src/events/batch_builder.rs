@@ -11,7 +11,7 @@ use crate::ledger::batch::{Batch, RefusedEvent};
 use crate::ledger::event_ids::{EventIdDigest, NewEventIds, window_of};
 use crate::ledger::read_totals::RaisedRecords;
 use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
-use crate::types::{DeploymentId, Keys, RefusalReason, StreamId, Subject, UnixMs};
+use crate::types::{Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::{BatchChanges, EntryRange};
 use super::looked_up_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, look_up};
@@ -24,9 +24,7 @@ pub use super::looked_up_entry::StreamEntry;
 /// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
 const SPAN_MAX_MS: i64 = 1_000;
 /// The number of the first batch: rows that are in none, whose number is 0, are older than it and the one before it.
-const NUMBER_FIRST: u32 = 2;
-/// So many batches before the numbers end no reading begins any more. One reading has fewer.
-const NUMBERS_LEFT: u32 = 1 << 20;
+const NUMBER_FIRST: u64 = 2;
 /// A refused event, which becomes an entry of a stream, costs the server as much as so many counters, ...
 const REFUSED_COST: usize = 15;
 /// ... and so many event ids as much as one.
@@ -52,14 +50,10 @@ pub struct BatchBuilder {
     /// Events that arrived longer ago are refused.
     age_max: Duration,
     /// Number of the batch; tells whether a row is in it.
-    number: u32,
-    /// How often counters had been removed when the session began.
-    erasure_epoch: u64,
-    /// The run id of the server process whose entries are added.
-    server: Option<Arc<str>>,
+    number: u64,
     batch: Batch,
-    /// The batch that was closed last: it may be on its way to Redis.
-    closed: Option<ClosedBatch>,
+    /// The checkpoint that the batch before this one follows; that one may be on its way to Redis.
+    closed_from: Option<StreamId>,
     first_entry: StreamId,
     /// Server time of the newest reading.
     newest_read: UnixMs,
@@ -70,13 +64,6 @@ pub struct BatchBuilder {
     refused_bytes: usize,
     /// Event ids that the batch remembers.
     ids: usize,
-}
-
-/// Between which checkpoints a batch that was closed lies.
-#[derive(Debug, Clone, Copy)]
-struct ClosedBatch {
-    from: StreamId,
-    to: StreamId,
 }
 
 /// Readings that followed one another, each of which was full: more entries were there than one takes.
@@ -98,21 +85,21 @@ pub enum AddResult {
 }
 
 impl BatchBuilder {
-    /// Nothing added yet.
-    pub fn new(keys: Keys, late_max: Duration, bounds: BatchBounds) -> Self {
+    /// The first batch of a session, which is still empty.
+    pub fn new(keys: Keys, late_max: Duration, batch: Batch, bounds: BatchBounds) -> Self {
+        let mut changes = BatchChanges::default();
+        changes.begin(NUMBER_FIRST);
         Self {
             keys,
             bounds,
             age_max: Duration::MAX,
             number: NUMBER_FIRST,
-            erasure_epoch: 0,
-            server: None,
-            batch: Batch::new(DeploymentId::from_stored(""), StreamId::ZERO),
-            closed: None,
+            batch,
+            closed_from: None,
             first_entry: StreamId::ZERO,
             newest_read: UnixMs(0),
             full_readings: None,
-            changes: BatchChanges::default(),
+            changes,
             rows: RowFinder::new(late_max),
             refused_bytes: 0,
             ids: 0,
@@ -125,27 +112,9 @@ impl BatchBuilder {
         Self { age_max, ..self }
     }
 
-    /// Begins the first batch of a session: of what was added or closed before, nothing is on its way.
-    pub fn begin_session(&mut self, instance: DeploymentId, from: StreamId, bounds: BatchBounds) {
-        (self.closed, self.full_readings) = (None, None);
-        self.begin(instance, from, bounds);
-    }
-
-    /// What is held was read at this erasure_epoch of the counters, or later.
-    pub const fn set_erasure_epoch(&mut self, erasure_epoch: u64) {
-        self.erasure_epoch = erasure_epoch;
-    }
-
-    /// What is added from now on is read from the server process with this run id. For the first batch of a session,
-    /// while it is empty.
-    pub fn read_from(&mut self, server: Option<&Arc<str>>) {
-        self.server = server.cloned();
-        self.batch.server.clone_from(&self.server);
-    }
-
     /// Whether entries that were read from the process with this run id may be added.
     pub fn reads_from(&self, server: Option<&Arc<str>>) -> bool {
-        self.server.as_ref() == server
+        self.batch.server.as_ref() == server
     }
 
     /// A reading has come, of this server time.
@@ -154,35 +123,13 @@ impl BatchBuilder {
         self.full_readings = is_full.then_some(FullReadings { first, last: server });
     }
 
-    /// Begins a batch that follows `from`, whatever was added before.
-    pub fn begin(&mut self, instance: DeploymentId, from: StreamId, bounds: BatchBounds) {
-        self.number += 1;
-        self.bounds = bounds;
-        self.batch =
-            Batch { erasure_epoch: self.erasure_epoch, server: self.server.clone(), ..Batch::new(instance, from) };
-        self.changes.begin(self.number);
-        self.rows.clear();
-        (self.refused_bytes, self.ids) = (0, 0);
-    }
-
-    /// Whether the session is to end, because soon there is no number for another batch. A number that came a second
-    /// time would take a row of long ago for one of the batch that is built.
-    pub const fn has_used_numbers_up(&self) -> bool {
-        self.number >= u32::MAX - NUMBERS_LEFT
-    }
-
-    /// Numbers batches from the beginning. Nothing may be held that bears a number.
-    pub const fn restart_numbers(&mut self) {
-        self.number = NUMBER_FIRST;
-    }
-
     /// The number of the batch.
-    pub const fn number(&self) -> u32 {
+    pub const fn number(&self) -> u64 {
         self.number
     }
 
     /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
-    pub const fn oldest_batch_in_use(&self) -> u32 {
+    pub const fn oldest_batch_in_use(&self) -> u64 {
         self.number - 1
     }
 
@@ -192,18 +139,12 @@ impl BatchBuilder {
     /// Had somebody else committed by then, the batch would be stale, unless a failover takes that commit back: then
     /// its own would count on units that are no more.
     pub fn follows(&self, checkpoint: StreamId) -> bool {
-        let is_of_closed = |closed: ClosedBatch| closed.to == self.batch.from && closed.from == checkpoint;
-        checkpoint == self.batch.from || self.closed.is_some_and(is_of_closed)
+        checkpoint == self.batch.from || self.closed_from == Some(checkpoint)
     }
 
     /// How many entries were added.
     pub const fn entries(&self) -> u64 {
         self.batch.entries
-    }
-
-    /// The checkpoint that the next entry follows.
-    pub const fn reached_entry(&self) -> StreamId {
-        self.batch.to
     }
 
     /// How long its commit will hold the server, about: in counters that are there already and get another value.
@@ -386,14 +327,22 @@ impl BatchBuilder {
         self.changes.has_all_records()
     }
 
-    /// Closes the batch, once it [is ready](Self::is_ready).
+    /// Closes the batch, once it [is ready](Self::is_ready), and begins the next one.
     #[must_use]
-    pub fn finish(&mut self, held: &mut WorkerCache) -> Batch {
-        let mut batch = std::mem::replace(&mut self.batch, Batch::new(DeploymentId::from_stored(""), StreamId::ZERO));
-        self.closed = Some(ClosedBatch { from: batch.from, to: batch.to });
+    pub fn finish(&mut self, held: &mut WorkerCache, next: BatchBounds) -> Batch {
+        let Batch { instance, erasure_epoch, server, to, .. } = &self.batch;
+        let (erasure_epoch, server) = (*erasure_epoch, server.clone());
+        let following = Batch { erasure_epoch, server, ..Batch::new(instance.clone(), *to) };
+        let mut batch = std::mem::replace(&mut self.batch, following);
+        self.closed_from = Some(batch.from);
         batch.behind_for = self.full_readings.map_or(Duration::ZERO, |readings| readings.last.since(readings.first));
         let evidence = EntryRange { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
         self.changes.close(held, &mut batch, evidence);
+        self.number += 1;
+        self.bounds = next;
+        self.changes.begin(self.number);
+        self.rows.clear();
+        (self.refused_bytes, self.ids) = (0, 0);
         batch
     }
 }
@@ -401,41 +350,28 @@ impl BatchBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::CountedEventIds;
     use crate::subjects::config::PlanConfig;
     use crate::subjects::rates::RateConfig;
-    use crate::subjects::{Plans, Profile};
-    use crate::types::{Metric, Percent};
+    use crate::subjects::{Plans, Profile, SettingsCache};
+    use crate::types::{DeploymentId, Metric, Percent};
 
-    /// A daemon that commits 2,000 batches a second has used the numbers up after 25 days. A number that came again
-    /// would take a row that was changed then for one of the batch that is built, and its index there for an index
-    /// here.
-    #[test]
-    fn no_number_of_a_batch_comes_again_while_anything_bears_it() {
-        let bounds = BatchBounds { entries: 1, cost: 1 };
-        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
-        builder.number = u32::MAX - NUMBERS_LEFT - 1;
-        assert!(!builder.has_used_numbers_up());
-        let begin = |builder: &mut BatchBuilder| {
-            let before = builder.number;
-            builder.begin(DeploymentId::from_stored("x"), StreamId::ZERO, bounds);
-            assert!(builder.number > before && builder.oldest_batch_in_use() == before);
-        };
-        // The reading that takes the last numbers is still committed, an entry a batch.
-        (0..=NUMBERS_LEFT).for_each(|_| begin(&mut builder));
-        assert!(builder.has_used_numbers_up());
-        builder.restart_numbers();
-        begin(&mut builder);
-        assert!(!builder.has_used_numbers_up() && builder.oldest_batch_in_use() == NUMBER_FIRST);
+    fn held(plans: &Plans) -> WorkerCache {
+        WorkerCache::new(SettingsCache::new(10, plans), CountedEventIds::new(100))
+    }
+
+    fn builder(bounds: BatchBounds) -> BatchBuilder {
+        let first = Batch::new(DeploymentId::from_stored("x"), StreamId::ZERO);
+        BatchBuilder::new(Keys::new("usage"), Duration::ZERO, first, bounds)
     }
 
     /// A batch of 45,000 ids holds the server for milliseconds more, however few counters it writes.
     #[test]
     fn event_ids_are_part_of_the_cost() {
         let plans = Plans::without_limits();
-        let mut held = WorkerCache::new(10, 100, &plans);
+        let mut held = held(&plans);
         let bounds = BatchBounds { entries: 100, cost: 100 };
-        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
-        builder.begin_session(DeploymentId::from_stored("x"), StreamId::ZERO, bounds);
+        let mut builder = builder(bounds);
         let subject_index = held.cache.add("alice".parse().expect("legal"));
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         for ms in 1..=8 {
@@ -460,10 +396,9 @@ mod tests {
         let limits = [(Metric::default(), "100".parse().expect("a limit"))].into();
         let plan = PlanConfig { limits, thresholds: percents.to_vec(), rate: RateConfig::default() };
         let plans = Plans::new(&[("free".to_owned(), plan)].into(), "free").expect("there");
-        let mut held = WorkerCache::new(10, 10, &plans);
+        let mut held = held(&plans);
         let bounds = BatchBounds { entries: 100, cost: 200 };
-        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, bounds);
-        builder.begin_session(DeploymentId::from_stored("x"), StreamId::ZERO, bounds);
+        let mut builder = builder(bounds);
         let subject_index = held.cache.add("alice".parse().expect("legal"));
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         let add = |builder: &mut BatchBuilder, held: &mut WorkerCache, ms: u64, units: &str| {
@@ -484,12 +419,11 @@ mod tests {
         assert_eq!(two_alerts, 2 * alert, "a threshold costs as soon as it is reached");
         builder.take_records(&held, vec![RaisedRecords::new()]);
         assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
-        let raised = builder.finish(&mut held).alerts;
+        let raised = builder.finish(&mut held, bounds).alerts;
         let records: RaisedRecords = raised.into_iter().map(|alert| (alert.percent(), alert.record)).collect();
         assert_eq!(records.len(), 2);
         // Other settings: what they say of the thresholds has to be compared with what was raised.
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
-        builder.begin(DeploymentId::from_stored("x"), StreamId { ms: 1, seq: 0 }, bounds);
         add(&mut builder, &mut held, 2, "1");
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
         builder.take_records(&held, vec![records]);
@@ -499,11 +433,12 @@ mod tests {
     /// Fan-out and sending leave the server to counting that is behind, and to no other.
     #[test]
     fn a_batch_says_for_how_long_readings_have_been_full() {
-        let mut held = WorkerCache::new(9, 9, &Plans::without_limits());
-        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        let mut held = held(&Plans::without_limits());
+        let bounds = BatchBounds { entries: 9, cost: 9 };
+        let mut builder = builder(bounds);
         let mut behind_ms = |readings: &[(bool, i64)]| {
             readings.iter().for_each(|(is_full, at)| builder.note_reading(*is_full, UnixMs(*at)));
-            builder.finish(&mut held).behind_for.as_millis()
+            builder.finish(&mut held, bounds).behind_for.as_millis()
         };
         assert_eq!(behind_ms(&[(true, 100)]), 0);
         assert_eq!(behind_ms(&[(true, 400), (true, 700)]), 600, "it goes on over several batches");

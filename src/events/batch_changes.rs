@@ -27,7 +27,7 @@ const ALERT_COST: usize = 40;
 #[derive(Debug, Default)]
 pub(super) struct BatchChanges {
     /// Number of the batch; tells whether a row is in it.
-    number: u32,
+    number: u64,
     rows: Vec<ChangedRow>,
     /// Those of them that reached a threshold.
     reached: Vec<u32>,
@@ -81,7 +81,7 @@ pub(super) struct EntryRange {
 
 impl BatchChanges {
     /// Begins a batch of this number.
-    pub(super) fn begin(&mut self, number: u32) {
+    pub(super) fn begin(&mut self, number: u64) {
         self.number = number;
         self.rows.clear();
         self.reached.clear();

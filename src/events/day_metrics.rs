@@ -39,11 +39,6 @@ impl DayMetrics {
         Self { metrics_max: Some(metrics_max), days: BTreeMap::new() }
     }
 
-    /// Forgets the days; another worker may have committed.
-    pub(super) fn forget(&mut self) {
-        self.days.clear();
-    }
-
     /// Whether the metrics of a day are held.
     pub(super) fn holds(&self, day: Day) -> bool {
         self.days.contains_key(&day)

@@ -5,24 +5,22 @@
 
 use crate::redis_client::TruncatedEntry;
 use crate::redis_client::xread::StreamReader;
-use crate::types::{DeploymentId, StreamId};
 
-use super::in_flight_commit::InFlightCommit;
+use super::session::Session;
 use super::session_error::SessionError;
-use super::worker::EventWorker;
 
-impl EventWorker {
+impl Session<'_> {
     /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large
     /// for the server or the network, would otherwise keep what came before them from ever being counted.
-    pub(super) async fn commit_rest(&mut self, in_flight: &mut InFlightCommit) -> Result<(), SessionError> {
-        self.finish_commit(in_flight).await?;
+    pub(super) async fn commit_rest(&mut self) -> Result<(), SessionError> {
+        self.finish_commit().await?;
         loop {
             while self.ahead.add_some(&mut self.builder, &mut self.held) {}
-            self.begin_loading(in_flight)?;
+            self.begin_loading()?;
             let is_due = self.builder.is_full() || self.ahead.is_empty();
-            if is_due && self.may_commit(in_flight) {
-                *in_flight = self.commit().await?;
-                self.finish_commit(in_flight).await?;
+            if is_due && self.may_commit() {
+                self.commit().await?;
+                self.finish_commit().await?;
             } else if self.builder.entries() == 0 && self.ahead.is_empty() {
                 return Ok(());
             } else {
@@ -32,34 +30,29 @@ impl EventWorker {
         }
     }
 
-    /// Adds the entry after one where not even it came through within the server's limit, without that limit. Gives the
-    /// last one added.
-    pub(super) async fn read_one(&mut self, after: StreamId) -> Result<StreamId, SessionError> {
-        let mut reader = StreamReader::connect_unbounded(&self.endpoint, self.keys.stream()).await?;
-        reader.request(&after.to_string(), 1, None).await?;
+    /// Adds one entry that did not come through within the server's limit, without that limit.
+    pub(super) async fn read_one(&mut self) -> Result<(), SessionError> {
+        let parts = &self.worker.parts;
+        let mut reader = StreamReader::connect_unbounded(&parts.endpoint, parts.keys.stream()).await?;
+        reader.request(&self.after.to_string(), 1, None).await?;
         let reply = reader.receive().await?;
-        let Some(last) = reply.last() else { return Ok(after) };
+        let Some(last) = reply.last() else { return Ok(()) };
         if !self.builder.reads_from(reader.run_id()) {
             return Err(SessionError::Again("the server was replaced between two connections"));
         }
-        self.read_sizer.came(reply.entries().len(), reply.bytes());
+        self.worker.read_sizer.came(reply.entries().len(), reply.bytes());
         self.begin_reading()?;
         self.ahead.push(reply, &mut self.builder, &mut self.held);
-        Ok(last)
+        self.after = last;
+        Ok(())
     }
 
     /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
-    pub(super) async fn refuse_truncated(
-        &mut self,
-        instance: DeploymentId,
-        entry: &TruncatedEntry,
-        in_flight: &mut InFlightCommit,
-    ) -> Result<(), SessionError> {
-        let now = self.client.server_time().await;
+    pub(super) async fn refuse_truncated(&mut self, entry: &TruncatedEntry) -> Result<(), SessionError> {
+        let now = self.worker.parts.client.server_time().await;
         let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;
-        self.builder.begin(instance, self.builder.reached_entry(), self.batch_sizer.bounds());
         self.builder.add_truncated(entry, now);
-        *in_flight = self.commit().await?;
-        self.finish_commit(in_flight).await
+        self.commit().await?;
+        self.finish_commit().await
     }
 }

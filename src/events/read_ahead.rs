@@ -36,11 +36,6 @@ struct WaitingReading {
 }
 
 impl ReadAhead {
-    /// Forgets all of them.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.readings.is_empty()
@@ -161,14 +156,18 @@ mod tests {
 
     use super::*;
     use crate::events::batch_builder::BatchBounds;
-    use crate::subjects::Plans;
-    use crate::types::Keys;
+    use crate::ledger::{Batch, CountedEventIds};
+    use crate::subjects::{Plans, SettingsCache};
+    use crate::types::{DeploymentId, Keys};
 
     /// Nothing is read for it, so nothing would come that has it added: it would wait for the next event.
     #[test]
     fn a_broken_event_of_an_unknown_subject_waits_for_nothing() {
-        let mut held = WorkerCache::new(10, 10, &Plans::without_limits());
-        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        let settings = SettingsCache::new(10, &Plans::without_limits());
+        let mut held = WorkerCache::new(settings, CountedEventIds::new(10));
+        let first = Batch::new(DeploymentId::from_stored("x"), StreamId::ZERO);
+        let bounds = BatchBounds { entries: 9, cost: 9 };
+        let mut builder = BatchBuilder::new(Keys::new("usage"), Duration::ZERO, first, bounds);
         let mut ahead = ReadAhead::default();
         let entry = "*2\r\n$3\r\n1-0\r\n*4\r\n$7\r\nsubject\r\n$5\r\nalice\r\n$5\r\nunits\r\n$4\r\nmany\r\n";
         let time = "*2\r\n$10\r\n1763715600\r\n$1\r\n0\r\n";

@@ -98,7 +98,6 @@ impl RowFinder {
         let subject = held.cache.subject_mut(subject_index);
         let rows = &mut subject.extra;
         rows.clear();
-        rows.epoch = held.totals.epoch();
         rows.metric = held.totals.metric_id(name);
         if !rows.profile.as_ref().is_some_and(|known| Arc::ptr_eq(known, &profile)) {
             rows.profile = Some(Arc::clone(&profile));
@@ -170,7 +169,6 @@ fn is_ready(held: &WorkerCache, subject_index: u32, event: &UsageEvent<'_>) -> b
     };
     is_current
         && !rows.rows().is_empty()
-        && rows.epoch == held.totals.epoch()
         && rows.start <= event.at
         && event.at < rows.end
         && held.totals.metric(rows.metric).as_str() == event.metric.unwrap_or(METRIC_DEFAULT)

@@ -1,37 +1,73 @@
-//! Where a session begins: behind the stored checkpoint, with nothing held.
+//! A session starts behind the stored checkpoint, with no counter held.
 
 use redis::RedisResult;
+use std::time::Instant;
 
+use crate::ledger::{Batch, CountedEventIds};
+use crate::redis_client::xread::StreamReader;
 use crate::redis_client::{ErrorKind, error_kind};
+use crate::subjects::SettingsCache;
 use crate::types::{DeploymentId, StreamId};
 
+use super::batch_builder::BatchBuilder;
+use super::in_flight_commit::InFlightCommit;
 use super::parse::arrival_of;
+use super::read_ahead::ReadAhead;
+use super::session::Session;
 use super::session_error::SessionError;
+use super::state_loader::StateLoader;
 use super::worker::EventWorker;
+use super::worker_cache::WorkerCache;
 
-/// Where a session begins.
-#[derive(Debug)]
-pub(super) struct SessionStart {
-    pub(super) checkpoint: StreamId,
-    pub(super) instance: DeploymentId,
-    /// How often counters were removed.
-    pub(super) erasure_epoch: u64,
+/// Maximum number of read entries counted when a session starts. More are left only if none are trimmed: then there is
+/// time to look.
+const RETURNED_LOOK_MAX: u32 = 10_000;
+
+impl<'w> Session<'w> {
+    /// Reads where to start, connects the reader, and takes over the worker's settings of subjects.
+    ///
+    /// # Errors
+    ///
+    /// What Redis said, or a state of the stream or the checkpoint that forbids counting.
+    pub(super) async fn start(worker: &'w mut EventWorker) -> Result<Self, SessionError> {
+        let (first, event_ids) = worker.first_batch().await?;
+        worker.stream_maintenance.begin_session(event_ids.window());
+        // A server that was started again may have brought entries back, and the next commit trims them.
+        worker.audit(first.from, RETURNED_LOOK_MAX).await?;
+        let parts = &worker.parts;
+        let reader = StreamReader::connect(&parts.endpoint, parts.keys.stream()).await?;
+        worker.report.memory_unbounded(reader.unbounded());
+        let first = Batch { server: reader.run_id().cloned(), ..first };
+        let none = SettingsCache::new(parts.cache_entries, &parts.plans);
+        let settings = std::mem::replace(&mut worker.settings, none);
+        let now = Instant::now();
+        Ok(Self {
+            after: first.from,
+            builder: BatchBuilder::new(parts.keys.clone(), parts.config.late_max, first, worker.batch_sizer.bounds())
+                .with_age_max(parts.config.age_max),
+            held: WorkerCache::new(settings, event_ids).with_metrics_max(parts.config.metrics_max),
+            loader: StateLoader::new(parts.keys.clone(), parts.plans.clone(), parts.changes.clone()),
+            reader,
+            ahead: ReadAhead::default(),
+            in_flight: InFlightCommit::default(),
+            is_behind: false,
+            batch_began: now,
+            subscribed: now,
+            audited: now,
+            worker,
+        })
+    }
 }
 
 impl EventWorker {
-    /// Forgets what is held, for another worker may have committed, and looks where to begin.
-    pub(super) async fn start(&mut self) -> Result<SessionStart, SessionError> {
+    /// The first batch, which follows the stored checkpoint, and the ids of the events counted before it.
+    async fn first_batch(&mut self) -> Result<(Batch, CountedEventIds), SessionError> {
         let redis = |source| SessionError::Redis { operation: "read the checkpoint", source };
-        self.held.forget_totals();
-        if self.builder.has_used_numbers_up() {
-            self.held.cache.forget_use();
-            self.builder.restart_numbers();
-        }
         let mut stored = redis::cmd("HMGET");
-        stored.arg(self.keys.checkpoint()).arg("id").arg("instance").arg("erasure_epoch").arg("format");
+        stored.arg(self.parts.keys.checkpoint()).arg("id").arg("instance").arg("erasure_epoch").arg("format");
         type Stored = (Option<String>, Option<String>, Option<u64>, Option<String>, Option<String>);
         let (id, instance, erasure_epoch, format, counted_before): Stored =
-            self.client.query(stored.arg("counted_before")).await.map_err(redis)?;
+            self.parts.client.query(stored.arg("counted_before")).await.map_err(redis)?;
         if id.is_none() && format.is_none() {
             self.refuse_to_begin_again().await?;
         }
@@ -51,25 +87,26 @@ impl EventWorker {
             }
         };
         let checkpoint = StreamId::from_stored(id.as_deref());
-        let now = self.client.server_time().await.map_err(redis)?;
+        let now = self.parts.client.server_time().await.map_err(redis)?;
         // After a stream was made again the newest ids lie ahead: its entries may have been counted under another name.
         let newest_ids = checkpoint.max(StreamId::from_stored(counted_before.as_deref()));
-        let complete =
-            self.held.event_ids.read(&self.client, &self.keys, arrival_of(newest_ids, now), checkpoint).await;
+        let mut event_ids = CountedEventIds::new(self.parts.config.event_ids_max);
+        let arrival = arrival_of(newest_ids, now);
+        let complete = event_ids.read(&self.parts.client, &self.parts.keys, arrival, checkpoint).await;
         if !complete.map_err(|source| SessionError::Redis { operation: "read the ids of counted events", source })? {
             return Err(SessionError::Again("another worker committed while the ids of events were read"));
         }
-        self.stream_maintenance.begin_session(self.held.event_ids.window());
-        Ok(SessionStart { checkpoint, instance, erasure_epoch: erasure_epoch.unwrap_or(0) })
+        let batch = Batch::new(instance, checkpoint);
+        Ok((Batch { erasure_epoch: erasure_epoch.unwrap_or(0), ..batch }, event_ids))
     }
 
     /// Where no checkpoint is stored, nothing was counted, or the checkpoint alone was deleted: from the stream's
     /// beginning every entry that is still there would be counted a second time. After FLUSHALL the totals have gone as
     /// well.
     async fn refuse_to_begin_again(&self) -> Result<(), SessionError> {
-        let (checkpoint, totals) = (self.keys.checkpoint(), self.keys.totals());
+        let (checkpoint, totals) = (self.parts.keys.checkpoint(), self.parts.keys.totals());
         let counted: RedisResult<Option<String>> =
-            self.client.query(redis::cmd("HGET").arg(&totals).arg("counted")).await;
+            self.parts.client.query(redis::cmd("HGET").arg(&totals).arg("counted")).await;
         match counted.map_err(|source| SessionError::Redis { operation: "read what was counted", source })? {
             Some(counted) => Err(SessionError::CheckpointGone { checkpoint, totals, counted }),
             None => Ok(()),
@@ -80,13 +117,14 @@ impl EventWorker {
     /// name is another deployment. A server without room gets the name with the first commit, which makes room.
     async fn draw_instance(&self) -> RedisResult<DeploymentId> {
         let drawn = self.report.known_deployment().cloned().unwrap_or_else(DeploymentId::random);
-        let checkpoint = self.keys.checkpoint();
+        let checkpoint = self.parts.keys.checkpoint();
         let kept: RedisResult<bool> =
-            self.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;
+            self.parts.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;
         match kept {
             Ok(true) => Ok(drawn),
             Ok(false) => {
-                let first: String = self.client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
+                let first: String =
+                    self.parts.client.query(redis::cmd("HGET").arg(&checkpoint).arg("instance")).await?;
                 Ok(DeploymentId::from_stored(&first))
             }
             Err(error) if error_kind(&error) == ErrorKind::Full => Ok(drawn),

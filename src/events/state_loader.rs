@@ -44,7 +44,7 @@ pub(super) struct StateLoader {
 struct UnderWay {
     missing: LoadRequest,
     /// The batch that was built when it began.
-    batch: u32,
+    batch: u64,
     /// Whether a commit was under way then.
     beside_commit: bool,
     replies: AbortOnDropHandle<RedisResult<Vec<RedisResult<Value>>>>,
@@ -61,11 +61,6 @@ impl StateLoader {
     /// With these plans; `changes` tells which subjects have changed.
     pub(super) const fn new(keys: Keys, plans: Plans, changes: ChangeFeed) -> Self {
         Self { keys, plans, changes, under_way: None, first: None, reads: 0 }
-    }
-
-    /// Nobody waits for the answers of a load that is under way.
-    pub(super) fn cancel(&mut self) {
-        (self.under_way, self.first, self.reads) = (None, None, 0);
     }
 
     /// Begins to read what entries and the batch need, unless nothing is missing or a load is under way.
@@ -187,14 +182,19 @@ mod tests {
     use super::*;
     use crate::events::CountingStatus;
     use crate::events::batch_builder::BatchBounds;
+    use crate::ledger::{Batch, CountedEventIds};
+    use crate::subjects::SettingsCache;
     use crate::types::{DeploymentId, Subject};
+
+    const BOUNDS: BatchBounds = BatchBounds { entries: 9, cost: 9 };
 
     fn fixture() -> (StateLoader, WorkerCache, BatchBuilder) {
         let (keys, changes) = (Keys::new("usage"), ChangeFeed::default());
         changes.listening(true);
         let plans = Plans::without_limits();
-        let held = WorkerCache::new(10, 10, &plans);
-        let builder = BatchBuilder::new(keys.clone(), Duration::ZERO, BatchBounds { entries: 9, cost: 9 });
+        let held = WorkerCache::new(SettingsCache::new(10, &plans), CountedEventIds::new(10));
+        let first = Batch::new(DeploymentId::from_stored("x"), StreamId::ZERO);
+        let builder = BatchBuilder::new(keys.clone(), Duration::ZERO, first, BOUNDS);
         (StateLoader::new(keys, plans, changes), held, builder)
     }
 
@@ -230,14 +230,14 @@ mod tests {
     /// session would begin again.
     #[tokio::test]
     async fn a_load_from_before_the_last_commit_is_taken_before_the_batch_is_closed() {
-        let (mut loader, _, mut builder) = fixture();
+        let (mut loader, mut held, mut builder) = fixture();
         assert!(!loader.is_older_than(&builder), "none is under way");
         loader.under_way = Some(under_way(&builder, false, &[]));
         assert!(!loader.is_older_than(&builder), "it began after the commit that this batch follows");
         loader.under_way = Some(under_way(&builder, true, &[]));
         assert!(loader.is_older_than(&builder), "that commit was still under way");
         loader.under_way = Some(under_way(&builder, false, &[]));
-        builder.begin(DeploymentId::from_stored("x"), StreamId::ZERO, BatchBounds { entries: 9, cost: 9 });
+        drop(builder.finish(&mut held, BOUNDS));
         assert!(loader.is_older_than(&builder), "the batch it began beside is closed");
     }
 }

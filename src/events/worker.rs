@@ -5,33 +5,32 @@
 //! checkpoint. Read next: [`super::session`], the loop on one connection.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::audit::Audit;
+use crate::ledger::audit::{Audit, AuditFinding};
 use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::PeriodArchiver;
 use crate::ledger::{Committer, StreamTrimmer};
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::redis_client::{ErrorKind, RedisClient, RedisEndpoint};
-use crate::subjects::Plans;
 use crate::subjects::watch::ChangeFeed;
-use crate::types::Keys;
+use crate::subjects::{Plans, SettingsCache};
+use crate::types::{Keys, StreamId};
 
-use super::batch_builder::BatchBuilder;
+use super::audit_report::report_audit;
 use super::batch_sizer::BatchSizer;
 use super::config::StreamConfig;
 use super::counting_status::CountingStatus;
 use super::lease::{LeaseStatus, PartitionLease};
-use super::read_ahead::ReadAhead;
 use super::read_sizer::ReadSizer;
 use super::report::WorkerReport;
+use super::session::Session;
 use super::session_error::SessionError;
-use super::state_loader::StateLoader;
 use super::stream_maintenance::StreamMaintenance;
-use super::worker_cache::WorkerCache;
+use super::worker_cache::SubjectRows;
 
 /// Starting over this often without a commit in between is no race any more: wait before the next try.
 const RESTARTS_AT_ONCE: u32 = 3;
@@ -39,19 +38,12 @@ const RESTARTS_AT_ONCE: u32 = 3;
 /// Reads and commits one partition.
 #[derive(Debug)]
 pub struct EventWorker {
-    pub(super) endpoint: RedisEndpoint,
-    pub(super) client: Arc<RedisClient>,
-    pub(super) lease: Option<PartitionLease>,
-    pub(super) keys: Keys,
-    pub(super) committer: Arc<Committer>,
+    pub(super) parts: EventWorkerParts,
     pub(super) audit: Audit,
     pub(super) stream_maintenance: StreamMaintenance,
-    pub(super) ahead: ReadAhead,
-    pub(super) loader: StateLoader,
-    pub(super) held: WorkerCache,
-    pub(super) builder: BatchBuilder,
+    /// Settings of subjects, which outlive a session.
+    pub(super) settings: SettingsCache<SubjectRows>,
     pub(super) report: WorkerReport,
-    pub(super) audited: Instant,
     /// Restarts since the last commit.
     pub(super) restarts: u32,
     pub(super) read_sizer: ReadSizer,
@@ -74,7 +66,7 @@ pub struct EventWorkerParts {
     /// How long history is kept.
     pub history: HistoryConfig,
     /// How to commit.
-    pub committer: Committer,
+    pub committer: Arc<Committer>,
     /// The plans.
     pub plans: Plans,
     /// The most subjects held in memory.
@@ -90,42 +82,29 @@ pub struct EventWorkerParts {
 impl EventWorker {
     /// A worker that has not read anything yet.
     pub fn new(parts: EventWorkerParts) -> Self {
-        let EventWorkerParts { endpoint, client, lease, keys, config, history, committer, plans, .. } = parts;
-        let EventWorkerParts { cache_entries, changes, new_alerts, status, .. } = parts;
-        let batch_sizer = BatchSizer::new();
-        let held = WorkerCache::new(cache_entries, config.event_ids_max, &plans).with_metrics_max(config.metrics_max);
-        let loader = StateLoader::new(keys.clone(), plans, changes);
+        let EventWorkerParts { keys, config, .. } = &parts;
         Self {
             audit: Audit::new(keys.clone()),
             stream_maintenance: StreamMaintenance::new(
                 StreamTrimmer::new(keys.clone(), config.trim),
-                PeriodArchiver::new(keys.clone(), config.late_max, history),
+                PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
             ),
-            held,
-            builder: BatchBuilder::new(keys.clone(), config.late_max, batch_sizer.bounds())
-                .with_age_max(config.age_max),
-            report: WorkerReport::new(keys.partition(), new_alerts, status),
-            committer: Arc::new(committer),
-            audited: Instant::now(),
+            settings: SettingsCache::new(parts.cache_entries, &parts.plans),
+            report: WorkerReport::new(keys.partition(), Arc::clone(&parts.new_alerts), parts.status.clone()),
             restarts: 0,
             read_sizer: ReadSizer::new(config.batch_entries),
-            batch_sizer,
-            endpoint,
-            client,
-            lease,
-            keys,
-            ahead: ReadAhead::default(),
-            loader,
+            batch_sizer: BatchSizer::new(),
+            parts,
         }
     }
 
     /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Waits
     /// every outage out. Returns before it was stopped only where everything was moved to another deployment.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut lease = self.lease.take();
+        let mut lease = self.parts.lease.take();
         self.run_sessions(lease.as_mut(), &stop).await;
         if let Some(lease) = lease {
-            lease.release(&self.client).await;
+            lease.release(&self.parts.client).await;
         }
     }
 
@@ -137,8 +116,6 @@ impl EventWorker {
             let error = match self.run_with_lease(lease.as_deref_mut(), stop).await {
                 Ok(LeaseStatus::Stopped) => return,
                 Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
-                    // Whoever reads the partition holds as much: this daemon needs the memory for its own.
-                    self.held.forget_totals();
                     retries.reset();
                     continue;
                 }
@@ -183,10 +160,35 @@ impl EventWorker {
         stop: &CancellationToken,
     ) -> Result<LeaseStatus, SessionError> {
         let Some(lease) = lease else { return self.run_session(stop).await.map(|()| LeaseStatus::Stopped) };
-        if lease.wait(&self.client, &mut self.report, stop).await? == LeaseStatus::Stopped {
+        if lease.wait(&self.parts.client, &mut self.report, stop).await? == LeaseStatus::Stopped {
             return Ok(LeaseStatus::Stopped);
         }
-        let (client, over) = (Arc::clone(&self.client), stop.child_token());
+        let (client, over) = (Arc::clone(&self.parts.client), stop.child_token());
         lease.keep_during(&client, &over, self.run_session(&over)).await
+    }
+
+    /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
+    async fn run_session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
+        let mut session = Session::start(self).await?;
+        let ended = session.run(stop).await;
+        session.end();
+        ended
+    }
+
+    /// Looks whether entries, or the stream itself, went away behind our back. If there are unread entries, counts up
+    /// to `read_max` of those that were read.
+    pub(super) async fn audit(&self, at: StreamId, read_max: u32) -> Result<(), SessionError> {
+        let finding = self.audit.run(&self.parts.client, at, read_max).await;
+        let finding = finding.map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
+        report_audit(self.parts.keys.stream(), at, finding);
+        match finding {
+            AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
+            AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),
+            AuditFinding::Even
+            | AuditFinding::Unread
+            | AuditFinding::Gap(_)
+            | AuditFinding::Returned(_)
+            | AuditFinding::Rewound(_) => Ok(()),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker holds between batches: settings of subjects, totals of counters, ids of events. All of it can be read
+//! What a session holds between batches: settings of subjects, totals of counters, ids of events. All of it can be read
 //! again.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::ledger::read_totals::{CounterQuery, RecordQuery};
 use crate::ledger::thresholds::{NO_THRESHOLD, Threshold, thresholds_of};
 use crate::ledger::totals::RowKey;
 use crate::ledger::{CountedEventIds, CounterCache};
-use crate::subjects::{Plans, Profile, SettingsCache};
+use crate::subjects::{Profile, SettingsCache};
 use crate::types::{Day, Percent, UnixMs};
 
 use super::day_metrics::DayMetrics;
@@ -22,8 +22,6 @@ pub struct SubjectRows {
     pub profile: Option<Arc<Profile>>,
     /// Number of these settings: rows that bear another one are to be judged anew.
     pub settings: u32,
-    /// Of which [`CounterCache::epoch`] the positions are.
-    pub epoch: u32,
     /// The metric.
     pub metric: u32,
     /// From when on these rows are the right ones.
@@ -106,14 +104,10 @@ impl LoadRequest {
 }
 
 impl WorkerCache {
-    /// Nothing yet, for about so many subjects, and so many ids of events at most.
-    pub fn new(subjects_max: usize, event_ids_max: usize, plans: &Plans) -> Self {
-        Self {
-            cache: SettingsCache::new(subjects_max, plans),
-            totals: CounterCache::default(),
-            event_ids: CountedEventIds::new(event_ids_max),
-            day_metrics: DayMetrics::default(),
-        }
+    /// Holds the settings that an earlier session left and the ids that are stored, but no counter yet.
+    pub fn new(mut settings: SettingsCache<SubjectRows>, event_ids: CountedEventIds) -> Self {
+        settings.forget_extras();
+        Self { cache: settings, totals: CounterCache::default(), event_ids, day_metrics: DayMetrics::default() }
     }
 
     /// The same where a day has at most so many metrics.
@@ -122,15 +116,8 @@ impl WorkerCache {
         Self { day_metrics: DayMetrics::new(metrics_max), ..self }
     }
 
-    /// Forgets totals and ids; another worker may have committed.
-    pub fn forget_totals(&mut self) {
-        self.totals.forget();
-        self.event_ids.forget();
-        self.day_metrics.forget();
-    }
-
     /// Lets subjects go that were not used lately, with their rows.
-    pub fn shrink(&mut self, oldest_batch_in_use: u32) {
+    pub fn shrink(&mut self, oldest_batch_in_use: u64) {
         for subject_index in self.cache.shrink(oldest_batch_in_use) {
             self.totals.drop_subject(subject_index);
         }
@@ -168,7 +155,7 @@ impl WorkerCache {
     }
 
     /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
-    pub fn touch(&mut self, missing: &LoadRequest, number: u32) {
+    pub fn touch(&mut self, missing: &LoadRequest, number: u64) {
         let LoadRequest { settings, counters, records, .. } = missing;
         let subjects = counters
             .iter()
@@ -180,7 +167,7 @@ impl WorkerCache {
     }
 
     /// Takes what counters hold, in the order of [`Self::counter_queries`].
-    pub fn take_totals(&mut self, missing: &LoadRequest, totals: &[u64], oldest_batch_in_use: u32) {
+    pub fn take_totals(&mut self, missing: &LoadRequest, totals: &[u64], oldest_batch_in_use: u64) {
         for (counter, total) in missing.counters.iter().zip(totals) {
             self.totals.insert(counter.key, *total, counter.end, oldest_batch_in_use);
         }
@@ -221,7 +208,7 @@ mod tests {
     use crate::types::{Period, Subject};
 
     fn held(subjects_max: usize) -> WorkerCache {
-        WorkerCache::new(subjects_max, 10, &Plans::without_limits())
+        WorkerCache::new(SettingsCache::new(subjects_max, &Plans::without_limits()), CountedEventIds::new(10))
     }
 
     fn add(held: &mut WorkerCache, name: &str) -> u32 {

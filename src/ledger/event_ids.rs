@@ -89,12 +89,7 @@ impl CountedEventIds {
         Self { ids_max, window: 0, newest, previous, previous_window: 0, forgotten: 0 }
     }
 
-    /// Forgets all ids.
-    pub fn forget(&mut self) {
-        *self = Self { forgotten: self.forgotten, ..Self::new(self.ids_max) };
-    }
-
-    /// Replaces the ids by those stored for an arrival's window and the previous window. Returns whether nobody
+    /// Reads the ids that were stored for an arrival's window and the previous window. Returns whether nobody
     /// committed meanwhile; if somebody did, the set may contain ids of events that are not counted after all.
     pub async fn read(
         &mut self,
@@ -103,7 +98,6 @@ impl CountedEventIds {
         arrival: UnixMs,
         checkpoint: StreamId,
     ) -> RedisResult<bool> {
-        self.forget();
         let newest = window_of(arrival);
         for window in newest.saturating_sub(1)..=newest {
             let (mut from, mut count) = (0, SLICE_FIRST);
@@ -270,8 +264,6 @@ mod tests {
         }
         let held = (0..25).filter(|n| counted.contains(9, id(&n.to_string()))).count() as u64;
         assert_eq!((counted.take_forgotten(), counted.take_forgotten()), (25 - held, 0));
-        counted.forget();
-        assert!(!counted.contains(9, id("24")));
     }
 
     /// An id of another subject or metric is another id.

@@ -45,11 +45,11 @@ pub struct CachedCounter {
     /// Version of the subject's settings from which the next threshold was computed; the caller numbers versions.
     pub settings_version: u32,
     /// The last batch that changed it; the caller numbers batches.
-    pub changed_in_batch: u32,
+    pub changed_in_batch: u64,
     /// Its index among the rows that this batch changed.
     pub changed_index: u32,
     /// The last batch that looked it up; the entries that need it may not be added yet.
-    pub needed_by_batch: u32,
+    pub needed_by_batch: u64,
     hash_id: u32,
     subject_index: u32,
     /// The next row of the same subject.
@@ -77,8 +77,7 @@ struct Counters {
 /// The rows.
 #[derive(Debug, Default)]
 pub struct CounterCache {
-    /// Number of times the cache was emptied: row positions are valid for one epoch only.
-    epoch: u32,
+
     rows: Vec<CachedCounter>,
     vacant: Vec<u32>,
     index: HashTable<u32>,
@@ -92,16 +91,6 @@ pub struct CounterCache {
 }
 
 impl CounterCache {
-    /// Empties the cache.
-    pub fn forget(&mut self) {
-        *self = Self { epoch: self.epoch.wrapping_add(1), ..Self::default() };
-    }
-
-    /// Number of times the cache was emptied.
-    pub const fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
     /// Whether the cache is too large and should be emptied, because producers may invent endless metrics.
     pub fn is_overgrown(&self, subjects_max: usize) -> bool {
         self.counters.len() > METRIC_PERIODS_MAX
@@ -149,13 +138,8 @@ impl CounterCache {
 
     /// The row, if it is cached.
     pub fn find(&self, key: RowKey) -> Option<u32> {
-        let is = |at: &u32| self.key(*at) == key;
+        let is = |at: &u32| self.key_of(*at) == key;
         self.index.find(self.hasher.hash_one(key), is).copied()
-    }
-
-    fn key(&self, at: u32) -> RowKey {
-        let row = &self.rows[at as usize];
-        RowKey { subject_index: row.subject_index, hash_id: row.hash_id }
     }
 
     /// The row at a position.
@@ -163,10 +147,6 @@ impl CounterCache {
         &self.rows[at as usize]
     }
 
-    /// The total of the row at a position; an arbitrary number if the cache was emptied since.
-    pub fn peek(&self, at: u32) -> u64 {
-        self.rows.get(at as usize).map_or(0, |row| row.total)
-    }
 
     /// The row at a position, to change it.
     pub fn row_mut(&mut self, at: u32) -> &mut CachedCounter {
@@ -175,12 +155,13 @@ impl CounterCache {
 
     /// Subject and hash of the row.
     pub fn key_of(&self, at: u32) -> RowKey {
-        self.key(at)
+        let row = &self.rows[at as usize];
+        RowKey { subject_index: row.subject_index, hash_id: row.hash_id }
     }
 
     /// Inserts a row that was read. Evicts older periods of the same metric and window, except rows that batches from
     /// `oldest_batch_in_use` on use or need.
-    pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, oldest_batch_in_use: u32) -> u32 {
+    pub fn insert(&mut self, key: RowKey, total: u64, end: UnixMs, oldest_batch_in_use: u64) -> u32 {
         self.drop_older(key, oldest_batch_in_use);
         let row = CachedCounter {
             total,
@@ -221,7 +202,7 @@ impl CounterCache {
         self.first[subject_index as usize]
     }
 
-    fn drop_older(&mut self, key: RowKey, oldest_batch_in_use: u32) {
+    fn drop_older(&mut self, key: RowKey, oldest_batch_in_use: u64) {
         let MetricPeriod { metric, period } = self.metric_period(key.hash_id).clone();
         let window = period.window();
         let mut same: Vec<(Period, u32)> = Vec::new();
@@ -248,7 +229,7 @@ impl CounterCache {
 
     /// Evicts one row.
     fn let_go(&mut self, at: u32) {
-        let RowKey { subject_index, .. } = self.key(at);
+        let RowKey { subject_index, .. } = self.key_of(at);
         let sibling = self.rows[at as usize].next_of_subject;
         if self.first[subject_index as usize] == at {
             self.first[subject_index as usize] = sibling;
@@ -274,7 +255,7 @@ impl CounterCache {
     }
 
     fn vacate(&mut self, at: u32) {
-        let hash = self.hasher.hash_one(self.key(at));
+        let hash = self.hasher.hash_one(self.key_of(at));
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
@@ -338,7 +319,7 @@ mod tests {
         let mut at = Vec::new();
         for hour in 0..20 {
             let hash_id = totals.hash_id(metric, period(&format!("2026-11-21T{hour:02}Z")), 7);
-            let oldest_batch_in_use = 5 + u32::try_from(hour).expect("small");
+            let oldest_batch_in_use = 5 + hour;
             at.push(totals.insert(RowKey { subject_index: 3, hash_id }, hour, UnixMs(0), oldest_batch_in_use));
             if hour == 4 {
                 totals.row_mut(at[4]).changed_in_batch = 100;
@@ -405,7 +386,5 @@ mod tests {
             totals.metric_id(&format!("m{n}"));
         }
         assert!(totals.is_overgrown(1000));
-        totals.forget();
-        assert!(!totals.is_overgrown(1000));
     }
 }

@@ -49,7 +49,7 @@ pub struct CachedSubject<Extra> {
     /// CRC-16 of the subject modulo 256.
     pub bucket: u8,
     /// Time of its last use, in the caller's units.
-    pub used: u32,
+    pub used: u64,
     /// The value of the owner of the table.
     pub extra: Extra,
     profile: Held,
@@ -240,21 +240,21 @@ impl<Extra: Default> SettingsCache<Extra> {
         self.entries_max
     }
 
-    /// Resets the times of use: the caller restarts the numbers of its batches.
-    pub fn forget_use(&mut self) {
-        self.subjects.iter_mut().for_each(|cached| cached.used = 0);
+    /// Forgets everything but the settings: what the reader kept beside them, and when it used them.
+    pub fn forget_extras(&mut self) {
+        self.subjects.iter_mut().for_each(|cached| (cached.used, cached.extra) = (0, Extra::default()));
     }
 
     /// If the table exceeds its bound, evicts the least recently used half, except subjects used since
     /// `keep_used_since`. Returns the freed positions; other positions stay valid.
-    pub fn shrink(&mut self, keep_used_since: u32) -> Vec<u32> {
+    pub fn shrink(&mut self, keep_used_since: u64) -> Vec<u32> {
         if self.len() <= self.entries_max {
             return Vec::new();
         }
         let positions = 0..u32::try_from(self.subjects.len()).expect("fewer subjects than u32 counts");
         let free: std::collections::HashSet<u32, RandomState> = self.vacant.iter().copied().collect();
         let held: Vec<u32> = positions.filter(|at| !free.contains(at)).collect();
-        let mut ages: Vec<u32> = held.iter().map(|at| self.subjects[*at as usize].used).collect();
+        let mut ages: Vec<u64> = held.iter().map(|at| self.subjects[*at as usize].used).collect();
         let keep = self.entries_max / 2;
         let (_, oldest_kept, _) = ages.select_nth_unstable_by(keep, |a, b| b.cmp(a));
         // Only strictly younger ones are kept, so that subjects of the same age can't keep the table above its bound.
@@ -296,13 +296,13 @@ mod tests {
     #[test]
     fn the_table_stays_within_its_bound_and_keeps_what_is_in_use() {
         let mut cache = cache(100);
-        for n in 0..1000_u32 {
+        for n in 0..1000_u64 {
             let at = cache.add(Subject::parse(format!("s{n}").as_bytes()).expect("legal"));
             cache.subject_mut(at).used = n;
             if let Some(busy) = cache.find(b"s0") {
                 cache.subject_mut(busy).used = n + 1;
             }
-            cache.shrink(u32::MAX);
+            cache.shrink(u64::MAX);
             assert!(cache.len() <= 100 && cache.subjects.len() <= 101);
         }
         assert!(cache.find(b"s0").is_some(), "used all the time");
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn subjects_in_use_are_kept_even_above_the_bound() {
         let mut cache = cache(2);
-        for n in 0..10_u32 {
+        for n in 0..10_u64 {
             let at = cache.add(Subject::parse(format!("s{n}").as_bytes()).expect("legal"));
             cache.subject_mut(at).used = n;
         }

@@ -91,7 +91,7 @@ impl SettingsLookup {
         };
         let age = self.started.elapsed().as_millis() / AGE_STEP_MS;
         let cached = held.cache.subject_mut(at);
-        cached.used = u32::try_from(age).unwrap_or(u32::MAX);
+        cached.used = u64::try_from(age).unwrap_or(u64::MAX);
         match cached.profile() {
             Some(profile) => Begun::Fresh(Arc::clone(profile)),
             None => Begun::AsOf(held.moment),
@@ -146,7 +146,7 @@ impl HeldSettings {
 
     /// Adds a subject that is new or was evicted. An earlier read of it may be outdated, so it counts as changed.
     fn add(&mut self, subject: &Subject) -> u32 {
-        self.cache.shrink(u32::MAX);
+        self.cache.shrink(u64::MAX);
         self.moment += 1;
         let at = self.cache.add(subject.clone());
         self.cache.subject_mut(at).extra.changed = self.moment;
@@ -245,7 +245,7 @@ mod tests {
     fn what_was_read_before_a_subject_was_let_go_is_not_kept() {
         let held = held(1);
         let began = held.begin().expect("nothing is held");
-        held.lookup.lock().cache.shrink(u32::MAX);
+        held.lookup.lock().cache.shrink(u64::MAX);
         for name in ["b", "c", "d"] {
             held.lookup.begin(&name.parse().expect("legal"));
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use quotabell::events::batch_builder::{BatchBounds, BatchBuilder};
 use quotabell::events::read_ahead::ReadAhead;
-use quotabell::events::worker_cache::{LoadRequest, WorkerCache};
+use quotabell::events::worker_cache::{LoadRequest, SubjectRows, WorkerCache};
 use quotabell::ledger::read_totals::RaisedRecords;
 use quotabell::ledger::{Batch, CommitReply};
 use quotabell::redis_client::XreadReply;
-use quotabell::subjects::{Plans, Profile};
-use quotabell::types::{DeploymentId, Keys, StreamId, UnixMs};
+use quotabell::subjects::{Plans, Profile, SettingsCache};
+use quotabell::types::{Keys, StreamId, UnixMs};
 
 use crate::simulated_store::{Entry, Store};
 use crate::support::xread_reply::xread_reply;
@@ -31,15 +31,17 @@ pub type Profiles = Rc<HashMap<String, Profile>>;
 
 /// A worker, in a session or between two sessions.
 pub struct SimulatedWorker {
-    builder: BatchBuilder,
-    held: WorkerCache,
+    /// Of the sessions that have ended.
+    settings: SettingsCache<SubjectRows>,
+    plans: Plans,
     profiles: Profiles,
     unknown: Profile,
     session: Option<Session>,
 }
 
 struct Session {
-    instance: DeploymentId,
+    builder: BatchBuilder,
+    held: WorkerCache,
     after: StreamId,
     ahead: ReadAhead,
     /// The missing data that was read.
@@ -79,9 +81,8 @@ pub enum Decision {
 
 impl SimulatedWorker {
     pub fn new(plans: &Plans, profiles: Profiles) -> Self {
-        let held = WorkerCache::new(SUBJECTS_HELD, IDS_MAX, plans);
-        let builder = BatchBuilder::new(Keys::new("usage"), LATE_MAX, BatchBounds { entries: 1, cost: 1 });
-        Self { builder, held, profiles, unknown: Profile::of_unknown(plans), session: None }
+        let unknown = Profile::of_unknown(plans);
+        Self { settings: no_settings(plans), plans: plans.clone(), profiles, unknown, session: None }
     }
 
     pub fn is_in_session(&self) -> bool {
@@ -90,7 +91,9 @@ impl SimulatedWorker {
 
     /// Ends the session, as a kill, a lost connection or a lost lease does. A sent commit may still arrive.
     pub fn end(&mut self) -> Option<Batch> {
-        match self.session.take()?.in_flight {
+        let session = self.session.take()?;
+        self.settings = session.held.cache;
+        match session.in_flight {
             InFlight::Sent(batch) => Some(batch),
             InFlight::None | InFlight::Answered(_) => None,
         }
@@ -98,12 +101,13 @@ impl SimulatedWorker {
 
     /// Starts at the checkpoint with an empty cache.
     pub async fn begin(&mut self, store: &mut impl Store, bounds: BatchBounds) {
-        self.held.forget_totals();
+        drop(self.end());
         let start = store.start().await;
-        self.held.event_ids = start.event_ids;
-        self.builder.begin_session(start.instance.clone(), start.checkpoint, bounds);
+        let settings = std::mem::replace(&mut self.settings, no_settings(&self.plans));
+        let first = Batch::new(start.instance, start.checkpoint);
         self.session = Some(Session {
-            instance: start.instance,
+            builder: BatchBuilder::new(Keys::new("usage"), LATE_MAX, first, bounds),
+            held: WorkerCache::new(settings, start.event_ids),
             after: start.checkpoint,
             ahead: ReadAhead::default(),
             read: None,
@@ -118,16 +122,18 @@ impl SimulatedWorker {
         if !session.ahead.is_full() {
             decisions.push(Decision::Read);
         }
-        if !session.ahead.is_empty() && !self.builder.is_full() {
+        if !session.ahead.is_empty() && !session.builder.is_full() {
             decisions.push(Decision::Add);
         }
         match session.read {
             Some(_) => decisions.push(Decision::TakeMissing),
-            None if session.ahead.missing().is_empty() && self.builder.is_ready() => {}
+            None if session.ahead.missing().is_empty() && session.builder.is_ready() => {}
             None => decisions.push(Decision::ReadMissing),
         }
         match session.in_flight {
-            InFlight::None if self.builder.entries() > 0 && self.builder.is_ready() => decisions.push(Decision::Commit),
+            InFlight::None if session.builder.entries() > 0 && session.builder.is_ready() => {
+                decisions.push(Decision::Commit)
+            }
             InFlight::Answered(_) => decisions.push(Decision::Hear),
             InFlight::None | InFlight::Sent(_) => {}
         }
@@ -159,37 +165,38 @@ impl SimulatedWorker {
         let Some(last) = entries.last() else { return 0 };
         session.after = last.id;
         if let Some(read) = &session.read {
-            self.held.touch(&read.missing, self.builder.number());
+            session.held.touch(&read.missing, session.builder.number());
         }
-        self.held.touch(session.ahead.missing(), self.builder.number());
-        self.held.shrink(self.builder.oldest_batch_in_use());
+        session.held.touch(session.ahead.missing(), session.builder.number());
+        session.held.shrink(session.builder.oldest_batch_in_use());
         if let Some(subject) = changed {
-            self.held.cache.changed(subject.as_bytes());
+            session.held.cache.changed(subject.as_bytes());
         }
-        session.ahead.push(reply(&entries, server), &mut self.builder, &mut self.held);
+        session.ahead.push(reply(&entries, server), &mut session.builder, &mut session.held);
         entries.len()
     }
 
     /// Adds read entries until the batch is full or an entry needs missing data.
     pub fn add(&mut self) {
         if let Some(session) = &mut self.session {
-            session.ahead.add_some(&mut self.builder, &mut self.held);
+            session.ahead.add_some(&mut session.builder, &mut session.held);
         }
     }
 
     /// Reads the missing data; it is applied later.
     pub async fn read_missing(&mut self, store: &mut impl Store) {
         let Some(session) = &mut self.session else { return };
-        let mut missing = LoadRequest { records: self.builder.reached(&self.held), ..session.ahead.take_missing() };
-        self.held.sort_and_dedup(&mut missing);
+        let mut missing =
+            LoadRequest { records: session.builder.reached(&session.held), ..session.ahead.take_missing() };
+        session.held.sort_and_dedup(&mut missing);
         let profile = |subject_index: &u32| {
-            let subject = &self.held.cache.subject(*subject_index).subject;
+            let subject = &session.held.cache.subject(*subject_index).subject;
             self.profiles.get(subject.as_str()).unwrap_or(&self.unknown).clone()
         };
         session.read = Some(ReadMissing {
             profiles: missing.settings.iter().map(profile).collect(),
-            totals: store.counters(&self.held.counter_queries(&missing)).await,
-            records: store.records(&self.held.record_queries(&missing)).await,
+            totals: store.counters(&session.held.counter_queries(&missing)).await,
+            records: store.records(&session.held.record_queries(&missing)).await,
             checkpoint: store.start().await.checkpoint,
             missing,
         });
@@ -199,16 +206,16 @@ impl SimulatedWorker {
     pub fn take_missing(&mut self) {
         let Some(session) = &mut self.session else { return };
         let Some(ReadMissing { missing, profiles, totals, records, checkpoint }) = session.read.take() else { return };
-        if !self.builder.follows(checkpoint) {
-            self.session = None;
+        if !session.builder.follows(checkpoint) {
+            drop(self.end());
             return;
         }
         for (subject_index, profile) in missing.settings.iter().zip(profiles) {
-            self.held.cache.keep(*subject_index, Arc::new(profile));
+            session.held.cache.keep(*subject_index, Arc::new(profile));
         }
-        self.held.take_totals(&missing, &totals, self.builder.oldest_batch_in_use());
-        self.builder.take_records(&self.held, records);
-        session.ahead.look_again(&mut self.builder, &mut self.held);
+        session.held.take_totals(&missing, &totals, session.builder.oldest_batch_in_use());
+        session.builder.take_records(&session.held, records);
+        session.ahead.look_again(&mut session.builder, &mut session.held);
     }
 
     /// Adds read entries until the batch is full or all are added, and reads missing data; or the session ends.
@@ -216,8 +223,8 @@ impl SimulatedWorker {
         for _ in 0..READS_MAX {
             self.take_missing();
             let Some(session) = &mut self.session else { return };
-            while session.ahead.add_some(&mut self.builder, &mut self.held) {}
-            if self.builder.is_ready() && (self.builder.is_full() || session.ahead.is_empty()) {
+            while session.ahead.add_some(&mut session.builder, &mut session.held) {}
+            if session.builder.is_ready() && (session.builder.is_full() || session.ahead.is_empty()) {
                 return;
             }
             self.read_missing(store).await;
@@ -228,9 +235,7 @@ impl SimulatedWorker {
     /// Closes the batch, sends it, and starts the next one.
     pub fn commit(&mut self, bounds: BatchBounds) {
         let Some(session) = &mut self.session else { return };
-        let next = self.builder.reached_entry();
-        session.in_flight = InFlight::Sent(self.builder.finish(&mut self.held));
-        self.builder.begin(session.instance.clone(), next, bounds);
+        session.in_flight = InFlight::Sent(session.builder.finish(&mut session.held, bounds));
     }
 
     /// Receives the reply of its commit. Any reply other than success ends the session. Returns whether the session
@@ -240,7 +245,7 @@ impl SimulatedWorker {
         match std::mem::replace(&mut session.in_flight, InFlight::None) {
             InFlight::Answered(CommitReply::Committed { .. }) => true,
             InFlight::Answered(_) => {
-                self.session = None;
+                drop(self.end());
                 false
             }
             other => {
@@ -249,6 +254,10 @@ impl SimulatedWorker {
             }
         }
     }
+}
+
+fn no_settings(plans: &Plans) -> SettingsCache<SubjectRows> {
+    SettingsCache::new(SUBJECTS_HELD, plans)
 }
 
 fn reply(entries: &[Entry], server: UnixMs) -> XreadReply {

@@ -109,7 +109,7 @@ impl Partition {
                 metrics_max: settings.metrics_max,
             },
             history: HistoryConfig { days: 90 },
-            committer: Committer::new(self.keys.clone(), commits),
+            committer: Arc::new(Committer::new(self.keys.clone(), commits)),
             plans,
             cache_entries: 1000,
             changes,
