@@ -168,17 +168,11 @@ fn headers(decision: &CheckDecision) -> HeaderMap {
 }
 
 fn quota_exceeded(request: &CheckRequest, decision: &CheckDecision) -> Problem {
-    let CheckRequest { subject, metric, units, .. } = request;
     let violated: Vec<&str> = rate_limit_headers::violated(decision).collect();
-    let never = decision.never_fits();
-    let detail = if never {
-        format!("{subject} asks for {units} of {metric}, more than the whole limit ({})", violated.join(", "))
-    } else {
-        format!("{subject} may not use {units} of {metric} now ({})", violated.join(", "))
-    };
+    let detail = format!("{} ({})", decision.refusal(request), violated.join(", "));
     let mut problem = Problem::quota_exceeded(detail)
         .members(&QuotaExceeded { violated_policies: violated, check: CheckResponse::new(request, decision) })
-        .header(RETRY_AFTER, rate_limit_headers::retry_after(decision));
+        .header(RETRY_AFTER, decision.retry_after_s().into());
     for (name, value) in headers(decision) {
         problem = problem.header(name.expect("each name once"), value);
     }

@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::decision::Recorded;
-use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
+use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use crate::redis_client::endpoint::Deployment;
-use crate::redis_client::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
+use crate::redis_client::{ErrorKind, Partition, Partitions, ServerClock, error_kind};
 use crate::subjects::SettingsLookup;
-use crate::types::{ONCE_A_MINUTE, PartitionNumber, Window, meters};
+use crate::types::{ONCE_A_MINUTE, Window, meters};
 
 use super::config::{CheckConfig, OnError};
 
@@ -33,17 +33,16 @@ const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct CheckService {
     config: CheckConfig,
     lookup: SettingsLookup,
-    partitions: Vec<PartitionChecks>,
-    /// The connections of the first so many partitions are watched; the others share them.
-    servers: usize,
+    partitions: Partitions,
+    /// One for all partitions, or one for each in a cluster.
+    servers: Vec<CheckedServer>,
 }
 
-/// Checks of the subjects of one partition.
-#[derive(Debug)]
-struct PartitionChecks {
-    client: Arc<RedisClient>,
-    script: CheckScript,
-    /// Whether Redis answered when it was asked last.
+/// What is known of a server.
+#[derive(Debug, Default)]
+struct CheckedServer {
+    clock: ServerClock,
+    /// Whether it answered when it was asked last.
     is_reachable: AtomicBool,
 }
 
@@ -82,21 +81,16 @@ impl CheckFailure {
 
 impl CheckService {
     /// A service whose `partitions` have connections for checks alone. Connects nowhere yet.
-    pub fn new(config: CheckConfig, partitions: &Partitions, deployment: Deployment, lookup: SettingsLookup) -> Self {
-        let of = |Partition { client, keys }: &Partition| PartitionChecks {
-            client: Arc::clone(client),
-            script: CheckScript::new(keys.clone()),
-            is_reachable: AtomicBool::new(false),
-        };
-        let partitions: Vec<PartitionChecks> = partitions.iter().map(of).collect();
+    pub fn new(config: CheckConfig, partitions: Partitions, deployment: Deployment, lookup: SettingsLookup) -> Self {
         let servers = match deployment {
             Deployment::Standalone | Deployment::Sentinel => 1,
-            Deployment::Cluster => partitions.len(),
+            Deployment::Cluster => partitions.iter().len(),
         };
+        let servers = std::iter::repeat_with(CheckedServer::default).take(servers).collect();
         Self { config, lookup, partitions, servers }
     }
 
-    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`CheckScript::run`].
+    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`check`].
     pub async fn decide(&self, request: &CheckRequest) -> CheckOutcome {
         let began = Instant::now();
         let decided = tokio::time::timeout(self.config.timeout, self.decide_by_limits(request)).await;
@@ -116,26 +110,23 @@ impl CheckService {
     }
 
     async fn decide_by_limits(&self, request: &CheckRequest) -> Result<CheckDecision, CheckFailure> {
-        let PartitionChecks { client, script, is_reachable } = self.partition_of(request);
+        let partition = self.partitions.partition_of(&request.subject);
+        let CheckedServer { clock, is_reachable } =
+            &self.servers[partition.number().get() as usize % self.servers.len()];
         // Otherwise each of thousands of checks would wait for its own timeout, or connect by itself.
         if !is_reachable.load(Ordering::Relaxed) {
             return Err(CheckFailure::Unreachable);
         }
-        let profile = self.lookup.profile(client, &request.subject).await.map_err(CheckError::Redis)?;
+        let profile = self.lookup.profile(&partition.client, &request.subject).await.map_err(CheckError::Redis)?;
         if profile.has_known_limits() {
-            return Ok(script.run(client, request, &profile).await?);
+            return Ok(check(partition, clock, request, &profile).await?);
         }
         let recorded = match self.config.on_error {
             // Such a subject is counted and not limited.
-            OnError::Allow => script.run(client, request, &profile).await?.recorded,
+            OnError::Allow => check(partition, clock, request, &profile).await?.recorded,
             OnError::Deny => Recorded::No,
         };
         Err(CheckFailure::Unreadable(recorded))
-    }
-
-    fn partition_of(&self, request: &CheckRequest) -> &PartitionChecks {
-        let count = u32::try_from(self.partitions.len()).unwrap_or(u32::MAX);
-        &self.partitions[PartitionNumber::of_subject(request.subject.as_str().as_bytes(), count).get() as usize]
     }
 
     fn log(&self, request: &CheckRequest, failure: &CheckFailure) {
@@ -167,25 +158,19 @@ impl CheckService {
     /// Asks each server for its time: connects before the first check needs it, sets the clock that the script guesses
     /// by, and drops a connection that hangs.
     pub async fn check_connection(&self) {
-        let ask = |(at, checks): (usize, &PartitionChecks)| {
-            let client = Arc::clone(&checks.client);
-            async move {
-                let time = redis::cmd("TIME");
-                let time: RedisResult<(i64, i64)> = client.query_within(HEALTH_CHECK_TIMEOUT, &time).await;
-                (at, time)
-            }
-        };
-        let mut asked: JoinSet<(usize, RedisResult<(i64, i64)>)> =
-            self.partitions.iter().take(self.servers).enumerate().map(ask).collect();
+        let mut asked = JoinSet::new();
+        for (at, Partition { client, .. }) in self.partitions.iter().take(self.servers.len()).enumerate() {
+            let client = Arc::clone(client);
+            asked.spawn(async move { (at, client.query_within(HEALTH_CHECK_TIMEOUT, &redis::cmd("TIME")).await) });
+        }
         while let Some(Ok((at, time))) = asked.join_next().await {
-            let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
-            let is_reachable = !time.as_ref().is_err_and(is_unreachable);
-            for checks in self.partitions.iter().skip(at).step_by(self.servers) {
-                if let Ok((seconds, micros)) = &time {
-                    checks.script.clock().set(seconds * 1000 + micros / 1000);
-                }
-                checks.is_reachable.store(is_reachable, Ordering::Relaxed);
+            let time: RedisResult<(i64, i64)> = time;
+            let CheckedServer { clock, is_reachable } = &self.servers[at];
+            if let Ok((seconds, micros)) = &time {
+                clock.set(seconds * 1000 + micros / 1000);
             }
+            let is_unreachable = |error| matches!(error_kind(error), ErrorKind::Unreachable | ErrorKind::NotReady);
+            is_reachable.store(!time.as_ref().is_err_and(is_unreachable), Ordering::Relaxed);
         }
     }
 }

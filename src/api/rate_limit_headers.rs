@@ -41,11 +41,6 @@ pub fn violated(decision: &CheckDecision) -> impl Iterator<Item = &'static str> 
     named(decision).filter(|(_, status)| !status.is_admitted()).map(|(name, _)| name)
 }
 
-/// `Retry-After` of a refusal, whole seconds: never 0, which would ask for another try at once.
-pub fn retry_after(decision: &CheckDecision) -> HeaderValue {
-    HeaderValue::from(decision.retry_after().map_or(1, |wait| whole_seconds(wait).max(1)))
-}
-
 fn named(decision: &CheckDecision) -> impl Iterator<Item = (&'static str, &LimitStatus)> {
     let rate = decision.rate.iter().map(|status| (RATE, status));
     rate.chain(decision.limits.iter().map(|limit| (limit.period.window().as_str(), &limit.status)))

@@ -66,7 +66,7 @@ impl<'a> Parts<'a> {
         let for_api = Arc::clone(&reloader);
         let checks = CheckService::new(
             config.check.clone(),
-            &connect()?,
+            connect()?,
             endpoint.deployment(),
             SettingsLookup::new(keys.clone(), plans.clone(), config.subjects.cache_entries, check_changes.clone()),
         );

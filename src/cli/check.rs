@@ -5,9 +5,9 @@ use clap::Args;
 use super::connect;
 use super::context::CliContext;
 use super::subject_settings;
-use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse, whole_seconds};
-use crate::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
-use crate::redis_client::Partition;
+use crate::ledger::decision::{CheckResponse, LimitResponse, RateResponse};
+use crate::ledger::{CheckDecision, CheckError, CheckRequest, check};
+use crate::redis_client::ServerClock;
 use crate::subjects::Profile;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs, Output, Table, say};
@@ -65,9 +65,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let record = record.then(|| id.unwrap_or_else(|| EventId::numbered(rand::random())));
     let request =
         CheckRequest { subject, metric: metric.unwrap_or_default(), units: units.unwrap_or(Units::ONE), record };
-    let Partition { client, keys } = redis.partitions.partition_of(&request.subject);
-    let judged = CheckScript::new(keys.clone()).run(client, &request, &profile).await;
-    let decision = match judged {
+    let partition = redis.partitions.partition_of(&request.subject);
+    let decision = match check(partition, &ServerClock::default(), &request, &profile).await {
         Err(CheckError::Redis(error)) => {
             redis.explained(format_args!("check {} of {}", request.metric, request.subject), Err(error))?
         }
@@ -79,16 +78,11 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
 }
 
 fn refused(request: &CheckRequest, decision: &CheckDecision) -> anyhow::Error {
-    let CheckRequest { subject, metric, units, .. } = request;
-    if decision.never_fits() {
-        let message = format_args!("{subject} asks for {units} of {metric}, more than the whole limit");
-        return failed(message, "ask for less, or raise the limit (subject set --limit) or the plan's rate");
-    }
-    let wait = whole_seconds(decision.retry_after().unwrap_or_default()).max(1);
-    failed(
-        format_args!("{subject} may not use {units} of {metric} now"),
-        format_args!("it may help to ask again in {wait} s"),
-    )
+    let hint = match decision.never_fits() {
+        true => "ask for less, or raise the limit (subject set --limit) or the plan's rate".to_owned(),
+        false => format!("it may help to ask again in {} s", decision.retry_after_s()),
+    };
+    failed(decision.refusal(request), hint)
 }
 
 fn print(response: &CheckResponse, output: &mut Output) -> anyhow::Result<()> {

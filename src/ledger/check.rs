@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 
 use redis::{RedisError, RedisResult, Value};
 
-use crate::redis_client::{RedisClient, Script, ServerClock};
+use crate::redis_client::{Partition, Script, ServerClock};
 use crate::subjects::Profile;
 use crate::throttle::limiter::FUNCTIONS;
 use crate::throttle::{Admission, Limiter, bounded};
-use crate::types::{Keys, PeriodSpan, Units, UnixMs, WindowLimit, keys};
+use crate::types::{PeriodSpan, Units, UnixMs, WindowLimit};
 
 use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
 
@@ -32,13 +32,6 @@ pub enum CheckError {
     Clock(UnixMs),
     #[error("check.lua gave an unexpected reply")]
     Reply,
-}
-
-/// Runs checks.
-#[derive(Debug)]
-pub struct CheckScript {
-    keys: Keys,
-    clock: ServerClock,
 }
 
 /// A limit with its probable current period and the nearer neighbor of that period.
@@ -62,107 +55,97 @@ enum CheckReply {
     WrongPeriod(UnixMs),
 }
 
-impl CheckScript {
-    /// Checks for the partition with these keys.
-    pub fn new(keys: Keys) -> Self {
-        Self { keys, clock: ServerClock::default() }
+/// Judges a request by the subject's settings; takes from the rate and records only where every limit and the rate
+/// admit it. Without any of them, or while the settings can't be read, there is nothing to judge and the answer is
+/// yes.
+///
+/// `clock` is what is known of the server's clock, and learns from each reply.
+///
+/// Not repeatable as far as the rate goes: a request that is asked again takes again. The event counts once, by its
+/// id.
+///
+/// # Errors
+///
+/// [`CheckError`]; after a broken connection the script may have run.
+pub async fn check(
+    partition: &Partition,
+    clock: &ServerClock,
+    request: &CheckRequest,
+    profile: &Profile,
+) -> Result<CheckDecision, CheckError> {
+    let (limits, limiter) = match profile.has_known_limits() {
+        true => (profile.limits_of(&request.metric), profile.limiter(&request.metric)),
+        false => (&[][..], None),
+    };
+    if limits.is_empty() && limiter.is_none() && request.record.is_none() {
+        return Ok(CheckDecision::nothing_to_judge(profile));
     }
-
-    /// The estimate of the server's clock, which callers update.
-    pub const fn clock(&self) -> &ServerClock {
-        &self.clock
-    }
-
-    /// Decides a request by the subject's settings. Takes from the rate and records the event only if every limit and
-    /// the rate admit the request. If there is no limit and no rate, or the settings are unreadable, it allows the
-    /// request.
-    ///
-    /// Not repeatable with respect to the rate: a repeated request takes again. The event counts once, by its id.
-    ///
-    /// # Errors
-    ///
-    /// [`CheckError`]; if the connection broke, the script may have run.
-    pub async fn run(
-        &self,
-        client: &RedisClient,
-        request: &CheckRequest,
-        profile: &Profile,
-    ) -> Result<CheckDecision, CheckError> {
-        let (limits, limiter) = match profile.has_known_limits() {
-            true => (profile.limits_of(&request.metric), profile.limiter(&request.metric)),
-            false => (&[][..], None),
-        };
-        if limits.is_empty() && limiter.is_none() && request.record.is_none() {
-            return Ok(CheckDecision::nothing_to_judge(profile));
-        }
-        let mut now = UnixMs(self.clock.now_ms());
-        for _ in 0..TRIES {
-            let around = |limit: &WindowLimit| AppliedLimit::around(profile, *limit, now);
-            let limits = limits.iter().map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
-            let applied = AppliedLimits { limits, limiter };
-            match reply_of(self.call(client, request, &applied).await?)? {
-                CheckReply::WrongPeriod(then) => {
-                    self.clock.set(then.0);
-                    now = then;
-                }
-                CheckReply::Judged { now, used, rate, entry } => {
-                    self.clock.set(now.0);
-                    let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
-                    let limits: Vec<PeriodStatus> = applied
-                        .limits
-                        .iter()
-                        .zip(used)
-                        .map(|(limit, used)| limit.status(used, request.units, now))
-                        .collect();
-                    let rate = match limiter {
-                        Some(limiter) => {
+    let mut now = UnixMs(clock.now_ms());
+    for _ in 0..TRIES {
+        let around = |limit: &WindowLimit| AppliedLimit::around(profile, *limit, now);
+        let limits = limits.iter().map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
+        let applied = AppliedLimits { limits, limiter };
+        match reply_of(call(partition, request, &applied).await?)? {
+            CheckReply::WrongPeriod(then) => {
+                clock.set(then.0);
+                now = then;
+            }
+            CheckReply::Judged { now, used, rate, entry } => {
+                clock.set(now.0);
+                let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
+                let limits: Vec<PeriodStatus> = applied
+                    .limits
+                    .iter()
+                    .zip(used)
+                    .map(|(limit, used)| limit.status(used, request.units, now))
+                    .collect();
+                let rate = match limiter {
+                    Some(limiter) => {
                             // As in the script: if a limit refuses, the rate is not used.
-                            let admitted = limits.iter().all(|limit| limit.status.is_admitted());
-                            let taken = if admitted { request.units.get() } else { 0 };
-                            let status = rate_status(limiter, &rate, taken).ok_or(CheckError::Reply)?;
-                            Some(status.asked_for(request.units))
-                        }
-                        None => None,
-                    };
-                    return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::nothing_to_judge(profile) });
-                }
+                        let admitted = limits.iter().all(|limit| limit.status.is_admitted());
+                        let taken = if admitted { request.units.get() } else { 0 };
+                        let status = rate_status(limiter, &rate, taken).ok_or(CheckError::Reply)?;
+                        Some(status.asked_for(request.units))
+                    }
+                    None => None,
+                };
+                return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::nothing_to_judge(profile) });
             }
         }
-        Err(CheckError::Clock(now))
     }
+    Err(CheckError::Clock(now))
+}
 
-    async fn call(
-        &self,
-        client: &RedisClient,
-        request: &CheckRequest,
-        applied: &AppliedLimits<'_>,
-    ) -> RedisResult<Value> {
-        let CheckRequest { subject, metric, units, record } = request;
-        let AppliedLimits { limits, limiter } = applied;
-        let bucket = keys::bucket(subject.as_str());
-        let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
-        let window = self.keys.limiter(algorithm.as_str(), metric, subject);
-        let mut call = SCRIPT.call().key(bounded(&window)).key(self.keys.stream());
-        call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
-        for AppliedLimit { limit, first, second } in limits {
-            for period in [first, second] {
-                call = call.key(self.keys.usage(metric, period.period, bucket));
-            }
-            call = call.arg(limit.units.get()).arg(first.start.0).arg(second.start.0).arg(second.end.0);
+async fn call(
+    Partition { client, keys }: &Partition,
+    request: &CheckRequest,
+    applied: &AppliedLimits<'_>,
+) -> RedisResult<Value> {
+    let CheckRequest { subject, metric, units, record } = request;
+    let AppliedLimits { limits, limiter } = applied;
+    let bucket = crate::types::keys::bucket(subject.as_str());
+    let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
+    let window = keys.limiter(algorithm.as_str(), metric, subject);
+    let mut call = SCRIPT.call().key(bounded(&window)).key(keys.stream());
+    call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
+    for AppliedLimit { limit, first, second } in limits {
+        for period in [first, second] {
+            call = call.key(keys.usage(metric, period.period, bucket));
         }
-        call = match limiter {
-            Some(limiter) => {
-                let arguments = limiter.arguments(units.get());
-                call.arg(limiter.function()).arg(arguments.len()).arg(&arguments[..])
-            }
-            None => call.arg("").arg(0),
-        };
-        if let Some(id) = record {
-            call = call.arg("subject").arg(subject.as_str()).arg("metric").arg(metric.as_str());
-            call = call.arg("units").arg(units.get()).arg("id").arg(id.as_str());
-        }
-        call.run(client).await
+        call = call.arg(limit.units.get()).arg(first.start.0).arg(second.start.0).arg(second.end.0);
     }
+    call = match limiter {
+        Some(limiter) => {
+            let arguments = limiter.arguments(units.get());
+            call.arg(limiter.function()).arg(arguments.len()).arg(&arguments[..])
+        }
+        None => call.arg("").arg(0),
+    };
+    if let Some(id) = record {
+        call = call.arg("subject").arg(subject.as_str()).arg("metric").arg(metric.as_str());
+        call = call.arg("units").arg(units.get()).arg("id").arg(id.as_str());
+    }
+    call.run(client).await
 }
 
 impl AppliedLimit {

@@ -150,9 +150,22 @@ impl CheckDecision {
         refusing.map(|limit| limit.period.window()).max()
     }
 
+    /// The same in whole seconds: never 0, which would ask for another try at once.
+    pub fn retry_after_s(&self) -> u64 {
+        self.retry_after().map_or(1, |wait| whole_seconds(wait).max(1))
+    }
+
     /// Whether a limit refuses the request regardless of the wait.
     pub fn never_fits(&self) -> bool {
         self.statuses().any(|status| status.admission == Admission::Rejected { retry_after: None })
+    }
+
+    /// Why the request may not proceed.
+    pub fn refusal(&self, CheckRequest { subject, metric, units, .. }: &CheckRequest) -> String {
+        match self.never_fits() {
+            true => format!("{subject} asks for {units} of {metric}, more than the whole limit"),
+            false => format!("{subject} may not use {units} of {metric} now"),
+        }
     }
 
     fn statuses(&self) -> impl Iterator<Item = &LimitStatus> {

@@ -24,7 +24,7 @@ pub mod totals;
 pub mod trim;
 
 pub use batch::{Batch, RefusedEvent, Row};
-pub use check::{CheckError, CheckScript};
+pub use check::{CheckError, check};
 pub use commit::{CommitReply, Committer};
 pub use decision::{CheckDecision, CheckRequest};
 pub use event_ids::{CountedEventIds, EventIdDigest};

@@ -1,12 +1,13 @@
 //! The check on a real server: limits and rate judged at one moment, and only what all admit is taken and recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::outbox::{Outbox, subject};
 use crate::support::redis_server::RedisServer;
 use quotabell::ledger::decision::{DecisionBasis, LimitStatus, PeriodStatus, Recorded};
-use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, CheckScript};
-use quotabell::redis_client::{ErrorKind, error_kind};
+use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, check};
+use quotabell::redis_client::{ErrorKind, Partition, ServerClock, error_kind};
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
@@ -19,7 +20,7 @@ const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algori
 /// A partition and somebody who asks it.
 struct Gate {
     books: Outbox,
-    check: CheckScript,
+    clock: ServerClock,
 }
 
 fn units(units: u64) -> Units {
@@ -57,13 +58,20 @@ fn question(who: &Subject, asked: u64) -> CheckRequest {
 
 impl Gate {
     fn open() -> Self {
-        let books = Outbox::start();
-        let check = CheckScript::new(books.keys.clone());
-        Self { books, check }
+        Self::to(Outbox::start())
+    }
+
+    fn to(books: Outbox) -> Self {
+        Self { books, clock: ServerClock::default() }
+    }
+
+    async fn ask(&self, question: &CheckRequest, profile: &Profile) -> Result<CheckDecision, CheckError> {
+        let Outbox { client, keys, .. } = &self.books;
+        check(&Partition { client: Arc::clone(client), keys: keys.clone() }, &self.clock, question, profile).await
     }
 
     async fn run(&self, question: &CheckRequest, profile: &Profile) -> CheckDecision {
-        self.check.run(&self.books.client, question, profile).await.expect("it is judged")
+        self.ask(question, profile).await.expect("it is judged")
     }
 
     async fn now(&self) -> UnixMs {
@@ -223,7 +231,7 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
             }
         }
         for wrong_h in [0, -9, 9, -30, 30, -200, 200, -10_000, 10_000] {
-            gate.check.clock().set(now.0 + wrong_h * 3_600_000);
+            gate.clock.set(now.0 + wrong_h * 3_600_000);
             let judged = gate.run(&question(&who, 1), &profile).await;
             let after = gate.now().await;
             assert_eq!(judged.limits.len(), 4);
@@ -238,7 +246,7 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
                 assert!(limit.status.reset <= limit.status.length, "{limit:?}");
             }
         }
-        let known = gate.check.clock().now_ms() - gate.now().await.0;
+        let known = gate.clock.now_ms() - gate.now().await.0;
         assert!(known.abs() < 1000, "it has learnt the time: {known} ms off");
     }
 }
@@ -280,7 +288,7 @@ async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
     let gate = Gate::open();
     let (who, profile) = (subject("alice"), profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m")));
     let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
-    let failure = async || match gate.check.run(&gate.books.client, &ask, &profile).await {
+    let failure = async || match gate.ask(&ask, &profile).await {
         Err(CheckError::Redis(error)) => error,
         other => panic!("{other:?}"),
     };
@@ -336,7 +344,7 @@ async fn a_key_of_another_type_is_an_error() {
         let profile = profile("UTC", Some("100"), algorithm, Some("60/1m"));
         let _: u64 = gate.books.run("LPUSH", &[gate.window(algorithm, &who).as_str(), "x"]).await;
         let ask = CheckRequest { record: Some(EventId::numbered(1)), ..question(&who, 1) };
-        match gate.check.run(&gate.books.client, &ask, &profile).await {
+        match gate.ask(&ask, &profile).await {
             Err(CheckError::Redis(error)) => {
                 assert_eq!(error_kind(&error), ErrorKind::WrongType, "{algorithm:?}: {error}")
             }
@@ -347,10 +355,7 @@ async fn a_key_of_another_type_is_an_error() {
     gate.count(&who, "UTC", gate.now().await, 1).await;
     let key = gate.counter(&who, period(Window::Day, "UTC", gate.now().await));
     let _: u64 = gate.books.run("HSET", &[key.as_str(), who.as_str(), "many"]).await;
-    let judged = gate
-        .check
-        .run(&gate.books.client, &question(&who, 1), &profile("UTC", Some("1"), Algorithm::Fixed, None))
-        .await;
+    let judged = gate.ask(&question(&who, 1), &profile("UTC", Some("1"), Algorithm::Fixed, None)).await;
     assert!(judged.is_err_and(|error| error.to_string().contains("no number")));
 }
 
@@ -393,10 +398,9 @@ async fn nodes_that_ask_at_once_share_one_window() {
 #[tokio::test]
 async fn a_full_server_is_a_fault_and_not_a_yes() {
     let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1"]);
-    let books = Outbox::on(server);
-    let check = CheckScript::new(books.keys.clone());
+    let gate = Gate::to(Outbox::on(server));
     let profile = profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m"));
-    match check.run(&books.client, &question(&subject("alice"), 1), &profile).await {
+    match gate.ask(&question(&subject("alice"), 1), &profile).await {
         Err(CheckError::Redis(error)) => assert_eq!(error_kind(&error), ErrorKind::Full, "{error}"),
         other => panic!("{other:?}"),
     }
