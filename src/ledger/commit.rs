@@ -190,8 +190,13 @@ fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     command.arg(new.group + 1).arg(row.subject.as_str()).arg(row.before);
     command.arg(id.as_str()).arg(window.flag_ttl_s()).arg(record_ttl_s);
     command.arg(Keys::raised_field(new.percent(), &row.subject));
-    let json = |what: serde_json::Result<String>| what.expect("plain strings and numbers serialise");
-    command.arg(json(serde_json::to_string(&new.record))).arg(json(serde_json::to_string(new.alert())));
+    let alert = to_json(new.alert());
+    // Without earlier alerts, the record of an alert is the alert.
+    command.arg(if new.record.earlier.is_empty() { alert.clone() } else { to_json(&new.record) }).arg(alert);
+}
+
+fn to_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("plain strings and numbers serialise")
 }
 
 fn add_refused(command: &mut Cmd, batch: &Batch) {

@@ -1,8 +1,6 @@
-//! One leased delivery: look its contact up, have the attempt made, record how it ended. The task that the dispatcher
-//! spawns.
+//! One leased delivery: load its recipients, decide, send, settle. The task that the dispatcher spawns.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
@@ -11,9 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 use super::UNREADABLE_CONTACT_WAIT;
-use super::consent::ConsentRequests;
 use super::contact_choice::{choose_contact, is_over};
-use super::context::OutboxContext;
+use super::context::{DispatcherConfig, OutboxContext};
 use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::FanOutReply;
@@ -30,10 +27,11 @@ use super::settlement_log::{self, count_ended};
 use super::slots::AttemptPermit;
 use super::wake::wake_reachable;
 use crate::contacts::Contact;
-use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
+use crate::contacts::resolver::{ContactLookup, ContactsSource, ResolvedContacts};
 use crate::redis_client::ErrorKind;
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
-use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, Subject, meters};
+use crate::subjects::SubjectMutes;
+use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, meters};
 
 /// How long an outcome is kept for a Redis that does not come back or refuses the daemon, after its lease ran out.
 /// Longer than any failover or restart; then the task ends, and the delivery is attempted again.
@@ -46,49 +44,46 @@ const FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 /// What every task of a dispatcher shares.
 #[derive(Debug)]
 pub(super) struct DeliveryWorker<N> {
-    pub(super) outbox: OutboxContext,
-    pub(super) notifier: Arc<N>,
-    pub(super) consents: Arc<dyn ConsentRequests>,
+    pub(super) shared: DispatcherConfig<N>,
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
     pub(super) fan_out_queue: FanOutQueue,
-    pub(super) disable_after: Duration,
     pub(super) stop: CancellationToken,
 }
 
-/// What is to be done with a leased delivery.
+/// What to do with a leased delivery.
 enum Decision<'a> {
-    /// Attempt it to this contact. The contacts of the subject, where the outcome may disable this one.
+    /// Attempt it to this contact. The contacts of the subject, if the outcome may disable this one.
     Attempt(Contact, Option<ResolvedContacts>),
     /// No attempt: this is recorded.
     End(Settlement),
-    /// No attempt: the alert is fanned out to those that are there now.
-    FanOut(&'a Alert, ResolvedContacts),
-    /// No attempt: the contact is disabled. The others are told, and the alert is fanned out to them.
-    Disabled(&'a Alert, Contact, DisabledState),
+    /// No attempt: the alert is fanned out to the contacts as they are now. If this contact is disabled, the others are
+    /// told before.
+    FanOut(&'a Alert, ResolvedContacts, Option<(Contact, DisabledState)>),
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Works one leased delivery off. Whatever happens, either its lease is settled or it runs out. The slot is free
-    /// for another attempt as soon as this one has ended, or none is made, before that is recorded: afterwards its
-    /// place may have been given to others.
+    /// Loads who gets a leased delivery, decides, sends, and settles. Whatever happens, either the lease is settled or
+    /// it runs out. The slot is free for another attempt as soon as this one has ended, or none is made, before that is
+    /// recorded: afterwards its place may have been given to others.
     pub(super) async fn work(&self, leased: LeasedDelivery, slot: AttemptPermit, read: Option<LeasedRecipients>) {
-        match self.decide(&leased, read).await {
-            Decision::Attempt(contact, contacts) => self.attempt(&leased, &contact, contacts.as_ref(), slot).await,
+        let decision = match self.load(&leased, read).await {
+            Ok(recipients) => decide(&leased, recipients),
+            Err(settlement) => Decision::End(settlement),
+        };
+        let settlement = match decision {
+            Decision::Attempt(contact, contacts) => self.send(&leased, &contact, contacts.as_ref(), slot).await,
             Decision::End(settlement) => {
                 drop(slot);
-                self.end(&leased, settlement).await;
+                Some(settlement)
             }
-            Decision::FanOut(alert, contacts) => {
+            Decision::FanOut(alert, contacts, disabled) => {
                 drop(slot);
-                self.fan_out_again(&leased, alert, &contacts).await;
+                return self.fan_out_again(&leased, alert, contacts, disabled).await;
             }
-            Decision::Disabled(alert, contact, state) => {
-                drop(slot);
-                let tell = || self.tell_of_disabled(&leased, &alert.subject, &contact, &state);
-                let Some(contacts) = self.retry_until_recorded(&leased, tell).await else { return };
-                self.fan_out_again(&leased, alert, &contacts).await;
-            }
+        };
+        if let Some(settlement) = settlement {
+            self.settle(&leased, settlement).await;
         }
     }
 
@@ -108,109 +103,72 @@ impl<N: Notifier> DeliveryWorker<N> {
         drop(waiting);
         match slot {
             Some(slot) => self.work(leased, slot, read).await,
-            None => self.end(&leased, Settlement::Released(Duration::ZERO)).await,
+            None => self.settle(&leased, Settlement::Released(Duration::ZERO)).await,
         }
     }
 
-    /// What is to be done, by the contacts as they are now.
-    async fn decide<'a>(&self, leased: &'a LeasedDelivery, read: Option<LeasedRecipients>) -> Decision<'a> {
+    /// Who gets a leased delivery now; or what to record if that can't be known.
+    async fn load<'a>(
+        &self,
+        leased: &'a LeasedDelivery,
+        read: Option<LeasedRecipients>,
+    ) -> Result<LoadedRecipients<'a>, Settlement> {
+        let OutboxContext { client, contacts, .. } = &self.shared.outbox;
         match &leased.notification {
-            Ok(Notification::Alert(alert)) => self.decide_alert(leased, alert, read).await,
-            Ok(Notification::Verification(request)) => match self.consents.contact(request).await {
-                // The lease is as long as the channel needs that the request was made for.
-                Ok(Some(contact)) if contact.channel() == leased.channel => Decision::Attempt(contact, None),
-                Ok(_) => Decision::End(Settlement::Cancelled),
-                Err(error) => give_back(leased, &error),
-            },
-            Ok(Notification::ContactDisabled(notice)) => self.decide_notice(leased, &notice.subject).await,
+            Ok(Notification::Alert(alert)) => {
+                let stored = match read {
+                    Some(read) => read.get(client).await,
+                    None => None,
+                };
+                let recipients = match stored {
+                    Some(stored) => contacts.read_recipients(alert, stored, leased.clock.now()),
+                    None => contacts.recipients_of(client, alert, leased.clock.now()).await,
+                };
+                let (contacts, mutes) = recipients.map_err(|error| give_back(leased, &error))?;
+                Ok(LoadedRecipients::OfAlert(alert, contacts, mutes))
+            }
+            Ok(Notification::Verification(request)) => {
+                let contact = self.shared.consents.contact(request).await;
+                contact.map(LoadedRecipients::One).map_err(|error| give_back(leased, &error))
+            }
+            Ok(Notification::ContactDisabled(notice)) => {
+                let contacts = contacts.contacts_of(client, &notice.subject).await;
+                contacts.map(LoadedRecipients::OfNotice).map_err(|error| give_back(leased, &error))
+            }
             Ok(Notification::Digest(_)) => {
-                let contact =
-                    self.outbox.contacts.operator().iter().map(|one| &one.contact).find(|one| one.id == leased.contact);
-                match contact.filter(|contact| contact.channel() == leased.channel) {
-                    Some(contact) => Decision::Attempt(contact.clone(), None),
-                    None => Decision::End(Settlement::Cancelled),
-                }
+                let mut operators = contacts.operator().iter().map(|one| &one.contact);
+                Ok(LoadedRecipients::One(operators.find(|one| one.id == leased.contact).cloned()))
             }
             Err(why) => {
                 let LeasedDelivery { id, subject, .. } = leased;
                 tracing::error!(subject, delivery = %id, why, "the notification of a delivery is unreadable; the delivery ends dead");
-                Decision::End(Settlement::Unsendable("the stored notification is unreadable".to_owned()))
+                Err(Settlement::Unsendable("the stored notification is unreadable".to_owned()))
             }
         }
     }
 
-    async fn decide_alert<'a>(
-        &self,
-        leased: &LeasedDelivery,
-        alert: &'a Alert,
-        read: Option<LeasedRecipients>,
-    ) -> Decision<'a> {
-        let OutboxContext { client, contacts, .. } = &self.outbox;
-        let stored = match read {
-            Some(read) => read.get(client).await,
-            None => None,
-        };
-        let recipients = match stored {
-            Some(stored) => contacts.read_recipients(alert, stored, leased.clock.now()),
-            None => contacts.recipients_of(client, alert, leased.clock.now()).await,
-        };
-        let (contacts, mutes) = match recipients {
-            Ok(recipients) => recipients,
-            Err(error) => return give_back(leased, &error),
-        };
-        match choose_contact(leased, &contacts) {
-            // Still nobody to tell: a delivery that was only woken goes on waiting.
-            ContactLookup::NotUsable
-                if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
-            {
-                Decision::End(Settlement::Expired)
-            }
-            ContactLookup::Found(contact) => match mutes.mute_of(&alert.metric) {
-                Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
-                None => Decision::Attempt(contact, Some(contacts)),
-            },
-            ContactLookup::NotUsable => Decision::FanOut(alert, contacts),
-            ContactLookup::Disabled(contact) => match contact.disabled.clone() {
-                Some(state) => Decision::Disabled(alert, contact, state),
-                None => Decision::FanOut(alert, contacts),
-            },
-            ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
-        }
-    }
-
-    /// A notice goes to the contact that it was made for, or to nobody: the others have their own.
-    async fn decide_notice<'a>(&self, leased: &LeasedDelivery, subject: &Subject) -> Decision<'a> {
-        let contacts = match self.outbox.contacts.contacts_of(&self.outbox.client, subject).await {
-            Ok(contacts) => contacts,
-            Err(error) => return give_back(leased, &error),
-        };
-        match choose_contact(leased, &contacts) {
-            ContactLookup::Found(contact) => Decision::Attempt(contact, Some(contacts)),
-            ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
-            ContactLookup::NotUsable | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
-        }
-    }
-
-    /// `contacts`: those of the subject, where the outcome may disable this one.
-    async fn attempt(
+    /// Makes one attempt. Returns what to record; `None` if nothing may be, so that the lease runs out. `contacts`:
+    /// those of the subject, if the outcome may disable this one.
+    async fn send(
         &self,
         leased: &LeasedDelivery,
         contact: &Contact,
         contacts: Option<&ResolvedContacts>,
         slot: AttemptPermit,
-    ) {
-        let Ok(notification) = &leased.notification else { return };
+    ) -> Option<Settlement> {
+        let Ok(notification) = &leased.notification else { return None };
+        let notifier = &self.shared.notifier;
         // An attempt that outlives its lease could overlap with another worker's.
-        let start_by =
-            leased.clock.start_by(self.notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
+        let start_by = leased.clock.start_by(notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
         let Some(start_by) = start_by else {
             drop(slot);
-            return self.end(leased, Settlement::Released(Duration::ZERO)).await;
+            return Some(Settlement::Released(Duration::ZERO));
         };
         let request = AttemptRequest {
             delivery: &leased.id,
             notification,
             contact,
+            source: contacts.map_or_else(ContactsSource::default, |contacts| contacts.source),
             more_follows: leased.more_follows,
             attempts: leased.attempts,
             attempt_since_replay: leased.attempt_since_replay,
@@ -219,7 +177,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             now: leased.clock.now(),
             start_by,
         };
-        let attempted = tokio::time::timeout(leased.clock.remaining(), self.notifier.attempt(request)).await;
+        let attempted = tokio::time::timeout(leased.clock.remaining(), notifier.attempt(request)).await;
         match attempted.as_ref().is_ok_and(is_answered) {
             true => drop(slot),
             false => slot.close_followers(),
@@ -229,39 +187,48 @@ impl<N: Notifier> DeliveryWorker<N> {
             let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
             tracing::error!(subject, alert, request, delivery = %id, attempt = attempts, channel = channel.as_str(),
                 "attempt did not keep its deadline and is given up; the delivery is attempted again");
-            return;
+            return None;
         };
         if let Settlement::Throttled(_) = settlement {
             counter!(meters::DELIVERIES_THROTTLED, "channel" => leased.channel.as_str()).increment(1);
         }
-        let settlement = match contacts {
+        match contacts {
             Some(contacts) => self.judge_contact(leased, contact, contacts, settlement).await,
             None => Some(settlement),
-        };
-        if let Some(settlement) = settlement {
-            self.end(leased, settlement).await;
         }
     }
 
-    /// The contact is gone, or the delivery waits for one: what the contacts are now decides.
-    async fn fan_out_again(&self, leased: &LeasedDelivery, alert: &Alert, contacts: &ResolvedContacts) {
-        let recipients = Recipients::select(alert, contacts, self.outbox.on_multiple);
-        let call = || self.fan_out_queue.fan_out(&self.outbox, leased, alert, &recipients);
+    /// Gives the alert to the contacts as they are now: the one of the delivery is gone or disabled, or there was none.
+    async fn fan_out_again(
+        &self,
+        leased: &LeasedDelivery,
+        alert: &Alert,
+        mut contacts: ResolvedContacts,
+        disabled: Option<(Contact, DisabledState)>,
+    ) {
+        if let Some((contact, state)) = disabled {
+            let tell = || self.tell_of_disabled(leased, &alert.subject, &contact, &state);
+            let Some(others) = self.retry_until_recorded(leased, tell).await else { return };
+            contacts = others;
+        }
+        let outbox = &self.shared.outbox;
+        let recipients = Recipients::select(alert, &contacts, outbox.on_multiple);
+        let call = || self.fan_out_queue.fan_out(outbox, leased, alert, &recipients);
         let Some(FanOutReply::Done(result)) = self.retry_until_recorded(leased, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;
         };
         fan_out_log::fanned_out_again(leased, alert, &result);
-        // Also where none was made, a place at a destination is free.
-        self.outbox.new_deliveries.notify_one();
+        // Even if none was made, a place at a destination is free.
+        outbox.new_deliveries.notify_one();
         if recipients.waits {
             let subjects = std::slice::from_ref(&alert.subject);
-            self.retry_until_recorded(leased, || wake_reachable(&self.outbox, subjects)).await;
+            self.retry_until_recorded(leased, || wake_reachable(outbox, subjects)).await;
         }
     }
 
-    /// Records how the lease ended, and says what happened.
-    async fn end(&self, leased: &LeasedDelivery, settlement: Settlement) {
+    /// Records how the lease ended, and logs it.
+    async fn settle(&self, leased: &LeasedDelivery, settlement: Settlement) {
         if let Some(outcome) = settlement.outcome() {
             counter!(meters::ATTEMPTS, "channel" => leased.channel.as_str(), "outcome" => outcome.class.as_str())
                 .increment(1);
@@ -292,7 +259,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let Some(notification) = notification else { return };
         settlement_log::settled(leased, notification, &settlement, now);
         if let Notification::Verification(request) = notification {
-            self.consents.settled(request, &settlement);
+            self.shared.consents.settled(request, &settlement);
         }
     }
 
@@ -347,11 +314,56 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 }
 
+/// Who may get a delivery.
+enum LoadedRecipients<'a> {
+    /// The contacts of the subject, and its mutes that concern the alert.
+    OfAlert(&'a Alert, ResolvedContacts, SubjectMutes),
+    /// The contacts of the subject of a notice.
+    OfNotice(ResolvedContacts),
+    /// This contact, if it still exists.
+    One(Option<Contact>),
+}
+
+/// What to do with a delivery, by the contacts as they are now. Pure.
+fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Decision<'a> {
+    match recipients {
+        // The lease is as long as the channel needs that the delivery was made for.
+        LoadedRecipients::One(contact) => match contact.filter(|contact| contact.channel() == leased.channel) {
+            Some(contact) => Decision::Attempt(contact, None),
+            None => Decision::End(Settlement::Cancelled),
+        },
+        // A notice goes to the contact that it was made for, or to nobody: the others have their own.
+        LoadedRecipients::OfNotice(contacts) => match choose_contact(leased, &contacts) {
+            ContactLookup::Found(contact) => Decision::Attempt(contact, Some(contacts)),
+            ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
+            ContactLookup::NotUsable | ContactLookup::Disabled(_) => Decision::End(Settlement::Cancelled),
+        },
+        LoadedRecipients::OfAlert(alert, contacts, mutes) => match choose_contact(leased, &contacts) {
+            ContactLookup::Found(contact) => match mutes.mute_of(&alert.metric) {
+                Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
+                None => Decision::Attempt(contact, Some(contacts)),
+            },
+            // A delivery that was only woken continues to wait for a contact.
+            ContactLookup::NotUsable
+                if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
+            {
+                Decision::End(Settlement::Expired)
+            }
+            ContactLookup::NotUsable => Decision::FanOut(alert, contacts, None),
+            ContactLookup::Disabled(contact) => {
+                let disabled = contact.disabled.clone().map(|state| (contact, state));
+                Decision::FanOut(alert, contacts, disabled)
+            }
+            ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
+        },
+    }
+}
+
 /// No attempt, because Redis does not say where to.
-fn give_back<'a>(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Decision<'a> {
+fn give_back(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Settlement {
     let LeasedDelivery { id, subject, .. } = leased;
     tracing::warn!(subject, delivery = %id, error = chain(error), "no attempt: contacts can't be read");
-    Decision::End(Settlement::Released(BackoffPolicy::RECONNECT.max_interval))
+    Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
 }
 
 /// Whether others may follow at once: no attempt was made, or the destination has answered it.

@@ -93,14 +93,14 @@ impl<N: Notifier> DeliveryWorker<N> {
             return Some(settlement);
         }
         if let Notification::Alert(alert) = notification {
-            let recipients = Recipients::select(alert, &others, self.outbox.on_multiple);
+            let recipients = Recipients::select(alert, &others, self.shared.outbox.on_multiple);
             let source = FanOutSource::StaysLeased { id: &leased.id, token: &leased.token };
-            let requests = [FanOutRequest { source, alert, recipients: &recipients }];
-            let call = || fan_out(&self.outbox.client, &self.outbox.keys, &requests);
+            let requests = [FanOutRequest { source, alert, json: &leased.json, recipients: &recipients }];
+            let call = || fan_out(&self.shared.outbox.client, &self.shared.outbox.keys, &requests);
             let answers = self.retry_until_recorded(leased, call).await?;
             let [FanOutReply::Done(result)] = answers.as_slice() else { return None };
             fan_out_log::fanned_out(alert, result);
-            self.outbox.new_deliveries.notify_one();
+            self.shared.outbox.new_deliveries.notify_one();
         }
         Some(Settlement::ContactDisabled(outcome.clone()))
     }
@@ -115,7 +115,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         disabled: &Contact,
         state: &DisabledState,
     ) -> Result<ResolvedContacts, OutboxError> {
-        let OutboxContext { client, keys, contacts, new_deliveries, .. } = &self.outbox;
+        let OutboxContext { client, keys, contacts, new_deliveries, .. } = &self.shared.outbox;
         let contacts = contacts.contacts_of(client, subject).await?;
         // Deliveries are kept for so long: later nobody knows that they were told.
         if leased.clock.now().since(state.at) >= ENDED_DELIVERY_TTL {
@@ -138,16 +138,19 @@ impl<N: Notifier> DeliveryWorker<N> {
             match (outcome.disables, ContactHealth::from_outcome(contact.channel(), outcome)) {
                 (Some(reason), _) if outcome.disables_after.is_zero() => return ContactVerdict::Disable(reason),
                 (Some(reason), _) => (reason, ContactNote::Unknown, outcome.disables_after, UNKNOWN_KEPT),
-                (None, Some(ContactHealth::Failing)) if !self.disable_after.is_zero() => {
-                    (DisableReason::Failing, ContactNote::Failing, self.disable_after, self.disable_after)
-                }
+                (None, Some(ContactHealth::Failing)) if !self.shared.config.disable_after.is_zero() => (
+                    DisableReason::Failing,
+                    ContactNote::Failing,
+                    self.shared.config.disable_after,
+                    self.shared.config.disable_after,
+                ),
                 (None, _) => return ContactVerdict::Keep,
             };
         let again_after = |wait| match note {
             ContactNote::Failing => ContactVerdict::Keep,
             ContactNote::Unknown => ContactVerdict::DisableAfter(wait),
         };
-        let OutboxContext { client, keys, .. } = &self.outbox;
+        let OutboxContext { client, keys, .. } = &self.shared.outbox;
         match noted_since(client, keys, (subject, &contact.id), note, (now, kept)).await {
             Ok(Some(since)) if now.since(since) >= after => ContactVerdict::Disable(reason),
             Ok(since) => again_after(after.saturating_sub(now.since(since.unwrap_or(now)))),
@@ -167,7 +170,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         contact: &Contact,
         state: &DisabledState,
     ) -> Result<Option<DisabledState>, OutboxError> {
-        let edited = edit_contacts(&self.outbox.client, &self.outbox.keys, subject, |array| {
+        let edited = edit_contacts(&self.shared.outbox.client, &self.shared.outbox.keys, subject, |array| {
             Ok::<_, EditContactsError>(array.disable(contact, state))
         });
         match edited.await {

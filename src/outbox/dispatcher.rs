@@ -8,9 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::config::DeliveryConfig;
-use super::consent::ConsentRequests;
-use super::context::OutboxContext;
+use super::context::DispatcherConfig;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
@@ -22,29 +20,10 @@ use super::pending_outcomes::PendingOutcomes;
 use super::redis_outage::RedisOutage;
 use super::settle_queue::{Settler, settle_queue};
 use super::settlement_log::count_ended;
-use super::slots::{FreeSlots, PrefetchQueue, Slots};
+use super::slots::{FreeSlots, PrefetchQueue};
 use super::{IDLE, LEASE_MARGIN};
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs, nonce};
-
-/// Works off the deliveries of one partition. Does nothing until it runs.
-#[derive(Debug)]
-pub struct DispatcherConfig<N> {
-    /// The partition's outbox.
-    pub outbox: OutboxContext,
-    /// What makes the attempts.
-    pub notifier: Arc<N>,
-    /// What knows about requests for consent.
-    pub consents: Arc<dyn ConsentRequests>,
-    /// Bounds the attempts at once; shared by the dispatchers of a process.
-    pub slots: Slots,
-    /// What bounds the attempts at one destination, over all processes.
-    pub config: DeliveryConfig,
-    /// How long a delivery is tried; behind an open circuit too, without the time in which nobody sent.
-    pub give_up_after: Duration,
-    /// How much longer a lease lasts than the deadline of its channel; [`LEASE_MARGIN`] in the daemon.
-    pub lease_margin: Duration,
-}
 
 impl<N: Notifier> DispatcherConfig<N> {
     /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did
@@ -58,39 +37,29 @@ impl<N: Notifier> DispatcherConfig<N> {
     /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type,
     /// or Redis refuses us.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
-        let Self { outbox, notifier, consents, slots, config, give_up_after, lease_margin } = self;
-        let times = LeaseTimes::from_timeouts(|channel| notifier.timeout(channel), lease_margin);
-        let concurrency = config.concurrency as usize;
-        let (per_destination_max, disable_after) = (config.per_destination_max, config.disable_after);
-        let (settle_queue, settler) = settle_queue(outbox.clone(), config);
-        let worker = Arc::new(DeliveryWorker {
-            outbox,
-            notifier,
-            consents,
-            pending_outcomes: PendingOutcomes::default(),
-            settle_queue,
-            fan_out_queue: FanOutQueue::default(),
-            disable_after,
-            // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
-            stop: stop.child_token(),
-        });
-        let dispatch = Dispatcher {
-            worker,
+        let concurrency = self.config.concurrency as usize;
+        let (settle_queue, settler) = settle_queue(self.outbox.clone(), self.config.clone());
+        let dispatcher = Dispatcher {
             settler,
-            slots,
             attempts_max: 2 * concurrency,
             followers: Arc::new(Semaphore::new(concurrency / 2)),
             followers_at: HashMap::new(),
-            per_destination_max,
-            give_up_after,
-            times,
+            times: LeaseTimes::from_timeouts(|channel| self.notifier.timeout(channel), self.lease_margin),
             nonce: nonce(),
             calls: 0,
             attempts: RunningAttempts::default(),
             is_paused: false,
             counting: CountingBacklog::default(),
+            worker: Arc::new(DeliveryWorker {
+                shared: self,
+                pending_outcomes: PendingOutcomes::default(),
+                settle_queue,
+                fan_out_queue: FanOutQueue::default(),
+                // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
+                stop: stop.child_token(),
+            }),
         };
-        dispatch.run().await
+        dispatcher.run().await
     }
 }
 
@@ -98,7 +67,6 @@ impl<N: Notifier> DispatcherConfig<N> {
 struct Dispatcher<N> {
     worker: Arc<DeliveryWorker<N>>,
     settler: Settler,
-    slots: Slots,
     /// The most attempts that run or whose outcomes are not recorded yet: while outcomes can't be recorded, nothing
     /// more is sent, since it would be sent again and again.
     attempts_max: usize,
@@ -106,8 +74,6 @@ struct Dispatcher<N> {
     followers: Arc<Semaphore>,
     /// Those that wait, by destination.
     followers_at: HashMap<Destination, PrefetchQueue>,
-    per_destination_max: u32,
-    give_up_after: Duration,
     times: LeaseTimes,
     /// Tells this dispatcher's leases from those of every other, also of another process.
     nonce: String,
@@ -152,9 +118,9 @@ impl<N: Notifier> Dispatcher<N> {
             };
             tokio::select! {
                 () = self.worker.stop.cancelled() => break Ok(()),
-                () = self.worker.outbox.new_deliveries.notified() => {}
+                () = self.worker.shared.outbox.new_deliveries.notified() => {}
                 () = self.settler.filled() => tokio::time::sleep(GATHER).await,
-                () = self.slots.unhealthy_free(), if next.unhealthy_waits => {}
+                () = self.worker.shared.slots.unhealthy_free(), if next.unhealthy_waits => {}
                 () = tokio::time::sleep(next.wait) => {}
             }
         };
@@ -172,23 +138,25 @@ impl<N: Notifier> Dispatcher<N> {
     /// Both calls are sent together, round after round: what ends meanwhile goes out with the next one, so that a call
     /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same round.
     async fn settle_and_lease(&mut self) -> Result<NextLease, OutboxError> {
-        let (outbox, stop) = (&self.worker.outbox, &self.worker.stop);
+        let worker = Arc::clone(&self.worker);
+        let DeliveryWorker { shared, pending_outcomes, stop, .. } = &*worker;
+        let outbox = &shared.outbox;
         self.attempts.reap_ended();
-        if self.worker.pending_outcomes.any() {
+        if pending_outcomes.any() {
             let ping = outbox.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, outbox.keys.stream()))?;
             tokio::select! {
-                () = self.worker.pending_outcomes.flush(RESPONSE_TIMEOUT) => {}
+                () = pending_outcomes.flush(RESPONSE_TIMEOUT) => {}
                 () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
             }
         }
         let is_held_up = self.attempts.count() >= self.attempts_max;
-        let mut slots = self.slots.take_free();
+        let mut slots = shared.slots.take_free();
         if is_held_up || slots.count() == 0 {
             drop(slots);
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = self.slots.free(), if !is_held_up => {}
+                () = shared.slots.free(), if !is_held_up => {}
                 () = self.attempts.one_ended(), if is_held_up => {}
                 () = self.settler.filled() => self.settler.record().await,
             }
@@ -199,11 +167,11 @@ impl<N: Notifier> Dispatcher<N> {
         let request = LeaseRequest {
             deliveries_max: slots.count(),
             unhealthy_max: slots.unhealthy(),
-            per_destination_max: self.per_destination_max,
+            per_destination_max: shared.config.per_destination_max,
             followers_max: self.followers.available_permits(),
             token: &token,
             times: self.times,
-            give_up_after: self.give_up_after,
+            give_up_after: shared.give_up_after,
         };
         let began = Instant::now();
         let leasing = lease(&outbox.client, &outbox.keys, request);
@@ -224,7 +192,7 @@ impl<N: Notifier> Dispatcher<N> {
         // The other partitions' dispatchers may need those that are left.
         drop(slots);
         if !is_idle {
-            self.counting.wait_for_counting(&self.worker.outbox, took, &self.worker.stop).await;
+            self.counting.wait_for_counting(outbox, took, stop).await;
         }
         Ok(next)
     }
@@ -234,7 +202,7 @@ impl<N: Notifier> Dispatcher<N> {
         self.followers_at.retain(|_, followers| followers.are_in_use());
         // Those that follow first: an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
-        let reads = LeasedRecipients::of_each(&self.worker.outbox.contacts, &leased);
+        let reads = LeasedRecipients::of_each(&self.worker.shared.outbox.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
             let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
             let followers = self.followers_at.entry(leased.destination.clone()).or_default();
@@ -256,7 +224,7 @@ impl<N: Notifier> Dispatcher<N> {
             return;
         }
         self.is_paused = is_paused;
-        let stream = self.worker.outbox.keys.stream();
+        let stream = self.worker.shared.outbox.keys.stream();
         if is_paused {
             tracing::warn!(stream, "sending is paused: nothing leaves until `quotabell deliveries resume`");
         } else {

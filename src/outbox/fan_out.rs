@@ -119,6 +119,8 @@ pub struct FanOutRequest<'a> {
     pub source: FanOutSource<'a>,
     /// The alert.
     pub alert: &'a Alert,
+    /// Its JSON as the commit wrote it, which each delivery carries.
+    pub json: &'a [u8],
     /// To whom.
     pub recipients: &'a Recipients,
 }
@@ -140,15 +142,14 @@ pub async fn fan_out(
     let mut call = schedule::call(&SCRIPT, keys).key(keys.outbox()).key(keys.checkpoint());
     call = call.arg(ENDED_DELIVERY_TTL.as_secs());
     let mut wanted_of_each = Vec::with_capacity(requests.len());
-    for FanOutRequest { source, alert, recipients } in requests {
+    for FanOutRequest { source, alert, json, recipients } in requests {
         let (kind, id, token) = match source {
             FanOutSource::Outbox { entry } => ("outbox", *entry, ""),
             FanOutSource::Delivery { id, token } => ("delivery", id.as_str(), *token),
             FanOutSource::StaysLeased { id, token } => ("kept", id.as_str(), *token),
         };
-        let json = serde_json::to_string(alert).expect("plain strings and numbers serialise");
         let wanted = wanted(alert, recipients);
-        call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(json).arg(alert.subject.as_str());
+        call = call.arg(kind).arg(id).arg(token).arg(alert.id.as_str()).arg(*json).arg(alert.subject.as_str());
         call = call.arg(expires_at(alert).0).arg(wanted.len());
         for want in &wanted {
             call = call.arg(want.id.as_str()).arg(want.channel.as_str());

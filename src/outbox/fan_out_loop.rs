@@ -47,7 +47,8 @@ pub struct FanOutLoop {
 /// An entry of the outbox.
 struct OutboxEntry {
     id: String,
-    alert: Result<Alert, String>,
+    /// With its JSON.
+    alert: Result<(Alert, Vec<u8>), String>,
 }
 
 impl FanOutLoop {
@@ -116,21 +117,21 @@ impl FanOutLoop {
         let mut alerts = Vec::with_capacity(entries.len());
         for OutboxEntry { id, alert } in entries {
             match alert {
-                Ok(alert) => alerts.push((id, alert)),
+                Ok((alert, json)) => alerts.push((id, alert, json)),
                 Err(why) => self.name_unreadable(&id, &why),
             }
         }
         let OutboxContext { client, keys, contacts, on_multiple, new_deliveries } = &self.outbox;
-        let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert)| &alert.subject).collect();
+        let subjects: Vec<&Subject> = alerts.iter().map(|(_, alert, _)| &alert.subject).collect();
         let contacts = contacts.contacts_of_each(client, &subjects).await?;
         let told = alerts
             .iter()
             .zip(&contacts)
-            .map(|((_, alert), contacts)| Recipients::select(alert, contacts, *on_multiple));
+            .map(|((_, alert, _), contacts)| Recipients::select(alert, contacts, *on_multiple));
         let recipients: Vec<Recipients> = told.collect();
         let mut requests = Vec::with_capacity(alerts.len());
-        for ((entry, alert), recipients) in alerts.iter().zip(&recipients) {
-            requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, alert, recipients });
+        for ((entry, alert, json), recipients) in alerts.iter().zip(&recipients) {
+            requests.push(FanOutRequest { source: FanOutSource::Outbox { entry }, alert, json, recipients });
         }
         let mut unusable = Vec::new();
         for requests in chunks(&requests) {
@@ -171,7 +172,7 @@ impl FanOutLoop {
         command.arg(keys.outbox()).arg(from).arg(to).arg("COUNT").arg(READ_MAX);
         let entries: Vec<(String, Vec<Value>)> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::ReadOutbox, keys.stream()))?;
-        Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, alert: alert_of(&fields) }).collect())
+        Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, alert: alert_of(fields) }).collect())
     }
 
     /// It is left where it is: a later version may be able to read it. Named once, and shown by the outbox gauge.
@@ -197,11 +198,15 @@ pub(super) fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator
     })
 }
 
-/// The alert of an entry, from its fields and values in turn.
-fn alert_of(fields: &[Value]) -> Result<Alert, String> {
-    let alert = fields.chunks_exact(2).find_map(|pair| match pair {
-        [Value::BulkString(name), Value::BulkString(json)] if name == ALERT => Some(json),
-        _ => None,
-    });
-    serde_json::from_slice(alert.ok_or("no field \"alert\"")?).map_err(|error| error.to_string())
+/// The alert of an entry and its JSON, from the entry's fields and values in turn.
+fn alert_of(fields: Vec<Value>) -> Result<(Alert, Vec<u8>), String> {
+    let mut fields = fields.into_iter();
+    while let (Some(name), Some(value)) = (fields.next(), fields.next()) {
+        if let (Value::BulkString(name), Value::BulkString(json)) = (name, value)
+            && name == ALERT
+        {
+            return serde_json::from_slice(&json).map(|alert| (alert, json)).map_err(|error| error.to_string());
+        }
+    }
+    Err("no field \"alert\"".to_owned())
 }

@@ -12,7 +12,7 @@ use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
 use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
-use crate::types::{Alert, DeliveryId};
+use crate::types::Alert;
 
 /// The most alerts that one caller fans out with its own: others wait for theirs meanwhile.
 const AT_ONCE_MAX: usize = 100;
@@ -27,8 +27,7 @@ pub(super) struct FanOutQueue {
 
 #[derive(Debug)]
 struct QueuedFanOut {
-    id: DeliveryId,
-    token: String,
+    leased: LeasedDelivery,
     alert: Alert,
     recipients: Recipients,
     answer: oneshot::Sender<Result<FanOutReply, OutboxError>>,
@@ -49,9 +48,8 @@ impl FanOutQueue {
     ) -> Result<FanOutReply, OutboxError> {
         loop {
             let (answer, mut answered) = oneshot::channel();
-            let (id, token) = (leased.id.clone(), leased.token.clone());
-            let (alert, recipients) = (alert.clone(), recipients.clone());
-            self.waiting().push(QueuedFanOut { id, token, alert, recipients, answer });
+            let (leased, alert, recipients) = (leased.clone(), alert.clone(), recipients.clone());
+            self.waiting().push(QueuedFanOut { leased, alert, recipients, answer });
             loop {
                 let _calling = self.calling.lock().await;
                 match answered.try_recv() {
@@ -92,7 +90,7 @@ impl FanOutQueue {
 
 impl QueuedFanOut {
     fn as_request(&self) -> FanOutRequest<'_> {
-        let Self { id, token, alert, recipients, .. } = self;
-        FanOutRequest { source: FanOutSource::Delivery { id, token }, alert, recipients }
+        let Self { leased: LeasedDelivery { id, token, json, .. }, alert, recipients, .. } = self;
+        FanOutRequest { source: FanOutSource::Delivery { id, token }, alert, json, recipients }
     }
 }

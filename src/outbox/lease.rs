@@ -106,6 +106,8 @@ pub struct LeasedDelivery {
     pub id: DeliveryId,
     /// The notification, or why the stored text is none.
     pub notification: Result<Notification, String>,
+    /// The stored text.
+    pub json: Vec<u8>,
     /// Whom it is about, as stored; for the log of a notification that can't be read.
     pub subject: String,
     /// Its channel.
@@ -226,6 +228,7 @@ fn leased_of(fields: [&[u8]; FIELDS], clock_of: impl Fn(Channel) -> LeaseClock) 
     Some(LeasedDelivery {
         id: DeliveryId::from_stored(&text(id)),
         notification: notification_of(&text(kind), json),
+        json: json.to_owned(),
         subject: text(subject),
         channel,
         contact: ContactId::from_stored(&text(contact)),

@@ -19,6 +19,7 @@ use crate::channels::{
     definition,
 };
 use crate::contacts::Contact;
+use crate::contacts::resolver::ContactsSource;
 use crate::redis_client::backoff::BackoffPolicy;
 use crate::types::{
     Channel, DeliveryId, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs, VerificationRequest, nonce,
@@ -42,6 +43,8 @@ pub struct AttemptRequest<'a> {
     pub notification: &'a Notification,
     /// The contact as it stands now.
     pub contact: &'a Contact,
+    /// Where the subject's contacts come from. Only its own can unsubscribe.
+    pub source: ContactsSource,
     /// Whether more is due at the same destination, which answered its last attempt.
     pub more_follows: bool,
     /// Attempts since it was made, this one included. Only the first can find its alert too old.
@@ -96,7 +99,9 @@ impl ChannelNotifier {
             Notification::Digest(digest) => Content::Digest(digest),
         };
         let link = match content {
-            Content::Alert(alert, AlertPurpose::Alert) => self.unsubscribe_url(&alert.subject, contact).await,
+            Content::Alert(alert, AlertPurpose::Alert) if request.source == ContactsSource::Own => {
+                self.unsubscribe_url(&alert.subject, contact).await
+            }
             _ => None,
         };
         let unsubscribe = link.as_ref().map(Secret::reveal);

@@ -133,16 +133,16 @@ pub struct SettledLeases {
 }
 
 /// A lease and how it ends.
-#[derive(Debug, Clone, Copy)]
-pub struct SettleRequest<'a> {
+#[derive(Debug, Clone)]
+pub struct SettleRequest {
     /// The delivery.
-    pub id: &'a DeliveryId,
+    pub id: DeliveryId,
     /// The channel on which the attempt was made.
     pub channel: Channel,
     /// The lease's token.
-    pub token: &'a str,
+    pub token: String,
     /// How it ends.
-    pub settlement: &'a Settlement,
+    pub settlement: Settlement,
 }
 
 /// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] in one call. What
@@ -159,7 +159,7 @@ pub async fn settle(
     client: &RedisClient,
     keys: &Keys,
     config: &DeliveryConfig,
-    ends: &[SettleRequest<'_>],
+    ends: &[&SettleRequest],
 ) -> Result<SettledLeases, OutboxError> {
     let mut call = schedule::bounded_call(&SCRIPT, keys, config.per_destination_max);
     call = call.arg(ENDED_DELIVERY_TTL.as_secs()).arg(ATTEMPTS_KEPT).arg(TRIM_MAX);

@@ -7,12 +7,11 @@ use super::context::OutboxContext;
 use super::error::OutboxError;
 use super::lease::LeasedDelivery;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
-use crate::types::{Channel, DeliveryId};
 
 /// Takes the outcomes of attempts. Each caller gets its own answer.
 #[derive(Debug, Clone)]
 pub(super) struct SettleQueue {
-    sender: mpsc::Sender<QueuedSettleRequest>,
+    sender: mpsc::Sender<QueuedRequest>,
 }
 
 /// Records what the queue takes.
@@ -20,19 +19,13 @@ pub(super) struct SettleQueue {
 pub(super) struct Settler {
     outbox: OutboxContext,
     config: DeliveryConfig,
-    receiver: mpsc::Receiver<QueuedSettleRequest>,
+    receiver: mpsc::Receiver<QueuedRequest>,
     /// Taken from the queue, and not recorded yet.
-    ends: Vec<QueuedSettleRequest>,
+    ends: Vec<QueuedRequest>,
 }
 
-#[derive(Debug)]
-struct QueuedSettleRequest {
-    id: DeliveryId,
-    channel: Channel,
-    token: String,
-    settlement: Settlement,
-    answer: oneshot::Sender<Result<SettleReply, OutboxError>>,
-}
+/// A request, and who waits for its reply.
+type QueuedRequest = (SettleRequest, oneshot::Sender<Result<SettleReply, OutboxError>>);
 
 /// A queue, and what empties it.
 pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (SettleQueue, Settler) {
@@ -41,27 +34,20 @@ pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (Se
 }
 
 impl SettleQueue {
-    /// As [`settle`] with one lease. Never returns when the settler is gone: then the attempts are cut off too.
+    /// As [`settle`] with one lease. Never returns if the settler is gone: then the attempts are cut off too.
     pub(super) async fn settle(
         &self,
         leased: &LeasedDelivery,
         settlement: &Settlement,
     ) -> Result<SettleReply, OutboxError> {
-        let (answer, answered) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
         let (id, channel, token) = (leased.id.clone(), leased.channel, leased.token.clone());
-        let _ =
-            self.sender.send(QueuedSettleRequest { id, channel, token, settlement: settlement.clone(), answer }).await;
-        match answered.await {
-            Ok(answer) => answer,
+        let request = SettleRequest { id, channel, token, settlement: settlement.clone() };
+        let _ = self.sender.send((request, reply)).await;
+        match replied.await {
+            Ok(reply) => reply,
             Err(_) => std::future::pending().await,
         }
-    }
-}
-
-impl QueuedSettleRequest {
-    fn as_lease_end(&self) -> SettleRequest<'_> {
-        let Self { id, channel, token, settlement, .. } = self;
-        SettleRequest { id, channel: *channel, token, settlement }
     }
 }
 
@@ -91,15 +77,15 @@ impl Settler {
         if self.ends.is_empty() {
             return;
         }
-        let leases: Vec<SettleRequest<'_>> = self.ends.iter().map(QueuedSettleRequest::as_lease_end).collect();
-        let settled = settle(&self.outbox.client, &self.outbox.keys, &self.config, &leases).await;
+        let requests: Vec<&SettleRequest> = self.ends.iter().map(|(request, _)| request).collect();
+        let settled = settle(&self.outbox.client, &self.outbox.keys, &self.config, &requests).await;
         if let Ok(settled) = &settled {
             log_circuits(settled);
         }
-        for (at, end) in self.ends.drain(..).enumerate() {
+        for (at, (_, reply)) in self.ends.drain(..).enumerate() {
             let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
-            // Whoever asked may have been cut off by the end of a drain.
-            let _ = end.answer.send(answer);
+            // The task that asked may have been cut off by the end of a drain.
+            let _ = reply.send(answer);
         }
     }
 }

@@ -9,7 +9,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 
 use super::{VerificationError, VerificationService, confirm_link};
-use crate::contacts::array::StoredContact;
 use crate::contacts::{Contact, ContactArray};
 use crate::redis_client::Partition;
 use crate::types::{ContactId, Mute, ONCE_A_MINUTE, Secret, Subject};
@@ -26,18 +25,13 @@ struct UnsubscribeToken {
 }
 
 impl VerificationService {
-    /// The link with which this contact mutes itself. `None` if `http.public_url` is unset, and for contacts that do
-    /// not belong to the subject.
-    pub async fn unsubscribe_url(
+    /// The link with which this contact of the subject mutes itself; `None` if the daemon has no public URL.
+    pub(super) async fn unsubscribe_url(
         &self,
         subject: &Subject,
         contact: &Contact,
     ) -> Result<Option<Secret>, VerificationError> {
         let Some(public_url) = &self.public_url else { return Ok(None) };
-        let stored = self.contacts(subject).await?;
-        if !muted_by(&stored, &contact.id).any(|own| own.has_same_address(contact)) {
-            return Ok(None);
-        }
         let token = write(&self.unsubscribe_key().await?, subject, contact);
         Ok(Some(Secret::new(confirm_link::url_of(public_url, "unsubscribe", &token))))
     }
@@ -52,9 +46,9 @@ impl VerificationService {
         let Some(token) = read(token) else { return Ok(false) };
         let key = self.unsubscribe_key().await?;
         let edit = |array: &mut ContactArray| {
-            let Some(contact) = muted_by(array, &token.contact).find(|contact| token.is_of(&key, contact)) else {
-                return Ok(false);
-            };
+            let mut contacts = array.contacts().into_iter().map(|stored| stored.contact);
+            let is_meant = |contact: &Contact| contact.id == token.contact && token.is_of(&key, contact);
+            let Some(contact) = contacts.find(is_meant) else { return Ok(false) };
             // A permanent mute keeps its reason; a temporary one becomes permanent.
             if contact.mute.is_none_or(|mute| mute.until.is_some()) {
                 let mute = Mute { until: None, reason: Some(REASON.to_owned()) };
@@ -89,12 +83,6 @@ impl VerificationService {
         }
         Ok(hmac::Key::new(hmac::HMAC_SHA256, stored.unwrap_or_default().as_bytes()))
     }
-}
-
-/// The contacts that become muted with this id.
-fn muted_by<'a>(array: &'a ContactArray, id: &'a ContactId) -> impl Iterator<Item = Contact> + 'a {
-    let with_id = move |stored: &StoredContact| stored.contact.id == *id;
-    array.contacts().into_iter().filter(with_id).map(|stored| stored.contact)
 }
 
 /// The signed text: each part preceded by its length, so that different contacts sign different texts.

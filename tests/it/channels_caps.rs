@@ -11,6 +11,7 @@ use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{ChannelSettings, DnsConfig, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
+use quotabell::contacts::resolver::ContactsSource;
 use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
 use quotabell::redis_client::RedisClient;
@@ -95,6 +96,7 @@ async fn send(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settleme
         delivery: &delivery,
         notification: &notification,
         contact,
+        source: ContactsSource::Own,
         more_follows: false,
         attempts: 1,
         attempt_since_replay: 1,

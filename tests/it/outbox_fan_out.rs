@@ -174,9 +174,15 @@ async fn two_deliveries_of_an_alert_are_replaced_by_one() {
     fanned(outbox.fan_out_new(&alert, &[email("a"), email("b")]).await);
     let leased = outbox.lease("t", LONG).await.leased;
     let recipients = Recipients { contacts: vec![webhook("c")], waits: false };
-    let sources = leased.iter().map(|leased| FanOutSource::Delivery { id: &leased.id, token: &leased.token });
-    let requests: Vec<FanOutRequest<'_>> =
-        sources.map(|source| FanOutRequest { source, alert: &alert, recipients: &recipients }).collect();
+    let requests: Vec<FanOutRequest<'_>> = leased
+        .iter()
+        .map(|LeasedDelivery { id, token, json, .. }| FanOutRequest {
+            source: FanOutSource::Delivery { id, token },
+            alert: &alert,
+            json,
+            recipients: &recipients,
+        })
+        .collect();
     let answers = quotabell::outbox::fan_out(&outbox.client, &outbox.keys, &requests).await.expect("fan-out works");
     assert_eq!(answers.into_iter().map(|answer| fanned(answer).made.len()).collect::<Vec<_>>(), [1, 0]);
     let totals = outbox.assert_balanced().await;
@@ -195,9 +201,10 @@ async fn two_deliveries_of_an_alert_that_want_each_other_do_not_both_end() {
     let requests: Vec<FanOutRequest<'_>> = leased
         .iter()
         .zip(&recipients)
-        .map(|(LeasedDelivery { id, token, .. }, recipients)| FanOutRequest {
+        .map(|(LeasedDelivery { id, token, json, .. }, recipients)| FanOutRequest {
             source: FanOutSource::Delivery { id, token },
             alert: &alert,
+            json,
             recipients,
         })
         .collect();

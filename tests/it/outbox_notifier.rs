@@ -8,6 +8,7 @@ use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{BrokenChannels, ChannelSettings, DnsConfig, Sample};
 use quotabell::contacts::Contact;
+use quotabell::contacts::resolver::ContactsSource;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
 use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
@@ -105,6 +106,7 @@ async fn attempt(sender: &Sending, contact: &Contact, attempt: Attempt) -> Settl
             delivery: &delivery,
             notification: &notification,
             contact,
+            source: ContactsSource::Own,
             more_follows: false,
             attempts,
             attempt_since_replay: number,
@@ -297,6 +299,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
         delivery: &delivery,
         notification: &notification,
         contact: &contact,
+        source: ContactsSource::Own,
         more_follows: false,
         attempts: 1,
         attempt_since_replay: 1,

@@ -66,8 +66,9 @@ pub async fn settle(
     token: &str,
     settlement: &Settlement,
 ) -> Result<SettleReply, OutboxError> {
-    let ends = [SettleRequest { id, channel: Channel::Webhook, token, settlement }];
-    let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &ends).await?;
+    let (id, token, settlement) = (id.clone(), token.to_owned(), settlement.clone());
+    let end = SettleRequest { id, channel: Channel::Webhook, token, settlement };
+    let settled = quotabell::outbox::settle(client, keys, &delivery_config(1), &[&end]).await?;
     Ok(settled.answers[0])
 }
 
@@ -80,7 +81,8 @@ pub async fn fan_out(
     contacts: &[Contact],
 ) -> Result<FanOutReply, OutboxError> {
     let recipients = Recipients { contacts: contacts.to_vec(), waits: contacts.is_empty() };
-    let requests = [FanOutRequest { source, alert, recipients: &recipients }];
+    let json = serde_json::to_vec(alert).expect("JSON");
+    let requests = [FanOutRequest { source, alert, json: &json, recipients: &recipients }];
     let mut answers = quotabell::outbox::fan_out(client, keys, &requests).await?;
     Ok(answers.remove(0))
 }
