@@ -31,6 +31,7 @@ mod state_loader;
 mod stream_maintenance;
 pub mod worker;
 pub mod worker_cache;
+mod worker_context;
 
 pub use counting_status::CountingStatus;
 pub use daemon_name::{DaemonEntry, DaemonName};

@@ -17,8 +17,8 @@ use super::in_flight_commit::{FinishedCommit, InFlightCommit};
 use super::read_ahead::ReadAhead;
 use super::session_error::SessionError;
 use super::state_loader::{FinishedRead, StateLoader};
-use super::worker::EventWorker;
 use super::worker_cache::WorkerCache;
+use super::worker_context::EventWorker;
 
 /// How long an idle read waits in the server. Also how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);

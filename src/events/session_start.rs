@@ -16,8 +16,8 @@ use super::read_ahead::ReadAhead;
 use super::session::Session;
 use super::session_error::SessionError;
 use super::state_loader::StateLoader;
-use super::worker::EventWorker;
 use super::worker_cache::WorkerCache;
+use super::worker_context::EventWorker;
 
 /// Maximum number of read entries counted when a session starts. More are left only if none are trimmed: then there is
 /// time to look.

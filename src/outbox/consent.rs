@@ -34,8 +34,8 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
     /// After an error the delivery is attempted again.
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>>;
 
-    /// The link with which a person who gets mail mutes the contact, which is the subject's own. `None`, the default, if
-    /// there is no link. Changes no contact.
+    /// The link with which a person who gets mail mutes the contact, which is the subject's own. `None`, the default,
+    /// if there is no link. Changes no contact.
     fn unsubscribe_url<'a>(
         &'a self,
         _subject: &'a Subject,

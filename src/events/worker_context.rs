@@ -1,0 +1,106 @@
+//! What a worker keeps from session to session. Read next: [`super::worker`], which runs the sessions.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::ledger::audit::{Audit, AuditFinding};
+use crate::ledger::history::HistoryConfig;
+use crate::ledger::retention::PeriodArchiver;
+use crate::ledger::{Committer, StreamTrimmer};
+use crate::redis_client::{RedisClient, RedisEndpoint};
+use crate::subjects::watch::ChangeFeed;
+use crate::subjects::{Plans, SettingsCache};
+use crate::types::{Keys, StreamId};
+
+use super::audit_report::report_audit;
+use super::batch_sizer::BatchSizer;
+use super::config::StreamConfig;
+use super::counting_status::CountingStatus;
+use super::lease::PartitionLease;
+use super::read_sizer::ReadSizer;
+use super::report::WorkerReport;
+use super::session_error::SessionError;
+use super::stream_maintenance::StreamMaintenance;
+use super::worker_cache::SubjectRows;
+
+/// Reads and commits one partition.
+#[derive(Debug)]
+pub struct EventWorker {
+    pub(super) parts: EventWorkerParts,
+    pub(super) audit: Audit,
+    pub(super) stream_maintenance: StreamMaintenance,
+    /// Settings of subjects, which outlive a session.
+    pub(super) settings: SettingsCache<SubjectRows>,
+    pub(super) report: WorkerReport,
+    /// Restarts since the last commit.
+    pub(super) restarts: u32,
+    pub(super) read_sizer: ReadSizer,
+    pub(super) batch_sizer: BatchSizer,
+}
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub struct EventWorkerParts {
+    /// Where Redis is; the reader connects by itself.
+    pub endpoint: RedisEndpoint,
+    /// For everything but reading.
+    pub client: Arc<RedisClient>,
+    /// Who reads where there are several workers; without it all do, and each batch is a race.
+    pub lease: Option<PartitionLease>,
+    /// The partition's keys.
+    pub keys: Keys,
+    /// How to read.
+    pub config: StreamConfig,
+    /// How long history is kept.
+    pub history: HistoryConfig,
+    /// How to commit.
+    pub committer: Arc<Committer>,
+    /// The plans.
+    pub plans: Plans,
+    /// The most subjects held in memory.
+    pub cache_entries: usize,
+    /// Changes of subjects.
+    pub changes: ChangeFeed,
+    /// Notified after a commit that raised alerts.
+    pub new_alerts: Arc<Notify>,
+    /// Told when counting stops for good.
+    pub status: CountingStatus,
+}
+
+impl EventWorker {
+    /// A worker that has not read anything yet.
+    pub fn new(parts: EventWorkerParts) -> Self {
+        let EventWorkerParts { keys, config, .. } = &parts;
+        Self {
+            audit: Audit::new(keys.clone()),
+            stream_maintenance: StreamMaintenance::new(
+                StreamTrimmer::new(keys.clone(), config.trim),
+                PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
+            ),
+            settings: SettingsCache::new(parts.cache_entries, &parts.plans),
+            report: WorkerReport::new(keys.partition(), Arc::clone(&parts.new_alerts), parts.status.clone()),
+            restarts: 0,
+            read_sizer: ReadSizer::new(config.batch_entries),
+            batch_sizer: BatchSizer::new(),
+            parts,
+        }
+    }
+
+    /// Looks whether entries, or the stream itself, went away behind our back. If there are unread entries, counts up
+    /// to `read_max` of those that were read.
+    pub(super) async fn audit(&self, at: StreamId, read_max: u32) -> Result<(), SessionError> {
+        let finding = self.audit.run(&self.parts.client, at, read_max).await;
+        let finding = finding.map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
+        report_audit(self.parts.keys.stream(), at, finding);
+        match finding {
+            AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
+            AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),
+            AuditFinding::Even
+            | AuditFinding::Unread
+            | AuditFinding::Gap(_)
+            | AuditFinding::Returned(_)
+            | AuditFinding::Rewound(_) => Ok(()),
+        }
+    }
+}
