@@ -129,17 +129,17 @@ mod tests {
         let of = |rate, hour, day| {
             let limits = [("2026-11-21T14Z", status(1, 0, 5000, hour)), ("2026-11-21", status(1, 0, 7000, day))];
             let decision = decision(Some(status(1, 0, 9000, rate)), &limits);
-            (retry_after(&decision), violated(&decision).collect::<Vec<_>>())
+            (decision.retry_after_s(), violated(&decision).collect::<Vec<_>>())
         };
         let admitted = Admission::Admitted;
-        assert_eq!(of(rejected(1001), admitted, admitted), (HeaderValue::from(2), vec!["rate"]));
-        assert_eq!(of(rejected(1001), admitted, rejected(5000)), (HeaderValue::from(5), vec!["rate", "day"]));
-        assert_eq!(of(admitted, rejected(3000), rejected(8000)), (HeaderValue::from(8), vec!["hour", "day"]));
-        assert_eq!(of(rejected(0), admitted, admitted), (HeaderValue::from(1), vec!["rate"]));
+        assert_eq!(of(rejected(1001), admitted, admitted), (2, vec!["rate"]));
+        assert_eq!(of(rejected(1001), admitted, rejected(5000)), (5, vec!["rate", "day"]));
+        assert_eq!(of(admitted, rejected(3000), rejected(8000)), (8, vec!["hour", "day"]));
+        assert_eq!(of(rejected(0), admitted, admitted), (1, vec!["rate"]));
         // What never fits: a whole interval, however much of it is free, or until the period ends.
         let never = Admission::Rejected { retry_after: None };
-        assert_eq!(of(never, admitted, admitted), (HeaderValue::from(60), vec!["rate"]));
-        assert_eq!(of(admitted, never, admitted), (HeaderValue::from(5), vec!["hour"]));
-        assert_eq!(of(admitted, rejected(5000), never), (HeaderValue::from(7), vec!["hour", "day"]));
+        assert_eq!(of(never, admitted, admitted), (60, vec!["rate"]));
+        assert_eq!(of(admitted, never, admitted), (5, vec!["hour"]));
+        assert_eq!(of(admitted, rejected(5000), never), (7, vec!["hour", "day"]));
     }
 }

@@ -55,18 +55,16 @@ enum CheckReply {
     WrongPeriod(UnixMs),
 }
 
-/// Judges a request by the subject's settings; takes from the rate and records only where every limit and the rate
-/// admit it. Without any of them, or while the settings can't be read, there is nothing to judge and the answer is
-/// yes.
+/// Decides a request by the subject's settings. Takes from the rate and records the event only if every limit and the
+/// rate admit the request. If there is no limit and no rate, or the settings are unreadable, it allows the request.
 ///
-/// `clock` is what is known of the server's clock, and learns from each reply.
+/// `clock` is the estimate of the server's clock; each reply sets it.
 ///
-/// Not repeatable as far as the rate goes: a request that is asked again takes again. The event counts once, by its
-/// id.
+/// Not repeatable with respect to the rate: a repeated request takes again. The event counts once, by its id.
 ///
 /// # Errors
 ///
-/// [`CheckError`]; after a broken connection the script may have run.
+/// [`CheckError`]; if the connection broke, the script may have run.
 pub async fn check(
     partition: &Partition,
     clock: &ServerClock,
@@ -101,7 +99,7 @@ pub async fn check(
                     .collect();
                 let rate = match limiter {
                     Some(limiter) => {
-                            // As in the script: if a limit refuses, the rate is not used.
+                        // As in the script: if a limit refuses, the rate is not used.
                         let admitted = limits.iter().all(|limit| limit.status.is_admitted());
                         let taken = if admitted { request.units.get() } else { 0 };
                         let status = rate_status(limiter, &rate, taken).ok_or(CheckError::Reply)?;

@@ -77,7 +77,6 @@ struct Counters {
 /// The rows.
 #[derive(Debug, Default)]
 pub struct CounterCache {
-
     rows: Vec<CachedCounter>,
     vacant: Vec<u32>,
     index: HashTable<u32>,
@@ -146,7 +145,6 @@ impl CounterCache {
     pub fn row(&self, at: u32) -> &CachedCounter {
         &self.rows[at as usize]
     }
-
 
     /// The row at a position, to change it.
     pub fn row_mut(&mut self, at: u32) -> &mut CachedCounter {
