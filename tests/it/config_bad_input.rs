@@ -20,7 +20,7 @@ fn told_to_variable(name: &str, value: &str) -> String {
 /// One snapshot for all of them: what each would cost, the text, and what is said to it.
 macro_rules! wrong_files {
     ($(#[doc = $why:literal] $case:ident: $text:expr;)*) => {
-        /// Whoever made a mistake must learn from the message alone what to write instead.
+        /// The message alone must say what to write instead.
         #[test]
         fn wrong_files_are_explained() {
             let cases = [$((stringify!($case), $why, $text)),*];
@@ -53,7 +53,7 @@ wrong_files! {
     threshold_1001_is_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [80, 1001]\n";
     /// What one event raises is committed at once, and holds the server meanwhile.
     more_thresholds_than_one_event_may_raise_are_an_error: "[plans.free]\nlimits = { requests = 5000 }\nthresholds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101]\n";
-    /// A digit too many, of which the parser says that the address is wrong.
+    /// A digit too many; the parser reports a wrong address.
     a_prefix_that_is_too_long_is_an_error: "[webhook]\nallowed_networks = [\n  \"10.0.0.0/40\",\n  \"fd00::/129\",\n  \"10.0.0.1\",\n]\n";
     /// The channel is what is wrong, and its keys are right for it.
     a_channel_that_is_none_comes_before_its_keys: "[fallback]\ncontacts = [{ channel = \"sms\", number = \"1\" }]\n";

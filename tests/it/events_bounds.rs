@@ -1,4 +1,4 @@
-//! Bounds of one commit: whatever a reading holds, it is split, and all of it is counted.
+//! Bounds of one commit: any read is split, and all of it is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use crate::support::partition::{Partition, WorkerSettings};
 use quotabell::types::percent::THRESHOLDS_MAX;
 use quotabell::types::{Alert, Day, StreamId};
 
-/// An alert costs the server as much as many counters: 2,000 subjects that cross both thresholds in one backlog held it
-/// for 90 ms. The first commit costs as much as 8,000 counters, so it has 200 alerts; how many more later ones may have
-/// depends on how fast the server is, up to 500.
+/// An alert costs the server as much as many counters: 2,000 subjects that crossed both thresholds in one backlog used
+/// to block it for 90 ms. The first commit may cost as much as 8,000 counters, so it has 200 alerts; later ones have up
+/// to 500, depending on the speed of the server.
 #[tokio::test]
 async fn alerts_of_a_backlog_are_raised_in_several_commits() {
     const FIRST_MAX: usize = 202;
@@ -37,7 +37,7 @@ async fn alerts_of_a_backlog_are_raised_in_several_commits() {
     assert_eq!((told.len(), raised.len()), (2 * SUBJECTS, 2 * SUBJECTS));
 }
 
-/// One event may reach every threshold in every window: what it raises can't be split, and must not stop the counting.
+/// One event may reach every threshold in every window: its alerts can't be split, and must not stop counting.
 #[tokio::test]
 async fn one_event_reaches_as_many_thresholds_as_there_may_be() {
     let partition = Partition::without_worker();
@@ -58,18 +58,18 @@ async fn one_event_reaches_as_many_thresholds_as_there_may_be() {
         partition.add(&[(b"subject", b"alice"), (b"units", b"1")]).await;
         partition.caught_up().await;
     }
-    // They were written once: no commit was too slow to be tried again.
+    // They were written once: no commit was too slow and repeated.
     assert_eq!(calls(&partition, "xadd").await, 4 * THRESHOLDS_MAX + 3);
 }
 
-/// How often the server has run this command.
+/// Number of times that the server has run this command.
 async fn calls(partition: &Partition, command: &str) -> usize {
     let stats: String = partition.run(&["INFO", "commandstats"]).await;
     let of = format!("cmdstat_{command}:calls=");
     stats.split(&of).nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// An event that is refused costs the server as much as several counters, however small it is.
+/// A refused event costs the server as much as several counters, even if it is small.
 #[tokio::test]
 async fn many_refused_events_are_kept_in_several_commits() {
     const EVENTS: usize = 8_000;
@@ -82,12 +82,12 @@ async fn many_refused_events_are_kept_in_several_commits() {
     partition.start_worker().await;
     partition.caught_up().await;
     assert_eq!(partition.run::<usize>(&["XLEN", &partition.keys.refused()]).await, EVENTS);
-    // Each commit adds to the total of refused events once. One of 45,000 entries would have taken them all.
+    // Each commit adds to the total of refused events once. One commit of 45,000 entries would have contained all.
     let commits = calls(&partition, "hincrby").await;
     assert!(commits >= 5, "{commits}");
 }
 
-/// Whoever sends old events must not make the worker read and hold counters for each of their days.
+/// Old events must not make the worker read and cache counters for each of their days.
 #[tokio::test]
 async fn events_that_come_too_late_read_no_counters() {
     const EVENTS: i64 = 500;
@@ -105,13 +105,12 @@ async fn events_that_come_too_late_read_no_counters() {
     let refused = partition.refused().await;
     assert_eq!(refused.len(), 500);
     assert!(refused.iter().all(|(_, fields)| fields[3] == b"too_late"));
-    // Each commit asks for the checkpoint, as tidying does; nobody asks for a counter.
+    // Each commit and each cleanup read the checkpoint; nothing reads a counter.
     let asked = calls(&partition, "hmget").await;
     assert!(asked < 100, "{asked}");
 }
 
-/// Refused events are kept with their fields: a reading full of large ones must not become one commit of many
-/// megabytes.
+/// Refused events are stored with their fields: a read full of large ones must not become one commit of many megabytes.
 #[tokio::test]
 async fn large_refused_events_are_kept_in_several_commits() {
     const EVENTS: usize = 300;
@@ -135,8 +134,8 @@ async fn large_refused_events_are_kept_in_several_commits() {
     assert_eq!(of.len(), EVENTS, "each entry once");
     assert!(refused.iter().all(|(_, fields)| fields.len() == 6 + 32), "16 fields are kept");
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(1));
-    // Each commit adds to the total of refused events once, the last also to that of counted ones: 13 KiB of each entry
-    // are kept.
+    // Each commit adds to the total of refused events once, the last one also to that of counted ones: 13 KiB of each
+    // entry are stored.
     let commits = calls(&partition, "hincrby").await - 1;
     assert!(commits > EVENTS * 13 / 1_024, "{commits}");
 }
@@ -148,17 +147,17 @@ async fn memory(partition: &Partition, field: &str) -> usize {
     value.and_then(|value| value.parse().ok()).expect("a number")
 }
 
-/// Adds so many events of alice's, each with a payload of so many bytes.
+/// Adds this number of events of alice, each with a payload of this size.
 fn add_payloads(partition: &Partition, entries: usize, bytes: usize) {
     const SCRIPT: &str = "local x = string.rep('x', ARGV[2]) \
          for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'subject', 'alice', 'payload', x) end return 1";
-    // Without a deadline: the script may take a while.
+    // Without a deadline, because the script may take long.
     let mut connection = partition.server.sync_client().get_connection().expect("a connection");
     redis::cmd("EVAL").arg(SCRIPT).arg(1).arg("usage").arg(entries).arg(bytes).exec(&mut connection).expect("added");
 }
 
-/// Small entries make readings large; what follows them may be of any size. 10,000 small ones and 1,500 of 1 MiB once
-/// took the server to 3 GB and the daemon to 1.5 GB.
+/// Small entries make reads large, and later entries may have any size. 10,000 small ones and 1,500 of 1 MiB used to
+/// take the server to 3 GB and the daemon to 1.5 GB.
 #[tokio::test]
 async fn large_entries_behind_small_ones_are_counted_in_bounded_memory() {
     const MIB: usize = 1 << 20;
@@ -177,7 +176,7 @@ async fn large_entries_behind_small_ones_are_counted_in_bounded_memory() {
     assert_eq!(partition.run::<i64>(&["XLEN", &partition.keys.refused()]).await, 0);
 }
 
-/// An entry beyond what is ever read must neither stop the counting of those around it nor be dropped without a word.
+/// An entry beyond the maximum size must neither stop the counting of others nor be dropped silently.
 #[tokio::test]
 async fn entries_beyond_the_bound_are_refused_and_those_around_them_counted() {
     const MIB: usize = 1 << 20;
@@ -196,8 +195,8 @@ async fn entries_beyond_the_bound_are_refused_and_those_around_them_counted() {
     assert_eq!(of.len(), 2, "each entry once");
 }
 
-/// An event that no script can append must not pass as usage: a migration could never take it along. The largest that
-/// is allowed counts.
+/// An event that no script can append must be refused, because a migration could never copy it. The largest allowed one
+/// counts.
 #[tokio::test]
 async fn events_with_too_many_fields_are_refused_and_those_around_them_counted() {
     let partition = Partition::without_worker();
@@ -215,8 +214,8 @@ async fn events_with_too_many_fields_are_refused_and_those_around_them_counted()
     assert_eq!(kept, [(b"too_many_fields".as_slice(), detail, 6 + 32); 2], "with its first 16 fields");
 }
 
-/// Whoever invents a metric for each event would make counters without end, and a day that is never archived. Metrics
-/// that were there before, and those that a limit is about, must count all the same.
+/// A new metric for each event would create endless counters, and a day that is never archived. Known metrics, and
+/// metrics with limits, must still count.
 #[tokio::test]
 async fn events_of_more_metrics_than_a_day_may_have_are_refused() {
     let partition = Partition::without_worker();
@@ -238,7 +237,7 @@ async fn events_of_more_metrics_than_a_day_may_have_are_refused() {
     assert_eq!(refused().await.len(), 3);
     first.end().await;
 
-    // The next process learns from Redis which there are.
+    // The next process reads them from Redis.
     partition.start_worker_with(settings()).await;
     send("carol", &["m4", "m3", "asked"]).await;
     assert_eq!(refused().await, vec![b"too_many_metrics"; 4], "asked is one of the day's metrics by now");
@@ -248,8 +247,8 @@ async fn events_of_more_metrics_than_a_day_may_have_are_refused() {
     assert_eq!(partition.count("alice", "m4", today).await, None);
 }
 
-/// A client that gives ids of its own (`XADD usage 5-1`) must hear of it: its usage was counted into 1970, where nobody
-/// looks, and raised alerts about that day.
+/// A client with its own ids (`XADD usage 5-1`) must be told: its usage used to count in 1970 and raise alerts for that
+/// day.
 #[tokio::test]
 async fn an_event_that_arrived_longer_ago_than_counters_live_is_refused() {
     let partition = Partition::without_worker();
@@ -269,7 +268,7 @@ async fn an_event_that_arrived_longer_ago_than_counters_live_is_refused() {
     assert_eq!(partition.alerts().await, [("alice".to_owned(), 80)], "the one of 45 days ago counts");
 }
 
-/// The days of one reading drove each other out, so an outage of three weeks stopped the counting for ever.
+/// The days of one read used to evict each other, so counting stopped after an outage of three weeks.
 #[tokio::test]
 async fn a_backlog_of_many_days_is_counted() {
     let partition = Partition::without_worker();

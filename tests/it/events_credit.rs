@@ -1,9 +1,8 @@
-//! Credit: units given back, in the order of the stream.
+//! Credit: returned units, in the order of the stream.
 
 use crate::support::partition::Partition;
 
-/// I1: what was not used can't be given back, and the order of the stream decides what was used, also between events
-/// with ids and without.
+/// I1: unused units can't be returned, and the order of the stream decides, also between events with and without ids.
 #[tokio::test]
 async fn a_credit_gives_back_what_was_used_before_it_and_no_more() {
     let partition = Partition::without_worker();
@@ -12,7 +11,7 @@ async fn a_credit_gives_back_what_was_used_before_it_and_no_more() {
         &["subject", "alice", "units", "5"][..],
         &["subject", "alice", "credit", "10"],
         &["subject", "alice", "units", "3"],
-        // The same with ids: what is sent again changes nothing, wherever it lies.
+        // The same with ids: a repeated event changes nothing at any place.
         &["subject", "bob", "units", "5", "id", "a"],
         &["subject", "bob", "credit", "10", "id", "b"],
         &["subject", "bob", "units", "4"],
@@ -36,8 +35,7 @@ async fn a_credit_gives_back_what_was_used_before_it_and_no_more() {
     assert_eq!((total("counted").await, total("duplicates").await), (10, 2));
 }
 
-/// A counter that is nearly full takes what fits at its place in the stream: a credit makes room for what comes after
-/// it alone.
+/// A nearly full counter accepts what fits at that place of the stream: a credit makes room only for later events.
 #[tokio::test]
 async fn the_order_of_the_stream_decides_what_fits() {
     let partition = Partition::without_worker();
@@ -50,7 +48,7 @@ async fn the_order_of_the_stream_decides_what_fits() {
         &["subject", "alice", "units", "2", "id", "late"],
         &["subject", "alice", "units", "1", "id", "fits"],
         &["subject", "alice", "units", "1"],
-        // Refused before, so its id was not used up: it is judged again.
+        // It was refused before, so its id was not used up: it is judged again.
         &["subject", "alice", "credit", "9"],
         &["subject", "alice", "units", "2", "id", "early"],
     ] {
@@ -64,7 +62,7 @@ async fn the_order_of_the_stream_decides_what_fits() {
     assert_eq!(ids, [Some(b"early".as_slice()), Some(b"late".as_slice()), None]);
 }
 
-/// An entry that uses and gives back at once, or gives back nothing, is a mistake that must be seen.
+/// An entry with units and credit, or with a credit of zero, is a mistake that must be reported.
 #[tokio::test]
 async fn units_and_credit_in_one_entry_are_refused() {
     let partition = Partition::with_worker().await;
@@ -79,8 +77,8 @@ async fn units_and_credit_in_one_entry_are_refused() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(1));
 }
 
-/// I3: a customer was told at 4,000 of 5,000. Neither a credit nor the second time at 4,000 changes that, not even for
-/// a worker that was not there.
+/// I3: a customer was alerted at 4,000 of 5,000. Neither a credit nor a second crossing of 4,000 repeats the alert, not
+/// even by a new worker.
 #[tokio::test]
 async fn a_credit_takes_no_alert_back_and_lets_none_be_raised_twice() {
     let partition = Partition::without_worker();
@@ -94,7 +92,7 @@ async fn a_credit_takes_no_alert_back_and_lets_none_be_raised_twice() {
     move_by("credit", "1500").await;
     assert_eq!(partition.raised("alice").await, [(80, 4000)]);
     move_by("units", "1600").await;
-    // Over and back again in one batch.
+    // Above and below again in one batch.
     partition.add_at_once(&[&["subject", "alice", "credit", "2000"], &["subject", "alice", "units", "2000"]]).await;
     partition.caught_up().await;
     worker.end().await;
@@ -107,7 +105,7 @@ async fn a_credit_takes_no_alert_back_and_lets_none_be_raised_twice() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(5300));
 }
 
-/// I3: a threshold that was reached for a moment was reached: the customer was at the limit, whatever was given back.
+/// I3: a threshold that was reached only for a moment was reached, whatever was credited later.
 #[tokio::test]
 async fn a_threshold_that_a_credit_leaves_in_the_same_batch_is_raised() {
     let partition = Partition::with_worker().await;

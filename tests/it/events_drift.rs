@@ -8,7 +8,7 @@ async fn counter(partition: &Partition, subject: &str) -> String {
     partition.keys.usage(&Metric::default(), partition.today().await, keys::bucket(subject))
 }
 
-/// I1: what is stored wins, and nothing is lost or counted twice: a worker that trusted its memory would overwrite the
+/// I1: the stored value wins, and nothing is lost or counted twice: a worker that trusts its cache would overwrite the
 /// correction.
 #[tokio::test]
 async fn a_counter_changed_by_hand_is_counted_on_from_what_is_stored() {
@@ -32,7 +32,7 @@ async fn a_counter_changed_by_hand_is_counted_on_from_what_is_stored() {
     assert_eq!(partition.run::<u64>(&["HGET", &partition.keys.totals(), "counted"]).await, 60);
 }
 
-/// I3: a count that somebody lifted over a threshold is at that threshold: the next event raises it, once.
+/// I3: a count that somebody raised above a threshold has reached it: the next event raises the alert, once.
 #[tokio::test]
 async fn a_counter_lifted_over_a_threshold_alerts_with_the_next_event() {
     let partition = Partition::with_worker().await;
@@ -49,7 +49,7 @@ async fn a_counter_lifted_over_a_threshold_alerts_with_the_next_event() {
     assert_eq!((told[0].used_before, told[0].used), (4_500, 4_501));
 }
 
-/// A hash that was deleted, or renamed away, is counted from zero, and lives no shorter than any other.
+/// A deleted or renamed hash is counted from zero, with the usual lifetime.
 #[tokio::test]
 async fn counters_deleted_by_hand_are_counted_from_zero() {
     let partition = Partition::with_worker().await;
@@ -63,8 +63,8 @@ async fn counters_deleted_by_hand_are_counted_from_zero() {
     }
 }
 
-/// I8: what no commit writes is named and not guessed at: a count with a zero before it would be found changed for
-/// ever.
+/// I8: a value that no commit writes is reported and not interpreted: a count with a leading zero would always look
+/// changed.
 #[tokio::test]
 async fn a_count_that_no_commit_writes_stops_the_counting_until_it_is_mended() {
     for held in ["007", "1.5", "-1", "abc", "", "9007199254740992", "+5"] {
@@ -73,7 +73,7 @@ async fn a_count_that_no_commit_writes_stops_the_counting_until_it_is_mended() {
         partition.run::<u64>(&["HSET", &key, "alice", held]).await;
         partition.start_worker().await;
         partition.add(&[(b"subject", b"alice"), (b"units", b"2")]).await;
-        // Nobody else asks for counters: after two answers the worker has judged one.
+        // Nothing else reads counters: after two replies the worker has judged one.
         eventually("the counter is read again", || async {
             let stats: String = partition.run(&["INFO", "commandstats"]).await;
             let calls = stats.split("cmdstat_lrange:calls=").nth(1)?.split(',').next()?.parse::<u64>().ok();
@@ -87,7 +87,7 @@ async fn a_count_that_no_commit_writes_stops_the_counting_until_it_is_mended() {
     }
 }
 
-/// The events of each right that is withdrawn: each needs every command of a commit.
+/// The events for each withdrawn right: each needs all commands of a commit.
 fn events(n: usize) -> [Vec<String>; 3] {
     let metric = format!("m{n}");
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -98,8 +98,8 @@ fn events(n: usize) -> [Vec<String>; 3] {
     ]
 }
 
-/// I2: a right that is withdrawn while the worker counts stops it; a commit that met the refusal midway would be
-/// counted again at each try, and an alert raised again or lost.
+/// I2: a right that is withdrawn at run time stops the worker; a commit that failed midway would be counted again at
+/// each attempt, and an alert would be raised again or lost.
 #[tokio::test]
 async fn a_right_withdrawn_while_a_worker_counts_leaves_nothing_half_done() {
     const RIGHTS: [&str; 7] = ["xadd", "sadd", "rpush", "expire", "hincrby", "hset", "set"];

@@ -1,11 +1,11 @@
-//! Counters that are removed while the worker holds them.
+//! Counters that are removed while the worker has them cached.
 
 use crate::support::partition::Partition;
 use quotabell::ledger::{forget, query};
 use quotabell::types::{Period, Subject, keys};
 use quotabell::views::kept_periods;
 
-/// Of many counters in one hash a commit compares one: a total that was held must not be written back where another is
+/// A commit compares only one of many counters in a hash: a cached total must not be written back when another one is
 /// compared.
 #[tokio::test]
 async fn a_counter_that_was_removed_begins_at_zero() {

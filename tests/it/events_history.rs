@@ -1,4 +1,4 @@
-//! The worker archives days that are over.
+//! The worker archives past days.
 
 use crate::support::eventually::eventually;
 use crate::support::partition::Partition;
@@ -7,8 +7,8 @@ use quotabell::types::{Day, Metric, Subject, keys};
 
 const CLOSED_TTL_S: i64 = 48 * 3600 + 2560;
 
-/// What was used on a day must be known when its counters are gone: also of a stream that has been silent since, and by
-/// a daemon that finds the day when it starts. Counters that are let go before would be lost.
+/// A day's usage must be known after its counters are gone: also in a silent stream, and by a daemon that finds the day
+/// at its start. Counters that expired earlier would be lost.
 #[tokio::test]
 async fn a_day_that_is_over_is_archived_before_its_counters_are_let_go() {
     let partition = Partition::without_worker();
@@ -38,8 +38,8 @@ async fn a_day_that_is_over_is_archived_before_its_counters_are_let_go() {
     assert_eq!(archived(past.next().expect("a day")).await, None);
 }
 
-/// 100,000 names that were used once took 16 h to archive, since each took half a second: days followed faster than
-/// that, and history was lost. A hundred took a minute.
+/// 100,000 metrics that were used once took 16 h to archive, half a second each: days followed faster, and history was
+/// lost. A hundred took a minute.
 #[tokio::test]
 async fn metrics_with_few_counters_are_archived_many_at_a_time() {
     const METRICS: usize = 100;

@@ -1,4 +1,4 @@
-//! Ids of events: each counts once, whoever reads, whatever lies between.
+//! Ids of events: each counts once, with any reader and after any interruption.
 
 use crate::support::eventually::eventually;
 use crate::support::partition::{Partition, WorkerSettings};
@@ -9,8 +9,7 @@ async fn add_id(partition: &Partition, id: &str) {
     partition.add(&[(b"subject", b"alice"), (b"id", id.as_bytes())]).await;
 }
 
-/// I1: the next reader knows what the last one counted, whether that one drained, is still there, or was cut off in the
-/// middle.
+/// I1: the next reader knows what the last one counted, whether that one drained, still runs, or was killed.
 #[tokio::test]
 async fn an_id_counts_once_across_a_take_over_and_a_restart() {
     let partition = Partition::without_worker();
@@ -20,7 +19,7 @@ async fn an_id_counts_once_across_a_take_over_and_a_restart() {
         add_id(&partition, id).await;
         partition.caught_up().await;
     }
-    // A second one reads beside the first: whoever loses a batch begins anew.
+    // A second reader runs beside the first: the one that loses a batch restarts.
     let second = partition.start_worker().await;
     for n in 0..60 {
         add_id(&partition, ["a", "b", "c"][n % 3]).await;
@@ -42,13 +41,13 @@ async fn an_id_counts_once_across_a_take_over_and_a_restart() {
     assert_eq!(totals, 2 + 60 + 4 + 3 - 5);
 }
 
-/// I1: the promise is 10 to 20 minutes of stream time, also for a reader that begins in the middle of it; ids that are
-/// past are removed, also those of windows that were skipped.
+/// I1: the promise is 10 to 20 minutes of stream time, also for a reader that starts in between; old ids are removed,
+/// including those of skipped windows.
 #[tokio::test]
 async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     let partition = Partition::without_worker();
     let begins = 1_000_000 * 600_000_u64;
-    // Minutes, whether it counts.
+    // Minutes, and whether the event counts.
     let entries = [
         (0, true),
         (9, false),
@@ -80,7 +79,7 @@ async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
         partition.run::<String>(&["XADD", "usage", &entry, "subject", "alice", "id", id]).await;
     }
     partition.caught_up().await;
-    // What is left is within the window that counts.
+    // The remaining ids are in the window that counts.
     eventually("lists of windows that are past are removed", || async {
         let lists: Vec<String> = partition.run(&["KEYS", "quota_seen:*"]).await;
         (lists == [partition.keys.event_ids(1_000_140)]).then_some(())
@@ -89,8 +88,8 @@ async fn an_id_counts_once_across_a_restart_at_a_windows_end() {
     worker.end().await;
 }
 
-/// One explicit id in the future dates every later entry: windows follow arrival, so ids are still found, and still let
-/// go.
+/// One explicit id in the future dates every later entry: windows follow arrival, so ids are still found and still
+/// removed.
 #[tokio::test]
 async fn an_entry_in_the_future_does_not_freeze_the_windows() {
     let partition = Partition::with_worker().await;
@@ -108,14 +107,14 @@ async fn an_entry_in_the_future_does_not_freeze_the_windows() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(4));
 }
 
-/// Ids without an end must not take the memory of the machine: the newest are remembered, also by the next reader,
-/// which reads what is stored slice by slice. What is forgotten is counted again, so it must be known.
+/// Endless ids must not exhaust the memory: the newest are remembered, also by the next reader, which reads stored ids
+/// in slices. Forgotten ids count again, so that must be reported.
 #[tokio::test]
 async fn of_more_ids_than_may_be_remembered_the_newest_are() {
     const MAX: usize = 1_000;
     const IDS: usize = 2_500;
     let partition = Partition::without_worker();
-    // All in one window, also where the minute of the test is the last of one.
+    // All in one window, even if the test's minute is the last one of a window.
     let ms = partition.now().await.0 / 600_000 * 600_000;
     let add = async |ids: Vec<usize>, first: usize| {
         let mut adds = redis::pipe();
@@ -131,20 +130,20 @@ async fn of_more_ids_than_may_be_remembered_the_newest_are() {
     add((0..IDS).collect(), 1).await;
     let count = async || partition.count("alice", "requests", partition.today().await).await;
     assert_eq!(count().await, Some(IDS as u64));
-    // At least the newest half of what may be remembered.
+    // At least the newest half of the maximum.
     add((IDS - MAX / 2..IDS).collect(), 10_000).await;
     assert_eq!(count().await, Some(IDS as u64));
     worker.end().await;
     partition.start_worker_with(settings()).await;
     add((IDS - MAX / 2..IDS).collect(), 20_000).await;
     assert_eq!(count().await, Some(IDS as u64));
-    // The oldest are not.
+    // Not the oldest.
     add((0..10).collect(), 30_000).await;
     assert_eq!(count().await, Some(IDS as u64 + 10));
 }
 
-/// A stream that is renamed back, or restored by itself, is read from its beginning once more: what was counted a
-/// moment before must not count again.
+/// A stream that is renamed back, or restored alone, is read again from its beginning: events counted a moment before
+/// must not count again.
 #[tokio::test]
 async fn ids_are_known_when_the_stream_of_before_comes_back() {
     let partition = Partition::without_worker();

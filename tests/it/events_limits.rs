@@ -1,15 +1,15 @@
-//! Limits that change while their period lasts: what is raised, what is raised again, and what never.
+//! Limits that change during their period: which alerts are raised, raised again, or never raised.
 
 use crate::support::partition::Partition;
 use quotabell::types::{Period, RaisedRecord, UnixMs, keys};
 
-/// Counts more units of a subject, and waits for them.
+/// Counts more units of a subject, and waits until they are counted.
 async fn add_units(partition: &Partition, subject: &str, units: u64) {
     partition.add(&[(b"subject", subject.as_bytes()), (b"units", units.to_string().as_bytes())]).await;
     partition.caught_up().await;
 }
 
-/// What is stored of a subject's alerts at this percentage.
+/// The stored record of a subject's alerts at this percentage.
 async fn record(partition: &Partition, subject: &str, percent: u16) -> RaisedRecord {
     let metric = "requests".parse().expect("legal");
     let key = partition.keys.raised(&metric, partition.today().await, keys::bucket(subject));
@@ -17,8 +17,8 @@ async fn record(partition: &Partition, subject: &str, percent: u16) -> RaisedRec
     serde_json::from_str(&text).expect("a record")
 }
 
-/// I3: a customer who upgrades at noon from 5,000 to 20,000 hears again at 16,000 and 20,000, and the record keeps what
-/// was told before.
+/// I3: a customer who upgrades at noon from 5,000 to 20,000 is alerted again at 16,000 and 20,000, and the record keeps
+/// the earlier alerts.
 #[tokio::test]
 async fn a_higher_limit_lets_its_thresholds_be_raised_again() {
     let partition = Partition::with_worker().await;
@@ -45,8 +45,8 @@ async fn a_higher_limit_lets_its_thresholds_be_raised_again() {
     assert_eq!((&stored.earlier[0].id, stored.earlier[0].threshold_units), (&told[0].id, 4_000));
 }
 
-/// I3: a limit that goes up and down tells nobody the same number twice; and what lies behind the count is not raised
-/// by a limit that moves, only by a crossing.
+/// I3: a limit that goes up and down raises no number twice; and a threshold below the count is raised only by a
+/// crossing, not by a change of the limit.
 #[tokio::test]
 async fn a_limit_that_goes_up_and_down_raises_nothing_twice() {
     let partition = Partition::without_worker();
@@ -56,9 +56,9 @@ async fn a_limit_that_goes_up_and_down_raises_nothing_twice() {
         partition.set("alice", &["limit:requests", limit]).await;
         add_units(&partition, "alice", 1).await;
     }
-    // 80 % of 5,500 are 4,400: the count lay above it when the limit was raised.
+    // 80 % of 5,500 are 4,400: the count was above that when the limit was raised.
     assert_eq!(partition.raised("alice").await, [(80, 4_000)]);
-    // A worker that was not there reads the record.
+    // A new worker reads the record.
     worker.end().await;
     partition.start_worker().await;
     partition.set("alice", &["limit:requests", "5800"]).await;
@@ -73,7 +73,7 @@ async fn a_limit_that_goes_up_and_down_raises_nothing_twice() {
     assert_eq!(partition.raised("alice").await[2..], [(100, 5_000)], "5,040 and 5,041");
 }
 
-/// I3: whoever moves a limit a little with every request must not be mailed each time.
+/// I3: a limit that changes a little with every request must not cause an email each time.
 #[tokio::test]
 async fn a_threshold_is_raised_again_ten_times_at_most() {
     let partition = Partition::with_worker().await;
@@ -86,8 +86,8 @@ async fn a_threshold_is_raised_again_ten_times_at_most() {
     assert_eq!(record(&partition, "alice", 100).await.earlier.len(), 10);
 }
 
-/// After a credit a threshold of a higher limit lies ahead again. It is raised by the event that crosses it, and not by
-/// one that went past it before.
+/// After a credit a threshold of a higher limit is ahead again. The event that crosses it raises the alert, not an
+/// earlier one.
 #[tokio::test]
 async fn a_higher_limit_is_crossed_by_events_alone_also_after_a_credit() {
     let partition = Partition::with_worker().await;
@@ -95,7 +95,7 @@ async fn a_higher_limit_is_crossed_by_events_alone_also_after_a_credit() {
     add_units(&partition, "alice", 170).await;
     assert_eq!(partition.raised("alice").await, [(80, 80), (100, 100)]);
     partition.set("alice", &["limit:requests", "200"]).await;
-    // 80 % are 160: between the counts of this batch, and never crossed upwards.
+    // 80 % are 160: between the counts of this batch, but never crossed upwards.
     partition.add_at_once(&[&["subject", "alice", "units", "40"], &["subject", "alice", "credit", "150"]]).await;
     partition.caught_up().await;
     assert_eq!(partition.raised("alice").await[2..], [(100, 200)], "210, then 60");
@@ -105,15 +105,15 @@ async fn a_higher_limit_is_crossed_by_events_alone_also_after_a_credit() {
     assert_eq!(partition.raised("alice").await[3..], [(80, 160)]);
 }
 
-/// I3: a credit may bring a threshold ahead again that a higher limit had moved behind the count: whoever reaches it
-/// then has crossed it.
+/// I3: a credit may put a threshold ahead again that a higher limit had moved below the count: reaching it then is a
+/// crossing.
 #[tokio::test]
 async fn a_threshold_that_lies_ahead_after_a_credit_is_crossed() {
     let partition = Partition::with_worker().await;
     partition.set("alice", &["limit:requests", "100"]).await;
     add_units(&partition, "alice", 170).await;
     partition.set("alice", &["limit:requests", "200"]).await;
-    // 160 lies behind it, so the next one that it looks for is 200.
+    // 160 is below the count, so the worker's next threshold is 200.
     add_units(&partition, "alice", 1).await;
     partition.add(&[(b"subject", b"alice"), (b"credit", b"21")]).await;
     partition.caught_up().await;
@@ -122,7 +122,7 @@ async fn a_threshold_that_lies_ahead_after_a_credit_is_crossed() {
     assert_eq!(partition.raised("alice").await, [(80, 80), (100, 100), (80, 160)]);
 }
 
-/// I3: the flag may expire while its day lasts (26 h days, outages): the record still knows.
+/// I3: the flag may expire during its day (26 h days, outages): the record still knows.
 #[tokio::test]
 async fn an_alert_whose_flag_expired_is_not_raised_again() {
     let partition = Partition::without_worker();
@@ -137,12 +137,12 @@ async fn an_alert_whose_flag_expired_is_not_raised_again() {
     assert_eq!(partition.run::<u64>(&["EXISTS", &flag]).await, 0);
 }
 
-/// While the day lasts the count decides, so a lowered limit takes effect with the next event; afterwards only a
-/// crossing does.
+/// During the day the count decides, so a lowered limit takes effect with the next event; afterwards only a crossing
+/// does.
 #[tokio::test]
 async fn a_lowered_limit_counts_today_and_not_for_yesterday() {
     let partition = Partition::without_worker();
-    // 12:00 of a day that was long over when the worker reads it, then today.
+    // 12:00 of a day that ended long before the worker reads it, then today.
     partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "1000"]).await;
     let worker = partition.start_worker().await;
     partition.add_at("2023-11-14T12:00:00Z", &["subject", "alice", "units", "9"]).await;
@@ -166,7 +166,7 @@ async fn a_lowered_limit_counts_today_and_not_for_yesterday() {
     assert_eq!(yesterday.raised("alice").await, [(100, 10)], "only the crossing from 9 to 10");
 }
 
-/// What a receiver gets says which commit raised it: the counts before and after, and the entries that it read.
+/// The receiver's data state which commit raised the alert: the counts before and after, and its entries.
 #[tokio::test]
 async fn an_alert_carries_its_evidence() {
     let partition = Partition::with_worker().await;

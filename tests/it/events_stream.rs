@@ -1,5 +1,4 @@
-//! The stream is trimmed, deleted or made again behind the worker's back: what is gone is noticed, what is there is
-//! counted once.
+//! A stream that others trim, delete or recreate: losses are noticed, existing entries are counted once.
 
 use crate::support::eventually::eventually;
 use crate::support::partition::Partition;
@@ -13,7 +12,7 @@ async fn lose_an_entry(partition: &Partition) {
     let () = partition.client.pipe(&both).await.expect("done");
 }
 
-/// Entries that a producer trimmed before they were read are counted as missing, and the group's lag stays true.
+/// Entries that a producer trimmed before they were read are counted as missing, and the group's lag stays correct.
 #[tokio::test]
 async fn entries_trimmed_before_they_were_read_are_noticed() {
     let partition = Partition::with_worker().await;
@@ -30,7 +29,7 @@ async fn entries_trimmed_before_they_were_read_are_noticed() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
 }
 
-/// A stream that is made again with lower ids would otherwise never be read: XREAD after the checkpoint finds nothing.
+/// A recreated stream with lower ids would never be read, because XREAD after the checkpoint finds nothing.
 #[tokio::test]
 async fn a_stream_made_again_is_read_from_its_beginning() {
     let partition = Partition::with_worker().await;
@@ -42,8 +41,8 @@ async fn a_stream_made_again_is_read_from_its_beginning() {
     assert_eq!(partition.count("alice", "requests", Day::parse("2023-11-14").expect("a date")).await, Some(1));
 }
 
-/// Behind the largest id there is nothing to look for, and Redis refuses to. Taken for an error, a stream that is
-/// counted to its end would look as if counting had stopped.
+/// After the largest possible id Redis refuses to search. If that counted as an error, a completely counted stream
+/// would look stopped.
 #[tokio::test]
 async fn a_stream_whose_ids_are_used_up_is_counted_to_its_end_and_so_is_its_successor() {
     let partition = Partition::with_worker().await;
@@ -60,7 +59,7 @@ async fn a_stream_whose_ids_are_used_up_is_counted_to_its_end_and_so_is_its_succ
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
 }
 
-/// Whoever deletes the checkpoint alone must not have every entry that is still in the stream counted a second time.
+/// If only the checkpoint is deleted, the existing entries must not be counted a second time.
 #[tokio::test]
 async fn a_checkpoint_that_is_deleted_stops_the_counting_until_it_is_mended() {
     let partition = Partition::with_worker().await;
@@ -84,8 +83,8 @@ async fn a_checkpoint_that_is_deleted_stops_the_counting_until_it_is_mended() {
     assert_eq!(partition.count("alice", "requests", today).await, Some(2));
 }
 
-/// Made again, a stream may hold entries on both sides of the old checkpoint: XREAD after it would skip the lower ones
-/// for ever.
+/// A recreated stream may have entries on both sides of the old checkpoint: XREAD after it would skip the lower ones
+/// forever.
 #[tokio::test]
 async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() {
     let partition = Partition::with_worker().await;
@@ -101,7 +100,7 @@ async fn a_stream_made_again_around_the_checkpoint_is_read_from_its_beginning() 
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(2));
 }
 
-/// Entries that stay before the checkpoint are no sign of another stream: taken for one, they would be counted twice.
+/// Existing entries before the checkpoint do not mean another stream: otherwise they would be counted twice.
 #[tokio::test]
 async fn an_entry_deleted_or_trimmed_at_the_checkpoint_is_no_new_stream() {
     let partition = Partition::with_worker().await;
@@ -121,7 +120,7 @@ async fn an_entry_deleted_or_trimmed_at_the_checkpoint_is_no_new_stream() {
     assert_eq!(partition.count("alice", "requests", partition.today().await).await, Some(8));
 }
 
-/// A stream that never rests is never read to its end by a blocking read: the gap would be said at night, or never.
+/// A blocking read never reaches the end of a busy stream: the gap would be reported late or never.
 #[tokio::test]
 async fn entries_trimmed_from_a_busy_stream_are_noticed() {
     let partition = Partition::with_worker().await;
@@ -142,7 +141,7 @@ async fn entries_trimmed_from_a_busy_stream_are_noticed() {
     .await;
 }
 
-/// After FLUSHALL the daemon counts what comes next; nothing of the past is left to agree with.
+/// After FLUSHALL the daemon counts new events; nothing old is left to compare with.
 #[tokio::test]
 async fn counting_goes_on_after_flushall() {
     let partition = Partition::with_worker().await;

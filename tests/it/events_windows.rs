@@ -1,4 +1,4 @@
-//! Windows side by side: each counts, alerts and lives for itself.
+//! Several windows: each counts, alerts and expires separately.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,7 @@ async fn raised(partition: &Partition) -> BTreeSet<(String, String, u16)> {
 }
 
 /// I1, I3, I7: an hour of UTC, a day, a week and a month of the subject's zone and billing day count the same events,
-/// and each alerts at its own limit; an event that comes late counts in each of its periods while its day still takes
-/// it.
+/// and each alerts at its own limit; a late event counts in each of its periods while its day still accepts it.
 #[tokio::test]
 async fn four_windows_count_and_alert_side_by_side() {
     let partition = Partition::without_worker();
@@ -40,7 +39,7 @@ async fn four_windows_count_and_alert_side_by_side() {
     }
     let late = ["subject", "alice", "units", "3", "ts", "2023-11-14T14:59:59Z"];
     partition.add_at("2023-11-14T17:00:00Z", &late).await;
-    // The day of the 14th takes events for 5 h: until 20:00 UTC.
+    // The day of the 14th accepts events for 5 h more: until 20:00 UTC.
     partition.add_at("2023-11-14T20:00:01Z", &late).await;
     partition.start_worker().await;
     partition.caught_up().await;
@@ -82,7 +81,7 @@ async fn four_windows_count_and_alert_side_by_side() {
     assert_eq!(ends.into_iter().collect::<BTreeSet<_>>(), resets.map(at).into());
 }
 
-/// A day is counted for everybody, other windows only where a limit asks: each costs memory and time.
+/// A day is counted for every subject, other windows only if there is a limit, because each costs memory and time.
 #[tokio::test]
 async fn windows_without_a_limit_are_not_counted() {
     let partition = Partition::without_worker();
@@ -102,14 +101,14 @@ async fn windows_without_a_limit_are_not_counted() {
     assert_eq!(raised(&partition).await, [("month".to_owned(), "2023-11".to_owned(), 80)].into());
 }
 
-/// One reading may hold late events of many hours, of one subject, in any order: each counts in its own hour.
+/// One read may contain late events of one subject in many hours, in any order: each counts in its own hour.
 #[tokio::test]
 async fn late_events_of_many_hours_in_one_reading_are_counted() {
     let partition = Partition::without_worker();
     partition.run::<u64>(&["HSET", "quota_subject:alice", "limit:requests", "1000/hour 1000/week"]).await;
     let mut expected = [0_u64; 24];
     for n in 0..300_u64 {
-        // A walk that visits all hours again and again.
+        // Visits all hours repeatedly.
         let hour = usize::try_from(n * 7 % 24).expect("small");
         let (ts, units) = (format!("2023-11-14T{hour:02}:30:00Z"), (n + 1).to_string());
         expected[hour] += n + 1;
@@ -125,7 +124,7 @@ async fn late_events_of_many_hours_in_one_reading_are_counted() {
     assert_eq!(partition.count("alice", "requests", period("2023-W46")).await, Some(300 * 301 / 2));
 }
 
-/// Lateness is each event's own: an event must not be counted because one of the same day was in time.
+/// Each event has its own lateness: it must not be counted because another event of its day was in time.
 #[tokio::test]
 async fn an_event_that_comes_too_late_is_refused_also_where_its_rows_are_held() {
     let partition = Partition::without_worker();
@@ -140,8 +139,8 @@ async fn an_event_that_comes_too_late_is_refused_also_where_its_rows_are_held() 
     assert_eq!(refused[0].1[3], b"too_late");
 }
 
-/// I1: an event counts in all of its periods or in none. Where the month has no room, the hour and the day would say
-/// that it was used.
+/// I1: an event counts in all of its periods or in none. If the month had no room, the hour and the day would claim
+/// that the units were used.
 #[tokio::test]
 async fn an_event_that_does_not_fit_one_of_its_periods_counts_in_none() {
     let partition = Partition::without_worker();
@@ -160,8 +159,8 @@ async fn an_event_that_does_not_fit_one_of_its_periods_counts_in_none() {
     assert_eq!((refused.len(), refused[0].1[3].as_slice()), (1, b"counter_overflow".as_slice()));
 }
 
-/// A billing day that changes in mid-month begins another month, in which what was used before is not counted again;
-/// whoever sets it back goes on in the month before.
+/// A billing day that changes in the middle of a month starts another month, which counts from zero; setting it back
+/// continues the earlier month.
 #[tokio::test]
 async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
     let partition = Partition::without_worker();
@@ -174,7 +173,7 @@ async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
         partition.caught_up().await;
     }
     let to = partition.now().await;
-    // The date may change while this runs.
+    // The date may change during the test.
     let used = async |window, billing_day| {
         let billing_day = BillingDay::new(billing_day).expect("legal");
         let span =
@@ -190,8 +189,8 @@ async fn a_billing_day_that_changes_in_mid_month_counts_each_event_once() {
     assert_eq!(used(Window::Day, 10).await, 9);
 }
 
-/// Who moves to another zone in the middle of a day must not be counted twice, and is told when the day ends where they
-/// are now.
+/// A customer who moves to another zone during a day must not be counted twice, and the alert must state the end of the
+/// day in the new zone.
 #[tokio::test]
 async fn a_zone_that_changes_in_mid_period_counts_each_event_once() {
     let partition = Partition::without_worker();
@@ -200,14 +199,14 @@ async fn a_zone_that_changes_in_mid_period_counts_each_event_once() {
     partition.start_worker().await;
     partition.add_at("2023-11-15T10:00:00Z", &["subject", "alice", "units", "3990"]).await;
     partition.caught_up().await;
-    // The change is waited for with events of now: an entry can't be added before them any more, so the rest has ts.
+    // The test waits for the change with current events: entries can't be added before them, so the rest has ts.
     let today = partition.today().await;
     partition.set("alice", &far("Pacific/Kiritimati")).await;
     partition.add(&[(b"subject", b"alice"), (b"units", b"3")]).await;
     partition.set("alice", &far("Pacific/Pago_Pago")).await;
     partition.add(&[(b"subject", b"alice"), (b"units", b"4")]).await;
     partition.caught_up().await;
-    // Their dates are never the same: 25 hours lie between them.
+    // Their dates always differ: 25 hours are between them.
     let mut counts = Vec::new();
     let days = [today.before(1).expect("a day"), today, today.next().expect("a day")];
     for day in days {
@@ -218,7 +217,7 @@ async fn a_zone_that_changes_in_mid_period_counts_each_event_once() {
     assert_eq!(partition.count("alice", "requests", period("2023-11-15")).await, Some(3990));
 }
 
-/// The same date ends elsewhere in another zone: a customer who moved must not be told the old end.
+/// The same date ends at another time in another zone: the alert must not state the old end.
 #[tokio::test]
 async fn an_alert_says_when_the_period_ends_in_the_zone_of_now() {
     let partition = Partition::with_worker().await;
@@ -226,7 +225,7 @@ async fn an_alert_says_when_the_period_ends_in_the_zone_of_now() {
     let span = |zone: &str, at: UnixMs| {
         quotabell::types::DaySpan::containing(zone.parse().expect("a zone"), at).expect("a day")
     };
-    // Neighbours of one date at this time: it is the same in both for 23 of 24 hours, and in one of the pairs always.
+    // Neighboring zones with the same date in 23 of 24 hours, and in one of the pairs always.
     let pairs = [["Europe/Lisbon", "Europe/Berlin"], ["Asia/Bangkok", "Asia/Tokyo"]];
     let [from, to] = pairs.into_iter().find(|[a, b]| span(a, now).day == span(b, now).day).expect("one of them");
     partition.set("alice", &["timezone", from]).await;
@@ -240,7 +239,7 @@ async fn an_alert_says_when_the_period_ends_in_the_zone_of_now() {
     assert_eq!((alert.resets_at_ms, alert.timezone.as_str()), (span(to, now).end, to));
 }
 
-/// Counters that end too early would lose a month's beginning; keys that never end would fill the server.
+/// Counters that expire too early would lose the start of a month; permanent keys would fill the server.
 #[tokio::test]
 async fn keys_live_as_long_as_their_window_needs() {
     const DAY_S: i64 = 86_400;
@@ -257,7 +256,7 @@ async fn keys_live_as_long_as_their_window_needs() {
     assert_eq!(told.len(), 8);
     let (bucket, metric) = (keys::bucket("alice"), "requests".parse().expect("legal"));
     for alert in &told {
-        // Until 48 h after the last place on earth has left the period, or 14 days.
+        // Until 48 h after the period has ended everywhere, or 14 days.
         let ends_in = i64::try_from(alert.period.ends_everywhere().since(now).as_secs()).expect("small");
         let counter_s = (14 * DAY_S).max(ends_in + 2 * DAY_S);
         assert!(alert.window.as_str() != "month" || counter_s >= 14 * DAY_S);

@@ -1,4 +1,4 @@
-//! The worker on a real server: every entry is counted or refused, once, whatever the stream holds.
+//! The worker on a real server: every entry is counted or refused once, whatever the stream contains.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// A hash of counts: subject to units.
 type Counts = BTreeMap<String, u64>;
 
-/// I8: every rule of the event table broken in every way a client can, and the stream goes on.
+/// I8: every rule of the event table is broken in every way that a client can, and the stream continues.
 #[tokio::test]
 async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
     let partition = Partition::with_worker().await;
@@ -48,7 +48,7 @@ async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
     cases.push(("too_far_ahead", vec![(b"subject", b"alice"), (b"ts", ahead.as_bytes())]));
     let extra: Vec<Pair<'_>> = vec![(b"note", b"x"); 1_000];
     cases.push(("too_many_fields", [&extra[..], &[(b"subject", b"")]].concat()));
-    // The table's order decides, not the entry's.
+    // The order of the table decides, not the order in the entry.
     cases.push(("bad_subject", vec![(b"ts", b"x"), (b"units", b"-1"), (b"subject", b"")]));
 
     let mut expected = Vec::new();
@@ -69,7 +69,7 @@ async fn every_broken_rule_is_refused_with_its_reason_and_the_stream_goes_on() {
     assert_eq!((totals["counted"], totals["refused"]), (1, cases.len() as u64));
 }
 
-/// Subjects are opaque: colons, braces, spaces and emoji count like any other.
+/// Subjects are opaque: colons, braces, spaces and emoji are ordinary characters.
 #[tokio::test]
 async fn odd_subjects_are_counted_apart() {
     let partition = Partition::with_worker().await;
@@ -88,7 +88,7 @@ async fn odd_subjects_are_counted_apart() {
     }
 }
 
-/// A producer that sends twice because a reply was lost is counted once: inside a batch, across batches, across
+/// A producer that repeats an event because a reply was lost is counted once: in one batch, across batches, across
 /// workers.
 #[tokio::test]
 async fn an_event_id_counts_once() {
@@ -114,8 +114,7 @@ async fn an_event_id_counts_once() {
     assert_eq!(totals["duplicates"], 2);
 }
 
-/// Ids protect for 10 to 20 minutes of stream time, also where an outage lies between: not by the clock of whoever
-/// reads.
+/// Ids protect for 10 to 20 minutes of stream time, also across an outage, and independent of the reader's clock.
 #[tokio::test]
 async fn event_ids_protect_in_stream_time() {
     let partition = Partition::without_worker();
@@ -127,12 +126,12 @@ async fn event_ids_protect_in_stream_time() {
     }
     partition.start_worker().await;
     partition.caught_up().await;
-    // Counted at 0, 20 and 41: 9 and 19 lie in the same window and the next.
+    // Counted at 0, 20 and 41: 9 and 19 are in the same and the next window.
     let day = Day::in_utc(UnixMs(1_000_000 * 600_000)).expect("a day");
     assert_eq!(partition.count("a", "requests", day).await, Some(3));
 }
 
-/// A limit, a zone or a plan written with plain HSET takes effect at once, also for a subject that is in use.
+/// A limit, a zone or a plan written with HSET takes effect at once, also for an active subject.
 #[tokio::test]
 async fn a_plain_hset_takes_effect_within_a_second() {
     let partition = Partition::with_worker().await;
@@ -149,8 +148,8 @@ async fn a_plain_hset_takes_effect_within_a_second() {
     assert_eq!(partition.alerts().await[0], ("alice".to_owned(), 80));
 }
 
-/// An unreadable setting must not turn into a default: the subject is counted, not judged, and judged again once it is
-/// mended.
+/// An unreadable setting must not become a default: the subject is counted but not judged, and judged again after the
+/// fix.
 #[tokio::test]
 async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
     let partition = Partition::without_worker();
@@ -168,8 +167,7 @@ async fn a_subject_with_an_unreadable_setting_is_counted_and_not_judged() {
     .await;
 }
 
-/// A subject whose key became a string keeps all its settings: judged by the default plan it would be alerted at
-/// another's limit.
+/// A subject whose key became a string keeps all its settings: the default plan would alert it at a wrong limit.
 #[tokio::test]
 async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     let partition = Partition::without_worker();
@@ -178,7 +176,7 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     partition.add(&[(b"subject", b"alice")]).await;
     partition.caught_up().await;
     partition.run::<String>(&["SET", "quota_subject:alice", "mine"]).await;
-    // ChangeFeed are noticed in their order: once this one is, so is the one before.
+    // Changes are noticed in order: when this one is, the earlier one is too.
     partition.run::<u64>(&["HSET", "quota_subject:bob", "limit:requests", "1", "thresholds", "100"]).await;
     eventually("the change of alice was noticed", || async {
         partition.add(&[(b"subject", b"bob")]).await;
@@ -192,8 +190,7 @@ async fn a_subject_whose_key_is_no_hash_any_more_keeps_its_last_settings() {
     assert_eq!(partition.alerts().await, [("bob".to_owned(), 100)]);
 }
 
-/// A platform that keeps its own fields in a subject's hash may write them all the time: that must not stop the
-/// counting.
+/// A platform may constantly write its own fields to a subject's hash: that must not stop counting.
 #[tokio::test]
 async fn a_subject_that_is_written_all_the_time_is_counted() {
     let partition = Partition::with_worker().await;
@@ -214,7 +211,7 @@ async fn a_subject_that_is_written_all_the_time_is_counted() {
     }
 }
 
-/// I8: a day that was over before 1970 ends at a negative instant, which the commit has to read like any other.
+/// I8: a day before 1970 ends at a negative instant, which the commit must handle.
 #[tokio::test]
 async fn an_event_of_the_last_day_of_1969_is_counted_and_judged() {
     let partition = Partition::without_worker();
@@ -228,8 +225,8 @@ async fn an_event_of_the_last_day_of_1969_is_counted_and_judged() {
     assert_eq!(partition.alerts().await, [("alice".to_owned(), 80), ("alice".to_owned(), 100)]);
 }
 
-/// I8: entries so large that the first reading can't come through are read in smaller ones. Here the server hangs up on
-/// a reply above 1 MB; a slow network that runs into the deadline does the same.
+/// I8: entries too large for the first read are read in smaller reads. Here the server closes the connection at a reply
+/// above 1 MB, like a slow network at the deadline.
 #[tokio::test]
 async fn entries_too_large_for_one_reading_are_read_in_smaller_ones() {
     let partition = Partition::without_worker();
@@ -245,7 +242,7 @@ async fn entries_too_large_for_one_reading_are_read_in_smaller_ones() {
     .await;
 }
 
-/// I7: the same instant lies in different days of different zones.
+/// I7: the same instant is on different days in different zones.
 #[tokio::test]
 async fn days_lie_in_the_subjects_zone() {
     let partition = Partition::without_worker();
@@ -261,7 +258,7 @@ async fn days_lie_in_the_subjects_zone() {
     assert_eq!(partition.count("pago", "requests", day("2023-11-14")).await, Some(1));
 }
 
-/// Near 2^53 - 1 each event counts or is refused by itself, in the order of the stream.
+/// Near 2^53 - 1 each event is counted or refused separately, in the order of the stream.
 #[tokio::test]
 async fn events_that_do_not_fit_a_full_counter_are_refused_one_by_one() {
     let partition = Partition::without_worker();
@@ -280,7 +277,7 @@ async fn events_that_do_not_fit_a_full_counter_are_refused_one_by_one() {
     assert_eq!(reasons, [most, "7", "1"].map(|units| (overflow.clone(), units.as_bytes().to_vec())));
 }
 
-/// Three workers that ask for no lease race for every batch: each entry counts once, each alert is raised once.
+/// Three workers without a lease race for every batch: each entry counts once, each alert is raised once.
 #[tokio::test]
 async fn racing_workers_count_every_entry_once() {
     let partition = Partition::with_worker().await;
@@ -316,8 +313,8 @@ async fn racing_workers_count_every_entry_once() {
     assert_eq!(totals["counted"], 3000);
 }
 
-/// After a race for a nearly full counter a worker must not remember the room that its own failed commit would have
-/// used: it would refuse events that fit.
+/// After a race for a nearly full counter a worker must forget the units of its own failed commit: otherwise it would
+/// refuse events that fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     const COUNT_MAX: u64 = (1 << 53) - 1;
@@ -361,8 +358,8 @@ async fn racing_for_full_counters_refuses_only_what_does_not_fit() {
     assert_eq!((totals["counted"], totals["refused"]), (SUBJECTS + EVENTS - refused, refused));
 }
 
-/// Two containers with the same host name and the same address inside: each takes the other for its own dead
-/// predecessor. Were that believed more than once, they would take the lease from each other for ever.
+/// Two containers with the same host name and inner address: each takes the other for its own dead predecessor. If they
+/// believed it repeatedly, they would take the lease from each other forever.
 #[tokio::test]
 async fn two_workers_at_the_same_address_do_not_take_the_lease_from_each_other() {
     let partition = Partition::without_worker();
@@ -379,7 +376,7 @@ async fn two_workers_at_the_same_address_do_not_take_the_lease_from_each_other()
         .await;
         holders.push(holder);
     }
-    // Nothing else asks how long a key will live: the first has noticed, and has asked again and again.
+    // Nothing else asks for a TTL: the first daemon has noticed, and keeps asking.
     eventually("the first stands by", || async {
         assert_eq!(partition.run::<String>(&["GET", &key]).await, holders[1]);
         let stats: String = partition.run(&["INFO", "commandstats"]).await;
@@ -391,7 +388,7 @@ async fn two_workers_at_the_same_address_do_not_take_the_lease_from_each_other()
     partition.caught_up().await;
 }
 
-/// A key of ours that holds something else stops the partition until it is mended, and then nothing is missing.
+/// A foreign value in one of our keys stops the partition until it is fixed; then nothing is missing.
 #[tokio::test]
 async fn a_key_of_another_type_stops_counting_until_it_is_mended() {
     let partition = Partition::with_worker().await;

@@ -1,4 +1,5 @@
-//! The check on a real server: limits and rate judged at one moment, and only what all admit is taken and recorded.
+//! The check on a real server: limits and rate are judged at one moment, and only admitted units are taken and
+//! recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use quotabell::types::{EventId, Metric, PeriodSpan, Subject, Units, UnixMs, Wind
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
 
-/// A partition and somebody who asks it.
+/// A partition and a client that sends checks.
 struct Gate {
     books: Outbox,
     clock: ServerClock,
@@ -27,7 +28,7 @@ fn units(units: u64) -> Units {
     Units::new(units).expect("in range")
 }
 
-/// The settings of a subject in this zone, whose months begin on the 15th; limits or a rate of none are left out.
+/// The settings of a subject in this zone, whose months begin on the 15th; limits or a rate may be missing.
 fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<&str>) -> Profile {
     let limits = limits.map(|limits| (Metric::default(), limits.parse().expect("limits"))).into_iter().collect();
     let rates = rate.map(|rate| (Metric::default(), rate.parse().expect("a rate"))).into_iter().collect();
@@ -37,7 +38,7 @@ fn profile(zone: &str, limits: Option<&str>, algorithm: Algorithm, rate: Option<
     Profile::read(&fields.map(|(name, value)| (name.into(), value.into())), &plans, None).0
 }
 
-/// How the subject stands with its limit of this window.
+/// The status of the subject's limit of this window.
 fn limit_of(judged: &CheckDecision, window: Window) -> PeriodStatus {
     *judged.limits.iter().find(|limit| limit.period.window() == window).expect("a limit")
 }
@@ -79,7 +80,7 @@ impl Gate {
         UnixMs(seconds * 1000 + micros / 1000)
     }
 
-    /// As the commit counts on the day in which this instant lies for the zone.
+    /// Counts as a commit does, on the zone's day of this instant.
     async fn count(&self, who: &Subject, zone: &str, at: UnixMs, used: u64) {
         self.count_in(who, period(Window::Day, zone, at), used).await;
     }
@@ -106,7 +107,7 @@ impl Gate {
     }
 }
 
-/// What is admitted is taken, what is not is not, and both limits say how the subject stands, whichever limiter judges.
+/// Admitted units are taken, others are not, and both statuses are right with every limiter.
 #[tokio::test]
 async fn limits_and_rate_are_judged_together() {
     let gate = Gate::open();
@@ -134,7 +135,7 @@ async fn limits_and_rate_are_judged_together() {
     }
 }
 
-/// A limit that is used up must not use the rate up as well: its units would be gone when the next period begins.
+/// A used-up limit must not use up the rate too: its units would be missing when the next period begins.
 #[tokio::test]
 async fn a_limit_that_refuses_takes_nothing_from_the_rate_and_records_nothing() {
     let gate = Gate::open();
@@ -151,12 +152,12 @@ async fn a_limit_that_refuses_takes_nothing_from_the_rate_and_records_nothing() 
         assert_eq!(judged.recorded, Recorded::No);
         assert!(!gate.exists(&gate.window(algorithm, &who)).await, "{algorithm:?}: nothing was taken");
         assert_eq!(gate.entries().await, 0);
-        // What fits is still admitted.
+        // Units that fit are still admitted.
         assert!(gate.run(&question(&who, 2), &profile).await.is_allowed());
     }
 }
 
-/// An event of a request that was refused would be counted against its subject.
+/// A recorded event of a refused request would be counted against its subject.
 #[tokio::test]
 async fn a_rate_that_refuses_records_nothing() {
     let gate = Gate::open();
@@ -169,14 +170,14 @@ async fn a_rate_that_refuses_records_nothing() {
     assert_eq!(gate.entries().await, 1);
 }
 
-/// The event is what every producer writes, so that it is counted as any other.
+/// The event has the form of every producer's event, so that it is counted normally.
 #[tokio::test]
 async fn what_is_recorded_is_a_usage_event() {
     let gate = Gate::open();
     let who = subject("🦀 with: {colons}");
     let metric: Metric = "tokens.in".parse().expect("a metric");
     let ask = CheckRequest { metric, record: "order-7".parse().ok(), ..question(&who, 350) };
-    // No limit and no rate for that metric: nothing to judge, still recorded.
+    // No limit and no rate for that metric: nothing to judge, but still recorded.
     let judged = gate.run(&ask, &profile("UTC", Some("5"), Algorithm::Gcra, Some("5/1m"))).await;
     assert_eq!((judged.rate, judged.limits.len(), judged.recorded), (None, 0, Recorded::Yes));
     let entries: Vec<(String, Vec<String>)> = gate.books.run("XRANGE", &["usage", "-", "+"]).await;
@@ -185,7 +186,7 @@ async fn what_is_recorded_is_a_usage_event() {
     assert_eq!(entries.len(), 1);
 }
 
-/// What is allowed is recorded too, down to the last unit: the script and whoever reads its answer must not disagree.
+/// An allowed request is recorded up to the last unit: the script and its wrapper must agree.
 #[tokio::test]
 async fn the_last_units_of_a_limit_are_recorded() {
     let gate = Gate::open();
@@ -197,7 +198,7 @@ async fn the_last_units_of_a_limit_are_recorded() {
     assert_eq!(gate.books.run::<u64>("XLEN", "usage").await, 1);
 }
 
-/// Nothing to judge by and nothing to record needs no round trip, and is no refusal.
+/// Without limits and without recording no round trip is necessary, and the request is allowed.
 #[tokio::test]
 async fn without_a_limit_everything_is_allowed() {
     let gate = Gate::open();
@@ -214,12 +215,12 @@ fn plan_of_one() -> PlanConfig {
     PlanConfig { limits, thresholds: Vec::new(), rate: RateConfig::default() }
 }
 
-/// A check of the wrong period refuses a customer whose next one has just begun. The caller's idea of the time must not
+/// A check of the wrong period would refuse a customer whose next period has just begun. The caller's clock must not
 /// matter.
 #[tokio::test]
 async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
     let gate = Gate::open();
-    // Never on the same date: 25 hours lie between them.
+    // The dates always differ: 25 hours are between them.
     for zone in ["Pacific/Kiritimati", "Pacific/Pago_Pago", "UTC"] {
         let who = subject(zone);
         let profile = profile(zone, Some("100/hour 100/day 100/week 100/month"), Algorithm::Fixed, None);
@@ -236,7 +237,7 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
             let after = gate.now().await;
             assert_eq!(judged.limits.len(), 4);
             for (limit, window) in judged.limits.iter().zip(Window::ALL) {
-                // A period may end while this runs.
+                // A period may end during the test.
                 let expected = if after < period(window, zone, now).end { (now, 22) } else { (after, 33) };
                 assert_eq!(
                     (limit.period, limit.used, limit.status.remaining),
@@ -251,7 +252,7 @@ async fn the_periods_are_those_of_the_servers_clock_in_the_subjects_zone() {
     }
 }
 
-/// A customer who has used the month up must not be let through because the hour is new.
+/// A customer who has used up the month must be refused even in a new hour.
 #[tokio::test]
 async fn each_window_refuses_by_its_own_count() {
     let gate = Gate::open();
@@ -261,7 +262,7 @@ async fn each_window_refuses_by_its_own_count() {
         let now = gate.now().await;
         gate.count_in(&who, period(used_up, "Asia/Tokyo", now), limit).await;
         let judged = gate.run(&question(&who, 1), &profile).await;
-        // An hour may end between counting and asking.
+        // An hour may end between counting and checking.
         let current = period(used_up, "Asia/Tokyo", now).period;
         if limit_of(&judged, used_up).period != current {
             continue;
@@ -281,8 +282,8 @@ async fn each_window_refuses_by_its_own_count() {
     assert!(gate.run(&question(&subject("all"), 11), &profile).await.never_fits());
 }
 
-/// Where the event can't be appended the rate must not be taken from: the caller is let through or refused unrecorded,
-/// and asks again.
+/// If the event can't be appended, the rate must not be taken: the caller proceeds or is refused unrecorded, and
+/// retries.
 #[tokio::test]
 async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
     let gate = Gate::open();
@@ -305,7 +306,7 @@ async fn an_event_that_cannot_be_appended_takes_nothing_from_the_rate() {
     assert_eq!(gate.run(&ask, &profile).await.recorded, Recorded::Yes);
 }
 
-/// A limit that no wait helps against must not promise that it does; and sums of large counts must not lose a unit.
+/// If no wait helps, the response must not promise that one does; and sums of large counts must not lose a unit.
 #[tokio::test]
 async fn units_up_to_the_largest_are_judged_exactly() {
     let gate = Gate::open();
@@ -322,12 +323,12 @@ async fn units_up_to_the_largest_are_judged_exactly() {
         let limit = profile.limiter(&Metric::default()).expect("a rate").rate().limit().get();
         let who = subject(algorithm.as_str());
         assert!(gate.run(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
-        // All of it again: a bucket of that size has drained by millions meanwhile.
+        // All units again: such a large bucket has meanwhile drained by millions.
         assert!(!gate.run(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
     }
     let small = profile("UTC", Some("10"), Algorithm::Fixed, Some("5/1m"));
     assert!(gate.run(&question(&subject("bob"), 6), &small).await.never_fits());
-    // Where the limit refuses for now the rate is not asked, and would never have admitted it.
+    // If the limit refuses for now, the rate is not asked, and could never have admitted the request.
     gate.count(&subject("bob"), "UTC", gate.now().await, 9).await;
     let judged = gate.run(&question(&subject("bob"), 6), &small).await;
     let day = day(&judged);
@@ -335,7 +336,7 @@ async fn units_up_to_the_largest_are_judged_exactly() {
     assert!(judged.never_fits() && !gate.run(&question(&subject("bob"), 5), &small).await.never_fits());
 }
 
-/// A key that somebody else wrote must stop the check loudly, before anything is written.
+/// A foreign value in a key must stop the check with an error before anything is written.
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error() {
     let gate = Gate::open();
@@ -359,7 +360,7 @@ async fn a_key_of_another_type_is_an_error() {
     assert!(judged.is_err_and(|error| error.to_string().contains("no number")));
 }
 
-/// A subject may be 256 bytes long: its key is shortened, and still its own.
+/// A subject may have 256 bytes: its key is shortened, and still unique.
 #[tokio::test]
 async fn the_longest_subjects_have_windows_of_their_own() {
     let gate = Gate::open();
@@ -373,7 +374,7 @@ async fn the_longest_subjects_have_windows_of_their_own() {
     assert!(names.len() == 2 && names.iter().all(|name| name.len() <= STORED_KEY_BYTES_MAX), "{names:?}");
 }
 
-/// Many nodes ask at once: together they must not get more than the window holds, and each event is one.
+/// Many concurrent nodes must not get more than the window together, and each event counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_ask_at_once_share_one_window() {
     let gate = std::sync::Arc::new(Gate::open());
@@ -394,7 +395,7 @@ async fn nodes_that_ask_at_once_share_one_window() {
     }
 }
 
-/// A server that keeps nothing more must say so; the check is then decided by `on_error`.
+/// A server that accepts no writes must report that; `on_error` then decides the check.
 #[tokio::test]
 async fn a_full_server_is_a_fault_and_not_a_yes() {
     let server = RedisServer::start_with(&["--save", "", "--maxmemory", "1"]);

@@ -1,4 +1,4 @@
-//! The commit on a real server: all or nothing, once, whatever comes between.
+//! The commit on a real server: atomic, once, after any interruption.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use quotabell::redis_client::xread::StreamReader;
 use quotabell::redis_client::{ErrorKind, RedisEndpoint, error_kind};
 use quotabell::types::{Alert, Metric, RaisedRecord, StreamId, Subject, UnixMs, keys};
 
-/// A counter of this subject that moves from the first count to the second.
+/// A counter of this subject that changes from the first count to the second.
 fn change(subject: &str, before: u64, total: u64) -> Change<'_> {
     Change { subject, before, total }
 }
 
-/// A batch that was read from a Redis that was emptied since, and in which another deployment has begun, would give
-/// that one its name and alerts.
+/// A batch from before Redis was emptied must not be committed into a new deployment: it would get a foreign id and
+/// alerts.
 #[tokio::test]
 async fn a_batch_of_another_deployment_is_not_committed() {
     let ledger = Ledger::open();
@@ -32,7 +32,7 @@ async fn a_batch_of_another_deployment_is_not_committed() {
     ledger.committed(&batch).await;
 }
 
-/// I2, I3: a crossing writes counter, flag, record and outbox together, with the texts and lives of the contract.
+/// I2, I3: a crossing writes counter, flag, record and outbox together, with the contract's texts and lifetimes.
 #[tokio::test]
 async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     let ledger = Ledger::open();
@@ -80,7 +80,7 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     assert_eq!(totals, [("counted", 1), ("raised", 1)].map(|(name, n)| (name.to_owned(), n)).into());
 }
 
-/// I1: a batch sent twice (a lost reply, a cluster client that re-sends) counts once.
+/// I1: a batch that is sent twice (a lost reply, a cluster client that resends) counts once.
 #[tokio::test]
 async fn a_batch_committed_twice_counts_once() {
     let ledger = Ledger::open();
@@ -91,7 +91,7 @@ async fn a_batch_committed_twice_counts_once() {
     assert_eq!(ledger.dump().await, before);
 }
 
-/// I1: of two workers that read the same entries, one is told to read again.
+/// I1: one of two workers that read the same entries must read again.
 #[tokio::test]
 async fn two_racing_workers_count_once() {
     let ledger = Ledger::open();
@@ -107,7 +107,7 @@ async fn two_racing_workers_count_once() {
     assert_eq!(ledger.count(&batch).await, Some(3));
 }
 
-/// By it the next batch is made larger or smaller. Redis and Valkey 7.2 alone can't tell it.
+/// The next batch's size depends on it. Only Redis and Valkey 7.2 can't report it.
 #[tokio::test]
 async fn a_commit_answers_how_long_its_script_ran() {
     let ledger = Ledger::open();
@@ -116,11 +116,11 @@ async fn a_commit_answers_how_long_its_script_ran() {
     let answer = ledger.commit(&batch).await;
     let round_trip = began.elapsed();
     let CommitReply::Committed { ran: Some(ran), .. } = answer else { panic!("{answer:?}") };
-    // Both clocks are right to a millisecond.
+    // Both clocks are precise to a millisecond.
     assert!(ran <= round_trip + Duration::from_millis(1), "{ran:?} of {round_trip:?}");
 }
 
-/// A primary that lost its tail must not be told that the tail was counted.
+/// A primary that lost its tail must not accept a commit of the tail.
 #[tokio::test]
 async fn a_batch_whose_last_entry_is_gone_is_lost() {
     let ledger = Ledger::open();
@@ -131,8 +131,8 @@ async fn a_batch_whose_last_entry_is_gone_is_lost() {
     assert_eq!(ledger.dump().await, before);
 }
 
-/// Somebody who deletes an entry between its reading and its commit changes what he would change right behind the
-/// commit: nothing that was counted. It is neither told to be lost nor counted twice.
+/// Deleting an entry between its read and its commit has the same effect as deleting it after the commit: it was
+/// counted, is not reported as lost, and is not counted twice.
 #[tokio::test]
 async fn an_entry_that_is_deleted_between_reading_and_commit_counts_once() {
     let ledger = Ledger::open();
@@ -151,8 +151,8 @@ async fn an_entry_that_is_deleted_between_reading_and_commit_counts_once() {
     }
 }
 
-/// A failover takes entries that were read. Where the new primary's clock is behind, or producers give ids themselves,
-/// others come to lie under the same ids: the last one is there, and says nothing of those before it.
+/// A failover loses entries that were read. If the new primary's clock is behind, or producers choose ids, other
+/// entries may get the same ids: the last id then exists and proves nothing about earlier ones.
 #[tokio::test]
 async fn a_batch_is_not_committed_to_a_server_that_has_other_entries_under_its_ids() {
     let (primary, successor) = (Ledger::open(), Ledger::open());
@@ -178,8 +178,8 @@ async fn reader(ledger: &Ledger) -> StreamReader {
     StreamReader::connect(&RedisEndpoint::local(ledger.server.port()), "usage").await.expect("it reads")
 }
 
-/// INFO costs the server as much as some counters, with each commit. A reader that is there proves as much; where it
-/// has gone, or the user may not ask, INFO has to.
+/// INFO costs the server as much as several counters per commit. A subscribed reader proves the same; INFO is needed if
+/// the reader is gone or the user may not ask.
 #[tokio::test]
 async fn the_process_is_known_by_its_reader() {
     let ledger = Ledger::open();
@@ -206,9 +206,8 @@ async fn the_process_is_known_by_its_reader() {
     ledger.committed(&batch).await;
 }
 
-/// What was read from a primary and is not on the replica that took its place must not be counted there, though the
-/// replica's checkpoint is the one that the batch was read from: 1050 counted and 1000 surviving was measured without
-/// this.
+/// Entries read from a primary that the promoted replica lacks must not be counted there, although the replica has the
+/// batch's checkpoint: without this rule 1050 were counted and 1000 survived.
 #[tokio::test]
 async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
     let (primary, replica) = (Ledger::open_with(&["--save", "", "--repl-diskless-sync-delay", "0"]), Ledger::open());
@@ -223,14 +222,14 @@ async fn a_batch_read_from_a_primary_whose_tail_was_lost_is_lost() {
     let before = replica.dump().await;
     assert_eq!(replica.commit(&tail).await, CommitReply::Lost);
     assert_eq!(replica.dump().await, before);
-    // Entries that came after the promotion don't make it this history either.
+    // Entries after the promotion do not change that either.
     let survivor = replica.batch(first.to, change("alice", 3, 4)).await;
     assert_eq!(replica.commit(&tail).await, CommitReply::Lost);
     replica.committed(&survivor).await;
     assert_eq!(replica.count(&first).await, Some(4));
 }
 
-/// A worker that was paused would judge by limits that have changed meanwhile.
+/// A worker that was paused would judge by limits that may have changed.
 #[tokio::test]
 async fn a_batch_read_too_long_ago_is_old() {
     let ledger = Ledger::open();
@@ -241,8 +240,8 @@ async fn a_batch_read_too_long_ago_is_old() {
     assert_eq!(ledger.dump().await, before);
 }
 
-/// I1: what somebody else wrote to a counter must not be overwritten by what the worker believes. The one counter of a
-/// hash is compared each time, and so is each that raises an alert.
+/// I1: another program's value in a counter must not be overwritten. The only counter of a hash is always compared, and
+/// so is each counter that raises an alert.
 #[tokio::test]
 async fn a_counter_that_was_changed_by_hand_is_drift_and_nothing_is_written() {
     let ledger = Ledger::open();
@@ -265,7 +264,7 @@ async fn a_counter_that_was_changed_by_hand_is_drift_and_nothing_is_written() {
     assert_eq!(ledger.count(&next).await, Some(8));
 }
 
-/// Two subjects whose counters lie in one hash.
+/// Two subjects whose counters are in one hash.
 fn neighbours() -> [String; 2] {
     let names = || (0..).map(|n| format!("s{n}"));
     let first = names().next().expect("one");
@@ -273,7 +272,7 @@ fn neighbours() -> [String; 2] {
     [first, second]
 }
 
-/// Only one row of a hash is compared: were it always the same one, the others could be changed for ever.
+/// Only one row of a hash is compared: if it were always the same, changes of the others would never be noticed.
 #[tokio::test]
 async fn each_counter_of_a_hash_is_compared_at_some_time() {
     let ledger = Ledger::open();
@@ -282,7 +281,7 @@ async fn each_counter_of_a_hash_is_compared_at_some_time() {
     let mut units = 0;
     for changed in [&one, &other] {
         let mut found = false;
-        // By chance, one in two: this often it is never missed.
+        // The chance is one in two: with this number of attempts it is never missed.
         for _ in 0..100 {
             let to = ledger.add("alice").await;
             let batch =
@@ -299,7 +298,7 @@ async fn each_counter_of_a_hash_is_compared_at_some_time() {
     }
 }
 
-/// An alert is built on its counter: that one is compared whichever row of the hash was picked.
+/// An alert depends on its counter, so that one is always compared.
 #[tokio::test]
 async fn a_counter_that_raises_an_alert_is_always_compared() {
     let ledger = Ledger::open();
@@ -312,8 +311,8 @@ async fn a_counter_that_raises_an_alert_is_always_compared() {
     }
 }
 
-/// I3: a flag that is there means that the alert was raised, whatever the worker has read: the caller hears that it was
-/// not.
+/// I3: an existing flag means that the alert was raised, whatever the worker has read: the caller learns that it was
+/// not raised.
 #[tokio::test]
 async fn an_alert_whose_flag_is_there_is_not_raised() {
     let ledger = Ledger::open();
@@ -326,7 +325,7 @@ async fn an_alert_whose_flag_is_there_is_not_raised() {
     assert_eq!(ledger.count(&batch).await, Some(10));
 }
 
-/// I8: a key of another type stops the partition with its name, before anything is written.
+/// I8: a key of another type stops the partition with the key's name, before anything is written.
 #[tokio::test]
 async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     let ledger = Ledger::open();
@@ -352,7 +351,7 @@ async fn a_key_of_another_type_is_named_and_nothing_is_written() {
     ledger.committed(&batch).await;
 }
 
-/// A script that fails midway is not rolled back: what it wrote would be written again at each try.
+/// A script that fails midway is not rolled back: its writes would be repeated at each attempt.
 #[tokio::test]
 async fn a_refused_event_that_no_script_can_append_is_an_error_and_nothing_is_written() {
     let ledger = Ledger::open();
@@ -364,7 +363,7 @@ async fn a_refused_event_that_no_script_can_append_is_an_error_and_nothing_is_wr
     assert_eq!(ledger.dump().await, before);
 }
 
-/// The batch, with an event that is refused and one that has an id beside what it counts.
+/// The batch with a refused event and an event with an id.
 fn with_everything(mut batch: Batch) -> Batch {
     batch.refused.push(refused(&batch));
     let mut ids = NewEventIds::new(1);
@@ -378,8 +377,8 @@ fn id_of(id: &str) -> EventIdDigest {
     EventIdDigest::derive(&Subject::parse(b"alice").expect("legal"), &Metric::default(), id.as_bytes())
 }
 
-/// A total that Redis can't add to would fail the commit midway, with the counters written and the checkpoint not: the
-/// batch would be counted again at each try.
+/// If Redis can't add to a total, the commit would fail midway, with the counters written but not the checkpoint: the
+/// batch would be counted again at each attempt.
 #[tokio::test]
 async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
     let ledger = Ledger::open();
@@ -399,7 +398,7 @@ async fn a_total_that_is_no_number_is_named_and_nothing_is_counted() {
     assert_eq!(ledger.count(&batch).await, Some(8));
 }
 
-/// Refused events are kept with reason and fields, ids of counted events in the list of their window.
+/// Refused events are stored with reason and fields, ids of counted events in the list of their window.
 #[tokio::test]
 async fn refusals_and_event_ids_are_written_with_the_batch() {
     let ledger = Ledger::open();
@@ -448,7 +447,7 @@ async fn the_largest_group_and_thousands_of_metrics_are_written() {
     assert_eq!(ledger.run::<u64>(&["SCARD", &ledger.keys.metrics(of.period)]).await, 9_000);
 }
 
-/// A full server must recover by itself: the commit is what lets entries be trimmed.
+/// A full server must recover: commits allow entries to be trimmed.
 #[tokio::test]
 async fn a_full_server_still_commits() {
     let ledger = Ledger::open();
@@ -457,8 +456,7 @@ async fn a_full_server_still_commits() {
     assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 }
 
-/// The TTL of a key is renewed once a minute only; a key that was deleted by hand meanwhile must not come back without
-/// one.
+/// The TTL of a key is renewed only once a minute; a key that was deleted meanwhile must not return without one.
 #[tokio::test]
 async fn a_counter_that_is_made_anew_within_the_minute_has_a_ttl() {
     let ledger = Ledger::open();
@@ -477,8 +475,8 @@ async fn a_counter_that_is_made_anew_within_the_minute_has_a_ttl() {
     }
 }
 
-/// A record that is written in a minute in which nothing is renewed must live as long as its counter, not for ever; and
-/// a counter whose TTL was set keeps it.
+/// A record written in a minute without renewals must live as long as its counter, not forever; and a counter keeps its
+/// TTL.
 #[tokio::test]
 async fn a_record_that_comes_later_in_the_minute_has_a_ttl() {
     let ledger = Ledger::open();
@@ -494,8 +492,8 @@ async fn a_record_that_comes_later_in_the_minute_has_a_ttl() {
     assert!(ledger.run::<u64>(&["TTL", &ledger.counter(&first)]).await <= 1_000_000);
 }
 
-/// A hash is given its TTL once a minute: one that somebody deleted in between, and that a new subject makes again,
-/// would live for ever.
+/// The TTL of a hash is renewed once a minute: a hash that was deleted and recreated by a new subject in between would
+/// live forever.
 #[tokio::test]
 async fn a_hash_that_has_gone_gets_its_ttl_when_it_is_made_again() {
     let ledger = Ledger::open();
@@ -505,7 +503,7 @@ async fn a_hash_that_has_gone_gets_its_ttl_when_it_is_made_again() {
     assert!(ledger.run::<i64>(&["TTL", &ledger.counter(&batch)]).await > 13 * 86_400);
 }
 
-/// A producer whose events are all refused must not fill the memory of the server.
+/// Refused events of a producer must not fill the server's memory.
 #[tokio::test]
 async fn no_more_refused_events_are_kept_than_are_to_be() {
     const SCRIPT: &str = "for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'reason', 'bad_units') end";
@@ -514,12 +512,12 @@ async fn no_more_refused_events_are_kept_than_are_to_be() {
     ledger.run::<()>(&["EVAL", SCRIPT, "1", &ledger.keys.refused(), "100500"]).await;
     batch.refused.push(refused(&batch));
     ledger.committed(&batch).await;
-    // Whole nodes of a hundred go.
+    // Whole nodes of a hundred are trimmed.
     let kept: u64 = ledger.run(&["XLEN", &ledger.keys.refused()]).await;
     assert!((100_000..100_200).contains(&kept), "{kept}");
 }
 
-/// Where single entries of a batch did not count as read, tools would be shown a lag that is not there.
+/// If single entries of a batch did not count as read, tools would show a lag that does not exist.
 #[tokio::test]
 async fn all_entries_of_a_batch_count_as_read() {
     let ledger = Ledger::open();

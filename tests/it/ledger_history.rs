@@ -1,4 +1,4 @@
-//! Archiving days that are over, on a real server.
+//! Archiving of past days on a real server.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Day, Keys, Metric, Subject, UnixMs, keys};
 
 const DAYS: u32 = 90;
-/// More calls than any of these days takes.
+/// More calls than any of these days needs.
 const CALLS_MAX: u32 = 2_000;
 
 struct Books {
@@ -31,7 +31,7 @@ impl Books {
         self.client.query(&command).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Counters as commits leave them.
+    /// Writes counters as commits do.
     async fn write(&self, day: Day, counts: &[(&str, u64)]) {
         let mut pipeline = redis::pipe();
         pipeline.sadd(self.keys.metrics(day), Metric::default().as_str()).ignore();
@@ -42,7 +42,7 @@ impl Books {
         let () = self.client.pipe(&pipeline).await.expect("they are written");
     }
 
-    /// The counters of a day expire.
+    /// Lets the counters of a day expire.
     async fn expire(&self, day: Day) {
         for key in self.run::<Vec<String>>(&["KEYS", &format!("quota_usage:*:{day}:*")]).await {
             self.run::<u64>(&["DEL", &key]).await;
@@ -54,7 +54,7 @@ impl Books {
         HistoryArchiver::new(self.keys.clone(), HistoryConfig { days }).expect("it keeps days")
     }
 
-    /// Archives what is pending.
+    /// Archives the pending days.
     async fn archive(&self, archiver: &mut HistoryArchiver) {
         for _ in 0..CALLS_MAX {
             let Some(day) = archiver.next() else { return };
@@ -69,7 +69,7 @@ impl Books {
         self.archive(&mut archiver).await;
     }
 
-    /// What is known of a subject, the counters of `counted` included.
+    /// The known usage of a subject, including the counters of `counted`.
     async fn days(&self, subject: &str, counted: &[Day]) -> Vec<(String, u64)> {
         let subject = Subject::parse(subject.as_bytes()).expect("legal");
         let read = daily_usage::read(&self.client, &self.keys, &subject, None, counted).await.expect("redis answers");
@@ -90,7 +90,7 @@ fn listed(days: &[(&str, u64)]) -> Vec<(String, u64)> {
     days.iter().map(|(day, units)| ((*day).to_owned(), *units)).collect()
 }
 
-/// A customer who asks what was used last month must not hear what was used in the last two days alone.
+/// A customer who asks for last month must get more than the last two days.
 #[tokio::test]
 async fn days_are_known_after_their_counters_have_expired() {
     let books = Books::open();
@@ -106,7 +106,7 @@ async fn days_are_known_after_their_counters_have_expired() {
     }
     assert_eq!(books.days("alice", &[]).await, listed(&[("2026-11-17", UNITS_MAX), ("2026-11-18", 300)]));
     assert_eq!(books.days("bob", &[]).await, listed(&[("2026-11-17", 7), ("2026-11-20", 9)]));
-    // A day that still has counters counts by them.
+    // For a day with counters, the counters count.
     books.write(day("2026-11-21"), &[("bob", 1)]).await;
     let expected = listed(&[("2026-11-17", 7), ("2026-11-20", 9), ("2026-11-21", 1)]);
     assert_eq!(books.days("bob", &[day("2026-11-21")]).await, expected);
@@ -114,7 +114,7 @@ async fn days_are_known_after_their_counters_have_expired() {
     assert!((90 * 86_400 - 5..=90 * 86_400 + 2560).contains(&ttl_s), "{ttl_s}");
 }
 
-/// Days come in any order: a daemon that was away finds a fortnight, and a late event changes a day that was archived.
+/// Days come in any order: a daemon may find a fortnight after an outage, and a late event changes an archived day.
 #[tokio::test]
 async fn days_are_archived_in_any_order_and_again() {
     let books = Books::open();
@@ -134,7 +134,7 @@ async fn days_are_archived_in_any_order_and_again() {
     archiver.after_commit(days[1]);
     books.archive(&mut archiver).await;
     assert_eq!(books.days("alice", &[]).await[0], ("2026-11-10".to_owned(), 11));
-    // Unless that one is killed behind its commit: what it said before is found by the next.
+    // If that one is killed after its commit, the next process finds its earlier note.
     for units in [12, 13] {
         archiver.before_commit(&books.client, days[1]).await.expect("redis answers");
         books.write(days[1], &[("alice", units)]).await;
@@ -145,7 +145,7 @@ async fn days_are_archived_in_any_order_and_again() {
     }
 }
 
-/// Memory of history must not grow for ever, neither by days nor by subjects and metrics that are used no more.
+/// History must not grow without bound, neither by days nor by unused subjects and metrics.
 #[tokio::test]
 async fn what_is_older_than_history_is_kept_goes() {
     let books = Books::open();
@@ -169,8 +169,8 @@ async fn what_is_older_than_history_is_kept_goes() {
     assert_eq!(metrics, ["requests"]);
 }
 
-/// A million subjects in one call would hold the server for seconds; a worker that is killed in between must lose none
-/// of them, and one that finds another server with the same data must not go by the order of the first.
+/// A million subjects in one call would block the server for seconds; a killed worker must lose none of them, and on
+/// another server with the same data the cursor must not be used.
 #[tokio::test]
 async fn a_day_is_archived_in_slices_by_whoever_is_there() {
     let books = Books::open();
@@ -188,7 +188,7 @@ async fn a_day_is_archived_in_slices_by_whoever_is_there() {
     let history = books.keys.history(&Metric::default(), 7);
     let mut calls = 0;
     loop {
-        // Each slice by a process that knows nothing of those before.
+        // Each slice by a new process.
         let mut archiver = books.archiver(DAYS);
         archiver.assume_counters(over);
         archiver.archive(&books.client, now()).await.expect("redis answers");
@@ -204,7 +204,7 @@ async fn a_day_is_archived_in_slices_by_whoever_is_there() {
                 reached.starts_with("14:") && !reached.starts_with("14:0:"),
                 "in the middle of the hash: {reached}"
             );
-            // As after a restart: the cursor is of another server, in whose order other subjects came first.
+            // As after a restart: the cursor belongs to another server with another order of subjects.
             let (place, server) = reached.rsplit_once(':').expect("a server");
             let elsewhere = format!("{place}:{}", server.chars().rev().collect::<String>());
             books.run::<u64>(&["HSET", &progress, "requests", &elsewhere]).await;
@@ -212,8 +212,7 @@ async fn a_day_is_archived_in_slices_by_whoever_is_there() {
         }
     }
     assert_eq!(books.run::<usize>(&["HLEN", &history]).await, subjects);
-    // 3,000 counters by 100, as many values by 400, as far as it came before the restart, and a call for each 64
-    // buckets.
+    // 3,000 counters by 100, as many values by 400, the progress before the restart, and a call for each 64 buckets.
     assert!((38..80).contains(&calls), "{calls}");
 }
 
@@ -235,7 +234,7 @@ async fn two_daemons_share_a_day() {
     }
 }
 
-/// A right that is withdrawn, or a key that somebody else wrote, must leave nothing half done.
+/// A withdrawn right, or a foreign value in a key, must leave nothing half done.
 #[tokio::test]
 async fn what_can_not_be_archived_is_left_as_it_is() {
     let books = Books::open();
@@ -245,7 +244,7 @@ async fn what_can_not_be_archived_is_left_as_it_is() {
     books.run::<()>(&["SET", &history, "x"]).await;
     let mut archiver = books.archiver(DAYS);
     archiver.assume_counters(over);
-    // Some calls may come before that of the bucket.
+    // Calls for other buckets may come first.
     let mut archive = async |client: &RedisClient| {
         for _ in 0..CALLS_MAX {
             if let Err(error) = archiver.archive(client, now()).await {
@@ -264,7 +263,7 @@ async fn what_can_not_be_archived_is_left_as_it_is() {
     assert_eq!(books.days("alice", &[]).await, listed(&[("2026-11-20", 5)]));
 }
 
-/// Names that somebody invents anew each day must not hold up the metrics that customers look at.
+/// Metrics that are invented every day must not delay the metrics that customers look at.
 #[tokio::test]
 async fn metrics_with_a_history_are_archived_before_names_that_are_new() {
     let books = Books::open();

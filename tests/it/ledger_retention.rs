@@ -1,4 +1,4 @@
-//! How long counters live, on a real server.
+//! Lifetime of counters on a real server.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Books {
         self.keys.usage(&Metric::default(), period, BUCKET)
     }
 
-    /// A counter and a record as a commit leaves them.
+    /// Writes a counter and a record as a commit does.
     async fn write(&self, period: impl Into<Period>) {
         let period = period.into();
         let mut pipeline = redis::pipe();
@@ -45,7 +45,7 @@ impl Books {
         self.client.query(redis::cmd("TTL").arg(key)).await.expect("redis answers")
     }
 
-    /// Closes all that can be closed at this time.
+    /// Closes everything that can be closed at this time.
     async fn close(&self, retention: &mut PeriodArchiver, at: &str) -> Vec<String> {
         let at = chrono::DateTime::parse_from_rfc3339(at).expect("RFC 3339").timestamp_millis();
         let checkpoint = StreamId { ms: u64::try_from(at).expect("after 1970"), seq: 0 };
@@ -64,8 +64,7 @@ fn day(text: &str) -> Day {
     Day::parse(text).expect("a date")
 }
 
-/// Counters of a day that is over would otherwise take memory for two weeks; those of a day that is not must outlive an
-/// outage.
+/// Counters of a past day would otherwise occupy memory for two weeks; those of the current day must survive an outage.
 #[tokio::test]
 async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     let books = Books::open();
@@ -85,7 +84,7 @@ async fn a_day_that_is_over_everywhere_lives_48_hours_more() {
     assert_eq!(books.close(&mut retention, "2026-11-21T17:00:01Z").await, [""; 0], "each day once");
 }
 
-/// A daemon that is started anew each day would otherwise keep each hour's counters for two weeks: seven times as many.
+/// A daemon that is restarted daily must not keep each hour's counters for two weeks: seven times as many.
 #[tokio::test]
 async fn hours_weeks_and_months_of_an_earlier_process_are_closed_too() {
     let books = Books::open();
@@ -107,7 +106,7 @@ async fn hours_weeks_and_months_of_an_earlier_process_are_closed_too() {
     }
 }
 
-/// A stream of months that is read in a minute writes days that were over long ago when the next look comes.
+/// A stream of months that is read in a minute writes days that ended long ago.
 #[tokio::test]
 async fn days_of_an_old_stream_are_closed_too() {
     let books = Books::open();
@@ -120,7 +119,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     assert!(books.ttl_s(&books.counter(old)).await <= CLOSED_TTL_S);
 }
 
-/// Closing again must not give a day that is nearly gone another 48 hours.
+/// Closing a day again must not extend its remaining lifetime by 48 hours.
 #[tokio::test]
 async fn closing_again_prolongs_nothing() {
     let books = Books::open();

@@ -7,7 +7,7 @@ use quotabell::ledger::event_ids::NewEventIds;
 use quotabell::ledger::{Batch, EventIdDigest, StreamTrimmer};
 use quotabell::types::StreamId;
 
-/// Redis does not roll back: a commit that meets a refused command midway would be counted again at each try.
+/// Redis does not roll back: a commit that fails midway would be counted again at each attempt.
 #[tokio::test]
 async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     let ledger = Ledger::open();
@@ -29,7 +29,7 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
             assert!(ledger.dump().await == before, "{right}: something was written");
         }
     }
-    // Keys are rights too: each kind that is written by itself.
+    // Keys are rights too: each kind that is written separately.
     for hidden in ["quota_alert", "quota_raised", "quota_usage", "quota_seen", "quota_metrics", "quota_outbox"] {
         let kinds = ["alert", "raised", "usage", "seen", "metrics", "outbox", "refused", "totals", "checkpoint"];
         let mut words = vec!["ACL".to_owned(), "SETUSER".into(), "default".into(), "resetkeys".into(), "~usage".into()];
@@ -43,8 +43,7 @@ async fn a_commit_without_one_right_writes_nothing_and_names_it() {
     ledger.committed(&batch).await;
 }
 
-/// Most commits write counters and nothing else, others refused events alone: no other kind of key asks for their
-/// rights.
+/// Most commits write only counters, others only refused events: they need no rights on other kinds of keys.
 #[tokio::test]
 async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     let ledger = Ledger::open();
@@ -78,8 +77,7 @@ async fn a_commit_of_one_kind_alone_without_one_right_writes_nothing() {
     ledger.committed(&alert).await;
 }
 
-/// An audit that can't write what it found must not say it again with each look, and nothing is trimmed that could not
-/// be noted.
+/// An audit that can't write its finding must not repeat it, and nothing may be trimmed that could not be recorded.
 #[tokio::test]
 async fn an_audit_and_a_tidying_without_their_right_write_nothing() {
     let ledger = Ledger::open();

@@ -1,5 +1,5 @@
-//! What follows a commit, on a real server: the group's position, trimming, ids of windows that are past; and the dry
-//! run of it all.
+//! The cleanup after a commit on a real server: the group's position, trimming, ids of past windows; and the dry run of
+//! all.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ async fn tidied(ledger: &Ledger, past: &[u64]) -> Vec<TrimWarning> {
     trimmer(ledger).tidy(&ledger.client, past).await.expect("redis answers")
 }
 
-/// Tools that know consumer groups show a true lag, also for entries trimmed before the first commit.
+/// Tools that know consumer groups show the correct lag, also for entries trimmed before the first commit.
 #[tokio::test]
 async fn the_group_shows_a_true_lag() {
     let ledger = Ledger::open();
@@ -31,7 +31,7 @@ async fn the_group_shows_a_true_lag() {
     let batch = ledger.batch(StreamId::ZERO, ALICE).await;
     ledger.add("unread").await;
     ledger.committed(&batch).await;
-    // Twice: the group is made, then moved.
+    // Twice: the group is created, then moved.
     for _ in 0..2 {
         assert_eq!(tidied(&ledger, &[]).await, []);
         let groups: Vec<HashMap<String, redis::Value>> = ledger.run(&["XINFO", "GROUPS", "usage"]).await;
@@ -41,7 +41,7 @@ async fn the_group_shows_a_true_lag() {
     }
 }
 
-/// A group that is ahead of the checkpoint tells tools that are to start more daemons that nothing is left to do.
+/// A group ahead of the checkpoint would tell autoscalers that nothing is left to do.
 #[tokio::test]
 async fn the_group_stands_at_the_checkpoint() {
     let ledger = Ledger::open();
@@ -56,8 +56,8 @@ async fn the_group_stands_at_the_checkpoint() {
     }
 }
 
-/// Ids are numbers: as text, entry 10 of a millisecond comes before entry 9, and what another group needs would be
-/// trimmed.
+/// Ids are numbers: as text, entry 10 of a millisecond comes before entry 9, and entries that another group needs would
+/// be trimmed.
 #[tokio::test]
 async fn trimming_knows_that_entry_9_comes_before_entry_10() {
     for (needed, last) in [("1700000000000-9", "1700000000000-10"), ("999999999999-0", "1000000000000-0")] {
@@ -78,7 +78,7 @@ async fn trimming_knows_that_entry_9_comes_before_entry_10() {
     }
 }
 
-/// Before anything was committed there is nothing to tidy; trimming then would lose what nobody has read.
+/// Before the first commit there is nothing to clean up; trimming would lose unread entries.
 #[tokio::test]
 async fn nothing_is_tidied_before_the_first_commit() {
     let ledger = Ledger::open();
@@ -90,7 +90,7 @@ async fn nothing_is_tidied_before_the_first_commit() {
     assert_eq!(ledger.dump().await, before);
 }
 
-/// Another consumer of the stream must find every entry it has not been given or not acknowledged.
+/// Another consumer of the stream must find every entry that it has not received or not acknowledged.
 #[tokio::test]
 async fn trimming_stops_at_what_another_group_needs() {
     let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
@@ -114,8 +114,8 @@ async fn trimming_stops_at_what_another_group_needs() {
     assert_eq!(kept, [ids[4].to_string(), ids[5].to_string()], "the checkpoint's entry stays, and what is unread");
 }
 
-/// A stream that was made again may hold entries below the checkpoint: trimmed for counted, they would be lost without
-/// a word.
+/// A recreated stream may have entries before the checkpoint: if they were trimmed as counted, they would be lost
+/// silently.
 #[tokio::test]
 async fn a_stream_that_was_made_again_is_left_alone() {
     let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
@@ -129,7 +129,7 @@ async fn a_stream_that_was_made_again_is_left_alone() {
     }
 }
 
-/// Ids of windows that are past would otherwise take memory for two weeks.
+/// Ids of past windows would otherwise occupy memory for two weeks.
 #[tokio::test]
 async fn lists_of_windows_that_are_past_are_removed() {
     let ledger = Ledger::open();
@@ -142,7 +142,7 @@ async fn lists_of_windows_that_are_past_are_removed() {
     assert_eq!(left, [ledger.keys.event_ids(3)]);
 }
 
-/// A command that the user may not run any more is named, and the others are done.
+/// A command without its right is reported, and the others are run.
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_and_the_rest_is_done() {
     let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
@@ -160,7 +160,7 @@ async fn a_right_that_is_missing_is_named_and_the_rest_is_done() {
     assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 1);
 }
 
-/// A full server must recover by itself: this is what makes room.
+/// A full server must recover: this cleanup makes room.
 #[tokio::test]
 async fn a_full_server_is_tidied() {
     let ledger = Ledger::open_with(&["--save", "", "--stream-node-max-entries", "1"]);
@@ -171,7 +171,7 @@ async fn a_full_server_is_tidied() {
     assert_eq!(ledger.run::<u64>(&["XLEN", "usage"]).await, 1);
 }
 
-/// The dry run passes on a healthy server, leaves nothing, and names what a user may not do.
+/// The dry run passes on a healthy server, leaves nothing, and names missing rights.
 #[tokio::test]
 async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
     let ledger = Ledger::open();
@@ -194,7 +194,7 @@ async fn the_dry_run_leaves_nothing_and_finds_missing_permissions() {
     }
 }
 
-/// A daemon that starts beside a full server must get as far as freeing memory.
+/// A daemon that starts on a full server must get as far as freeing memory.
 #[tokio::test]
 async fn the_dry_run_passes_on_a_full_server() {
     let ledger = Ledger::open();
@@ -202,12 +202,12 @@ async fn the_dry_run_passes_on_a_full_server() {
     dry_run(&ledger.client, &ledger.keys, &settings(), "full").await.expect("flags=allow-oom");
 }
 
-/// Reads what a test asks the audit.
+/// Reads the arguments of an audit.
 async fn audited(ledger: &Ledger, at: StreamId) -> AuditFinding {
     Audit::new(ledger.keys.clone()).run(&ledger.client, at, 100).await.expect("redis answers")
 }
 
-/// A producer that trims what nobody has counted: an operator has to see how much that was.
+/// If a producer trims uncounted entries, the operator must learn how many.
 #[tokio::test]
 async fn unread_entries_that_are_trimmed_are_counted_once() {
     let ledger = Ledger::open();
@@ -220,13 +220,12 @@ async fn unread_entries_that_are_trimmed_are_counted_once() {
     ledger.run::<u64>(&["XTRIM", "usage", "MAXLEN", "0"]).await;
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(3));
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Even);
-    // Tools that show the group's lag are not told that something waits.
+    // The group's lag must not count entries that are gone.
     let groups: Vec<HashMap<String, redis::Value>> = ledger.run(&["XINFO", "GROUPS", "usage"]).await;
     assert_eq!((&groups[0]["entries-read"], &groups[0]["lag"]), (&redis::Value::Int(4), &redis::Value::Int(0)));
 }
 
-/// A stream that was made again begins anew, with what had gone from it by then: counted as unread, that would be told
-/// to be lost.
+/// A recreated stream starts with the removals that happened before: they must not be reported as lost.
 #[tokio::test]
 async fn what_had_gone_from_a_stream_that_was_made_again_is_no_loss() {
     let ledger = Ledger::open();
@@ -252,7 +251,7 @@ async fn what_had_gone_from_a_stream_that_was_made_again_is_no_loss() {
     assert_eq!(read().await, 2);
 }
 
-/// A limit that docs/guarantees.md names: an operator who relies on a report of the loss must know that there is none.
+/// A limit stated in docs/guarantees.md: for this loss there is no report.
 #[tokio::test]
 async fn a_stream_that_was_away_between_two_looks_leaves_no_trace() {
     let ledger = Ledger::open();
@@ -267,7 +266,7 @@ async fn a_stream_that_was_away_between_two_looks_leaves_no_trace() {
     }
 }
 
-/// Producers that trim (MAXLEN) or somebody who deletes rarely stop with the newest entry: what is read behind the gap
+/// Producers that trim (MAXLEN) and manual deletions rarely remove the newest entry: reading the entries behind a gap
 /// must not hide it.
 #[tokio::test]
 async fn unread_entries_that_are_removed_before_others_are_read_are_counted_once() {
@@ -282,7 +281,7 @@ async fn unread_entries_that_are_removed_before_others_are_read_are_counted_once
                 (from, total) = (batch.to, 1);
                 assert_eq!(audited(&ledger, from).await, AuditFinding::Even);
             }
-            // Read and counted, so that there is something before what is removed.
+            // Read and counted, so that there is something before the removed entries.
             let read = ledger.batch(from, Change { subject: "alice", before: total, total: total + 1 }).await;
             ledger.committed(&read).await;
             let unread = [ledger.add("unread").await.to_string(), ledger.add("unread").await.to_string()];
@@ -299,7 +298,7 @@ async fn unread_entries_that_are_removed_before_others_are_read_are_counted_once
     }
 }
 
-/// Where the first start ends before its first commit, what goes meanwhile was there to be read.
+/// If the first start ends before its first commit, later removals are losses.
 #[tokio::test]
 async fn entries_that_are_removed_before_the_first_commit_are_counted() {
     let ledger = Ledger::open();
@@ -314,8 +313,7 @@ async fn entries_that_are_removed_before_the_first_commit_are_counted() {
     assert_eq!(audited(&ledger, batch.to).await, AuditFinding::Gap(1));
 }
 
-/// What was read before its first commit is counted, so deleting it then is neither a loss nor a stream that was made
-/// again.
+/// Entries read before the first commit are counted, so deleting them is neither a loss nor a recreated stream.
 #[tokio::test]
 async fn an_entry_that_is_deleted_before_the_first_commit_is_no_loss() {
     let ledger = Ledger::open();
@@ -330,12 +328,11 @@ async fn an_entry_that_is_deleted_before_the_first_commit_is_no_loss() {
     }
 }
 
-/// A cleaning job that deletes the stream takes events along that nobody has counted: an operator who sees no number
-/// trusts counts that are too low.
+/// If a cleaning job deletes the stream with uncounted events, the operator must get their number.
 #[tokio::test]
 async fn unread_entries_that_go_with_their_stream_are_counted_once() {
     for gone in [&["DEL", "usage"][..], &["RENAME", "usage", "kept"]] {
-        // While nothing can be committed, nothing is tidied: each session that begins looks for itself.
+        // While nothing can be committed, nothing is cleaned up: each new session audits by itself.
         for (is_made_again, is_tidied) in [(false, true), (true, true), (false, false), (true, false)] {
             let ledger = Ledger::open();
             let batch = ledger.batch(StreamId::ZERO, ALICE).await;
@@ -360,12 +357,12 @@ async fn unread_entries_that_go_with_their_stream_are_counted_once() {
     }
 }
 
-/// A number that an operator set by hand is no loss, and an alarm for it is one that the next is not believed for.
+/// A number that an operator set by hand is no loss; a false alarm would discredit the next one.
 #[tokio::test]
 async fn a_count_that_was_set_is_no_loss() {
     let ledger = Ledger::open();
     assert_eq!(audited(&ledger, StreamId::ZERO).await, AuditFinding::Even);
-    // One that was deleted once it had been read says nothing of those behind it.
+    // The deletion of a read entry says nothing about later ones.
     let deleted = ledger.batch(StreamId::ZERO, Change { subject: "alice", before: 0, total: 1 }).await;
     ledger.committed(&deleted).await;
     let mut at = deleted.to;
@@ -376,7 +373,7 @@ async fn a_count_that_was_set_is_no_loss() {
         let last = last.to_string();
         ledger.run::<String>(&["XSETID", "usage", &last, "ENTRIESADDED", added, "MAXDELETEDID", &deleted]).await;
     };
-    // Between two events first, and then while nothing happens.
+    // First between two events, then without events.
     for (n, added) in [(1, "2000"), (2, "5000")] {
         let batch = ledger.batch(at, Change { subject: "alice", before: n, total: n + 1 }).await;
         set(batch.to, added).await;
@@ -392,7 +389,7 @@ async fn a_count_that_was_set_is_no_loss() {
             tidied(&ledger, &[]).await;
         }
     }
-    // With an id at which nothing was ever added, too.
+    // Also with an id at which nothing was ever added.
     let above = StreamId { ms: at.ms + 1_000_000, seq: 0 };
     for added in ["20000", "30000"] {
         set(above, added).await;
@@ -401,7 +398,7 @@ async fn a_count_that_was_set_is_no_loss() {
             tidied(&ledger, &[]).await;
         }
     }
-    // What is removed afterwards is a loss all the same, by name or by trimming.
+    // Later removals are losses, by id or by trimming.
     let unread = ledger.add("unread").await.to_string();
     ledger.run::<u64>(&["XDEL", "usage", &unread]).await;
     assert_eq!(audited(&ledger, at).await, AuditFinding::Gap(1));
@@ -412,8 +409,8 @@ async fn a_count_that_was_set_is_no_loss() {
     }
 }
 
-/// Redis may bring entries back below the checkpoint, where nobody reads them. Counts that are too low must not be
-/// trusted.
+/// Redis may restore entries before the checkpoint, where nobody reads them. The daemon must report counts that are too
+/// low.
 #[tokio::test]
 async fn entries_that_return_below_the_checkpoint_are_found() {
     for has_unread in [false, true] {

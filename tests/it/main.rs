@@ -1,4 +1,4 @@
-//! Tests of one part each, all in one binary so that a change links once. Each starts the servers that it needs.
+//! Tests of single parts, in one binary so that a change links once. Each test starts the servers that it needs.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! The marks that a migration leaves: no script counts or begins what is sent where everything was moved away, or where
-//! only a part has arrived. A daemon that was paused asks nothing before its next call.
+//! The marks of a migration: no script counts or starts a delivery if everything was moved away, or if only a part has
+//! arrived. A paused daemon checks nothing before its next call.
 
 use quotabell::contacts::Contact;
 use quotabell::ledger::audit::Audit;
@@ -14,7 +14,7 @@ use quotabell::types::{
 use crate::support::ledger::{Change, Ledger, raising};
 use crate::support::outbox::{LONG, alert, all_due, email, fan_out, outcome, settle, subject};
 
-/// Each mark with what undoes it.
+/// Each mark with its removal.
 const MARKS: [(&str, &str); 2] =
     [("moved_to", "redis://new:6379/0 with stream.partitions = 1"), ("migration", "copying x")];
 
@@ -29,7 +29,7 @@ fn notice(contact: &Contact) -> Notification {
     ))
 }
 
-/// What a daemon that knows nothing of the move would count and send is counted and sent at the target too.
+/// A daemon that does not know about the migration would count and send what the target also counts and sends.
 #[tokio::test]
 async fn no_script_counts_or_begins_to_send_where_everything_was_moved_away() {
     let ledger = Ledger::open();
@@ -66,15 +66,15 @@ async fn no_script_counts_or_begins_to_send_where_everything_was_moved_away() {
         assert!(ledger.dump().await == before, "{field}: something was written");
         ledger.run::<u64>(&["HDEL", &keys.checkpoint(), field]).await;
     }
-    // A complete migration to here holds nobody up.
+    // A completed migration to this deployment blocks nobody.
     ledger.run::<u64>(&["HSET", &keys.checkpoint(), "migration", "done x"]).await;
     ledger.committed(&batch).await;
     let answer = fan_out(client, keys, source, &alice, &[email("a")]).await.expect("answered");
     assert!(matches!(answer, FanOutReply::Done(_)), "{answer:?}");
 }
 
-/// An attempt that was under way when everything was moved has its outcome recorded, and is copied with it: otherwise
-/// the message would leave from the target once more.
+/// The outcome of an attempt that was running during the move is recorded and copied: otherwise the target would send
+/// the message again.
 #[tokio::test]
 async fn the_outcome_of_an_attempt_under_way_is_recorded() {
     let ledger = Ledger::open();

@@ -1,4 +1,4 @@
-//! What an operator does with deliveries, on a real server: retry, cancel, discard, and the pause of all sending.
+//! The operator's actions on deliveries, on a real server: retry, cancel, discard, and the pause of all sending.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) ->
     results.into_iter().map(|result| result.answer).collect()
 }
 
-/// Leases the one delivery that is due and lets its attempt fail, to be tried again in hours.
+/// Leases the only due delivery and lets its attempt fail, with a retry in hours.
 async fn fail(outbox: &Outbox, token: &str) {
     let leased = outbox.lease_one(token, LONG).await;
     let failed = Outcome { status: None, ..outcome(OutcomeClass::Transient) };
@@ -28,7 +28,7 @@ async fn fail(outbox: &Outbox, token: &str) {
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &retry).await.expect("settles");
 }
 
-/// A mail server that is back must not be waited for, and nothing else about it may be forgotten.
+/// After a repair of the mail server the operator must not have to wait, and the delivery must keep everything else.
 #[tokio::test]
 async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
     let outbox = Outbox::start();
@@ -57,7 +57,7 @@ async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
     let leased = lease(&outbox.client, &outbox.keys, all_due("probe", LONG)).await.expect("it works").leased;
     assert!(leased.iter().any(|leased| leased.id == id), "{leased:?}");
 
-    // While it is attempted nothing is done with it, by anybody.
+    // During its attempt nobody can act on it.
     for action in [DeliveryAction::Retry, DeliveryAction::Cancel] {
         let before = outbox.dump().await;
         assert_eq!(answers(&outbox, action, std::slice::from_ref(&id)).await, [ActionReply::Leased]);
@@ -65,7 +65,7 @@ async fn a_retry_makes_due_now_and_changes_nothing_else_of_the_destination() {
     }
 }
 
-/// What somebody has cancelled must not come back with its contact, nor wait for one.
+/// A cancelled delivery must neither return with its contact nor wait for one.
 #[tokio::test]
 async fn a_cancelled_delivery_stays_cancelled() {
     let outbox = Outbox::start();
@@ -95,7 +95,7 @@ async fn a_cancelled_delivery_stays_cancelled() {
     }
 }
 
-/// Dead deliveries that somebody has dealt with must not keep an alert rule red, and must stay to be looked at.
+/// Discarded deliveries must end the alarm, but stay visible.
 #[tokio::test]
 async fn a_discarded_delivery_is_counted_no_more_and_stays_readable() {
     let (outbox, dead) = with_dead(&["alice", "bob"]).await;
@@ -106,13 +106,13 @@ async fn a_discarded_delivery_is_counted_no_more_and_stays_readable() {
     assert_eq!(listed.iter().map(|view| &view.id).collect::<Vec<_>>(), [&dead[1]]);
     let shown = show(&outbox.partition(), &[], &dead[0]).await.expect("readable").expect("there");
     assert!(shown.delivery.state == DeliveryState::Dead && shown.delivery.discarded_at.is_some(), "{shown:?}");
-    // It can be sent again all the same.
+    // It can still be sent again.
     assert_eq!(answers(&outbox, DeliveryAction::Retry, &dead[..1]).await, [ActionReply::Done]);
     let shown = show(&outbox.partition(), &[], &dead[0]).await.expect("readable").expect("there");
     assert_eq!((shown.delivery.state, shown.delivery.discarded_at), (DeliveryState::Pending, None));
 }
 
-/// While sending is paused nothing may leave, through whichever daemon, and nothing may be lost.
+/// During a pause no daemon may send, and nothing may be lost.
 #[tokio::test]
 async fn while_sending_is_paused_nothing_is_leased_and_fan_out_goes_on() {
     let outbox = Outbox::start();
@@ -161,7 +161,7 @@ async fn an_action_without_one_right_writes_nothing_and_names_it() {
     }
 }
 
-/// With several partitions a list must go through all of them, and begin each where it was left.
+/// With several partitions a list must cover all of them, and continue each at its last position.
 #[tokio::test]
 async fn a_list_goes_through_every_partition_and_repeats_nothing() {
     let mut outbox = Outbox::start();

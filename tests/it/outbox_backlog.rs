@@ -1,4 +1,4 @@
-//! What of a backlog at one destination leaves first.
+//! The order in which a backlog of one destination is sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use quotabell::types::{DeliveryId, Outcome};
 
 use crate::support::outbox::{LONG, Outbox, alert, all_due, delivery, settle, subject, webhook};
 
-/// What was made last must not wait for a whole backlog, and the oldest of the backlog must get on.
+/// The newest delivery must not wait for a whole backlog, and the oldest ones must make progress.
 #[tokio::test]
 async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
     let outbox = Outbox::start();
     let alerts: Vec<_> = (0..100).map(|n| alert(&subject(&format!("s{n:03}")), 80)).collect();
     for (n, alert) in alerts.iter().enumerate() {
         outbox.fan_out_new(alert, &[webhook("a")]).await;
-        // Each was made at a time of its own.
+        // Each was created at its own time.
         let id = delivery(alert, &webhook("a"));
         let () = outbox.run("ZADD", &[outbox.queue(&id).await.as_str(), "XX", &n.to_string(), id.as_str()]).await;
     }
@@ -25,8 +25,8 @@ async fn of_a_backlog_the_newest_leave_beside_the_oldest() {
         (0..100).filter(|n| leased.iter().any(|one| one.id == delivery(&alerts[*n], &webhook("a")))).collect();
     assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 92, 93, 94, 95, 96, 97, 98, 99]);
 }
-/// Where only one is attempted at a time and those that follow it are given back, it was always the oldest, and what
-/// was given back stood in front of what was raised since.
+/// If only one is attempted at a time and followers are released, the oldest used to be chosen every time, and released
+/// ones came before later alerts.
 #[tokio::test]
 async fn the_newest_is_attempted_soon_at_a_receiver_that_takes_its_time() {
     let outbox = Outbox::start();
@@ -43,10 +43,10 @@ async fn the_newest_is_attempted_soon_at_a_receiver_that_takes_its_time() {
         let request = LeaseRequest { followers_max, ..all_due(token, LONG) };
         lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased
     };
-    // Every place is taken, and one at a time is free again.
+    // All places are taken, and one at a time becomes free.
     let mut running: VecDeque<LeasedDelivery> = lease("all", 0).await.into();
     let newest = raise("newest").await;
-    // When each came due, which is not when it was made: it may have been replayed since.
+    // When each became due, which may be later than its creation: it may have been replayed.
     let queue = outbox.queue(&newest).await;
     let mut places = HashMap::new();
     for id in outbox.run::<Vec<String>>("ZRANGE", &[queue.as_str(), "0", "-1"]).await {

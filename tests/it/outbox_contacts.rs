@@ -1,4 +1,4 @@
-//! Where subjects are reached, read from a real server.
+//! The contacts of subjects, read from a real server.
 
 use crate::support::outbox::{Outbox, email, json, subject, webhook};
 use quotabell::contacts::Contact;
@@ -14,7 +14,7 @@ async fn contacts(outbox: &Outbox, field: &str) -> ResolvedContacts {
         .expect("readable")
 }
 
-/// The fallback is for subjects without contacts, and for no others.
+/// The fallback is only for subjects without contacts.
 #[tokio::test]
 async fn the_fallback_serves_subjects_without_contacts() {
     let outbox = Outbox::start();
@@ -29,7 +29,7 @@ async fn the_fallback_serves_subjects_without_contacts() {
     assert_eq!((read.readable.as_slice(), read.unreadable.len()), (own.as_slice(), 0));
 }
 
-/// A broken field must neither divert the alert to the operator nor be taken for a removal.
+/// A broken field must neither send the alert to the operator nor count as a removal.
 #[tokio::test]
 async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
     let outbox = Outbox::start();
@@ -39,7 +39,7 @@ async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
         assert_eq!(read.unreadable.len(), 1, "{broken}");
         assert_eq!(read.find(&email("a").id), ContactLookup::Unreadable, "{broken}");
     }
-    // The subject's key is of another type.
+    // The subject's key has another type.
     let bob = subject("bob");
     let () = outbox.run("SET", &[Keys::new("usage").subject(&bob).as_str(), "x"]).await;
     let read = ContactResolver::new(Keys::new("usage"), vec![email("ops")])
@@ -49,7 +49,7 @@ async fn an_unreadable_field_is_no_contact_and_not_the_fallback() {
     assert_eq!((read.readable.len(), read.unreadable.len()), (0, 1));
 }
 
-/// One broken element must not silence the others, and what is wrong must be said without an address.
+/// One broken element must not silence the others, and the error must not show an address.
 #[tokio::test]
 async fn the_readable_elements_of_an_array_are_used() {
     let outbox = Outbox::start();
@@ -63,7 +63,7 @@ async fn the_readable_elements_of_an_array_are_used() {
     assert_eq!(read.find(&ContactId::from_stored("c_2")), ContactLookup::NotUsable, "the broken one states another id");
 }
 
-/// A recheck looks where fan-out looked: in the subject's own contacts, else in the fallback.
+/// A recheck uses the same contacts as fan-out: the subject's own, else the fallback.
 #[tokio::test]
 async fn a_contact_is_found_again_or_known_to_be_removed() {
     let outbox = Outbox::start();
@@ -78,8 +78,7 @@ async fn a_contact_is_found_again_or_known_to_be_removed() {
     assert_eq!(find(email("ops")).await, ContactLookup::NotUsable, "it has contacts of its own now");
 }
 
-/// A contact that calls itself `none` would share its delivery with the alert that waits for a contact, and get
-/// nothing.
+/// A contact with the id `none` would share its delivery with an alert that waits for a contact, and get nothing.
 #[tokio::test]
 async fn the_reserved_id_is_replaced() {
     let outbox = Outbox::start();

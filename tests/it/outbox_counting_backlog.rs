@@ -1,4 +1,4 @@
-//! A storm of alerts must not slow down the counting, nor the alerts that are raised behind it.
+//! A storm of alerts must delay neither counting nor later alerts.
 
 use crate::support::daemon::DaemonSetup;
 use crate::support::outbox::{Outbox, email, until};
@@ -6,17 +6,17 @@ use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, ra
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use quotabell::types::meters;
 
-/// A time that is never long ago.
+/// A time that is never in the past for long.
 const NOW: &str = "9999999999999";
 
-/// How often the loops have waited for the counting.
+/// Number of waits of the loops for counting.
 fn waits(metrics: &PrometheusHandle) -> u64 {
     let shown = metrics.render();
     let of = |line: &str| line.strip_prefix(meters::WAITED_FOR_COUNTING)?.trim().parse().ok();
     shown.lines().find_map(of).unwrap_or(0)
 }
 
-/// Raises an alert and runs the loops until its delivery is in this state; how often they waited for the counting.
+/// Raises an alert and runs the loops until its delivery has this state; returns the number of waits for counting.
 async fn waits_of_loops(outbox: &Outbox, name: &str, is_sent: bool, metrics: &PrometheusHandle) -> u64 {
     let before = waits(metrics);
     raised(outbox, name, &[email(name)]).await;
@@ -31,8 +31,8 @@ async fn waits_of_loops(outbox: &Outbox, name: &str, is_sent: bool, metrics: &Pr
     waits(metrics) - before
 }
 
-/// Fan-out and sending wait for the counting where readings have been full for long, and only there; and however far
-/// behind it is, they go on.
+/// Fan-out and sending wait for counting only if reads have been full for long; and they continue even if it is far
+/// behind.
 #[tokio::test]
 async fn fan_out_and_sending_wait_for_counting_that_is_behind() {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -61,7 +61,7 @@ async fn fan_out_and_sending_wait_for_counting_that_is_behind() {
     assert!(waits(&metrics) > before, "the dispatcher waits");
 }
 
-/// Nobody could tell that the counting is behind, or that it no longer is.
+/// The test must detect both that counting is behind and that it no longer is.
 #[tokio::test]
 async fn each_commit_says_for_how_long_readings_have_been_full() {
     let outbox = Outbox::start();

@@ -1,4 +1,4 @@
-//! The queues of destinations on a real server: whoever hangs or fails delays nobody else.
+//! The queues of destinations on a real server: a hanging or failing destination delays no others.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ fn hook(url: &str) -> Contact {
     Contact::webhook(url, Secret::new(secret(7)))
 }
 
-/// A fan-out loop and a dispatcher that sends through real channels, with a deadline that no test waits for.
+/// A fan-out loop and a dispatcher that sends through real channels, with a deadline that no test reaches.
 struct Running {
     tasks: Vec<JoinHandle<()>>,
 }
@@ -88,21 +88,21 @@ impl Drop for Running {
     }
 }
 
-/// As many deliveries ended delivered, and as many others have had no answer.
+/// Waits until this number of deliveries was delivered, and this number of others is unanswered.
 async fn until_delivered(outbox: &Outbox, delivered: u64, hanging: u64) {
     until("those that are answered are delivered", || async { outbox.totals().await.delivered == delivered }).await;
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.pending, totals.made), (hanging, delivered + hanging), "the others still hang");
 }
 
-/// Two hundred customers whose receivers accept and never answer must not delay the alerts of the others.
+/// Two hundred customers whose receivers never answer must not delay the alerts of the others.
 #[tokio::test]
 async fn receivers_that_hang_delay_nobody_else() {
     let outbox = Outbox::start();
     let hanging = ScriptedServer::start_everywhere([Step::Hang]).await;
     let healthy = HttpCatcher::start([]).await.expect("a free port");
     for n in 0..200 {
-        // Each of these addresses of this machine is a destination of its own.
+        // Each of these addresses of this machine is a separate destination.
         let url = format!("http://127.1.{}.{}:{}/hook", n / 100, n % 100 + 1, hanging.port());
         raised(&outbox, &format!("hanging{n}"), hook(&url)).await;
     }
@@ -113,7 +113,7 @@ async fn receivers_that_hang_delay_nobody_else() {
     until_delivered(&outbox, 20, 200).await;
 }
 
-/// More hanging receivers than there are slots: those that answered last time have half of the slots for themselves.
+/// More hanging receivers than slots: half of the slots are reserved for destinations that answered last time.
 #[tokio::test]
 async fn receivers_that_answered_last_time_have_half_of_the_slots() {
     let outbox = Outbox::start();
@@ -134,14 +134,13 @@ async fn receivers_that_answered_last_time_have_half_of_the_slots() {
     assert_eq!(leased(&outbox).await, 4, "of the eight slots, half");
 }
 
-/// Deliveries that are leased, whatever their destination.
+/// Leased deliveries of any destination.
 async fn leased(outbox: &Outbox) -> u64 {
     let keys: Vec<String> = outbox.run("KEYS", format!("{}*", outbox.keys.leased_prefix())).await;
     keys.len() as u64
 }
 
-/// A mail server that hangs under hundreds of mails must not delay a single webhook, and is not called by all of them
-/// at once.
+/// A mail server that hangs under hundreds of emails must not delay a webhook, and must not get all emails at once.
 #[tokio::test]
 async fn a_mail_server_that_hangs_delays_no_webhook() {
     let outbox = Outbox::start();
@@ -159,8 +158,8 @@ async fn a_mail_server_that_hangs_delays_no_webhook() {
     assert_eq!(in_flight, 1, "it has never answered");
 }
 
-/// What the attempts at one destination may be at once: one, one more with each success, half with each failure, never
-/// more than configured.
+/// Concurrent attempts at one destination: first one, one more after each success, half after each failure, at most the
+/// configured number.
 #[tokio::test]
 async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failures() {
     let outbox = Outbox::start();
@@ -211,7 +210,7 @@ async fn the_bound_of_a_destination_grows_with_successes_and_halves_with_failure
     assert_eq!(lease_all().await.len(), 0, "four are in flight, and four are allowed");
 }
 
-/// A worker that died must not hold a place in the bound for longer than its lease.
+/// A dead worker must not occupy a place beyond its lease.
 #[tokio::test]
 async fn a_lease_that_ran_out_holds_no_place() {
     let outbox = Outbox::start();
@@ -224,7 +223,7 @@ async fn a_lease_that_ran_out_holds_no_place() {
     assert_eq!(second.len(), 1, "again one is in flight");
 }
 
-/// Destinations take turns: one with thousands of deliveries gets no more of a call than its share.
+/// Destinations take turns: one with thousands of deliveries gets only its share of a call.
 #[tokio::test]
 async fn destinations_take_turns() {
     let outbox = Outbox::start();
@@ -245,7 +244,7 @@ async fn destinations_take_turns() {
     assert_eq!(leased.len(), 8, "alone it gets all that its bound allows");
 }
 
-/// Destinations that may not answer get no more slots than the caller has for them, and the others lose none to them.
+/// Destinations that may not answer get only the caller's slots for them, and take none from others.
 #[tokio::test]
 async fn unhealthy_destinations_get_no_more_than_is_left_for_them() {
     let outbox = Outbox::start();
@@ -258,7 +257,7 @@ async fn unhealthy_destinations_get_no_more_than_is_left_for_them() {
     assert!(answer.next_unhealthy.is_some_and(|next| next <= answer.now), "more of them wait");
     let request = LeaseRequest { unhealthy_max: 0, ..all_due("t2", LONG) };
     assert_eq!(lease(&outbox.client, &outbox.keys, request).await.expect("the lease works").leased, []);
-    // A healthy one comes although seven others wait.
+    // A healthy one is leased although seven others wait.
     let known = alert(&subject("known"), 80);
     outbox.fan_out_new(&known, &[webhook("known")]).await;
     outbox.trust("https://known.test").await;
@@ -267,8 +266,8 @@ async fn unhealthy_destinations_get_no_more_than_is_left_for_them() {
     assert!(leased.iter().any(|one| one.id == delivery(&known, &webhook("known"))), "{leased:?}");
 }
 
-/// One that failed once after many successes may still have several attempts at once: more than are left for those that
-/// failed.
+/// A destination that failed once after many successes may have several concurrent attempts: more than the slots for
+/// failed ones.
 #[tokio::test]
 async fn an_unhealthy_destination_gets_no_more_than_is_left_for_all_of_them() {
     let outbox = Outbox::start();
@@ -282,8 +281,8 @@ async fn an_unhealthy_destination_gets_no_more_than_is_left_for_all_of_them() {
     assert_eq!(answer.leased.len(), 3);
 }
 
-/// Deliveries that follow others must take no place of their own, also when another worker leases there meanwhile: a
-/// receiver would get more at once than its bound allows.
+/// Followers must take no place of their own, even if another worker leases there meanwhile: a receiver would get more
+/// at once than its bound.
 #[tokio::test]
 async fn deliveries_that_follow_others_take_no_place() {
     let outbox = Outbox::start();
@@ -320,7 +319,7 @@ async fn deliveries_that_follow_others_take_no_place() {
     assert_eq!((first.len(), followers.len()), (5, 40), "eleven may be in flight");
 }
 
-/// Those that follow must not all be sent at once, and not be kept from others behind a receiver that hangs.
+/// Followers must not all be sent at once, and must be available to others if the receiver hangs.
 #[tokio::test]
 async fn a_destination_has_no_more_attempts_at_once_than_its_bound() {
     let outbox = Outbox::start();
@@ -333,8 +332,8 @@ async fn a_destination_has_no_more_attempts_at_once_than_its_bound() {
     assert_eq!(hanging.heard(), 16);
 }
 
-/// What follows takes the place of any attempt that has ended, whichever call leased it. Otherwise a receiver gets ever
-/// fewer at once: an attempt and those that follow it, one after the other, would hold the places of all.
+/// A follower takes the place of any ended attempt of any call. Otherwise attempts and their followers would occupy all
+/// places one after another.
 #[tokio::test]
 async fn places_at_a_busy_destination_stay_filled() {
     let outbox = Outbox::start();
@@ -346,7 +345,7 @@ async fn places_at_a_busy_destination_stay_filled() {
     outbox.trust("https://a.test").await;
     let receiver = FakeNotifier::new(|_| FakeAttempt::Gate);
     let loops = Loops::start(&outbox, &receiver, Setting { concurrency: 512, ..Setting::default() });
-    // What waited in vain is given back after a second: 180 of those would take longer than this.
+    // Followers that wait in vain are released after a second: 180 of them would take longer than this.
     let all = tokio::time::timeout(WAIT_MAX, async {
         for ended in 0..180 {
             until("sixteen run", || async {
@@ -363,8 +362,8 @@ async fn places_at_a_busy_destination_stay_filled() {
     loops.drain().await;
 }
 
-/// A destination that begins to fail must not get all that was leased to follow: that would be called time after time
-/// by what its open circuit holds back. What is given back counts no attempt.
+/// A destination that begins to fail must not get all leased followers: its open circuit must release them. A released
+/// delivery counts no attempt.
 #[tokio::test]
 async fn nothing_follows_an_attempt_that_failed() {
     let outbox = Outbox::start();
@@ -382,7 +381,7 @@ async fn nothing_follows_an_attempt_that_failed() {
     assert_eq!((failing.heard(), attempts), (16, 16));
 }
 
-/// More deliveries than are recorded in one call, to a receiver that has answered often.
+/// More deliveries than one call records, to a healthy receiver.
 async fn many_at_healthy(outbox: &Outbox, port: u16) -> Vec<DeliveryId> {
     let contact = hook(&format!("http://127.0.0.1:{port}/hook"));
     let mut deliveries = Vec::new();
@@ -397,13 +396,12 @@ async fn many_at_healthy(outbox: &Outbox, port: u16) -> Vec<DeliveryId> {
     deliveries
 }
 
-/// Deliveries that are leased at this receiver.
+/// Leased deliveries of this receiver.
 async fn in_flight(outbox: &Outbox, port: u16) -> u64 {
     outbox.run("ZCARD", format!("{}http://127.0.0.1:{port}", outbox.keys.leased_prefix())).await
 }
 
-/// A receiver that is down is not called for each of its deliveries, but once in a while; the first success lets all of
-/// them go.
+/// A receiver that is down gets an occasional probe instead of each delivery; the first success releases all of them.
 #[tokio::test]
 async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     let outbox = Outbox::start();
@@ -449,7 +447,7 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     assert!((1..=30_000).contains(&circuit().await), "in 30 s");
     outbox.look_at(destination).await;
     assert_eq!(lease_all().await, [], "thirty-five are due, and none leaves");
-    // A probe that fails doubles the time.
+    // A failed probe doubles the time.
     let_probe_come().await;
     let leased = lease_all().await;
     assert_eq!(leased.len(), 1, "one probe");
@@ -464,8 +462,7 @@ async fn a_circuit_opens_after_five_failures_and_closes_with_one_success() {
     assert_eq!(lease_all().await.len(), 2, "and the bound grows again");
 }
 
-/// Attempts that began before a circuit opened may end together with the one that closes it: what is closed once is not
-/// open any more.
+/// Attempts that began before a circuit opened may end together with the one that closes it: it must stay closed.
 #[tokio::test]
 async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
     let outbox = Outbox::start();
@@ -497,8 +494,8 @@ async fn a_circuit_that_several_successes_of_one_call_close_is_closed_once() {
     assert_eq!(left, 0, "it would be counted as open for ever");
 }
 
-/// Behind a receiver that is down for good nothing may wait for ever: each delivery ends when its time is over, also
-/// one that was never tried; the others wait on.
+/// Behind a permanently failing receiver nothing may wait forever: each delivery ends when its time is over, even
+/// without an attempt; the others keep waiting.
 #[tokio::test]
 async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     let outbox = Outbox::start();
@@ -508,7 +505,7 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     }
     let id = |n: usize| delivery(&alerts[n], &webhook("a"));
     let long_ago = outbox.totals().await.now.plus(-7_200_000).0.to_string();
-    // The first came due two hours ago; the second was tried then.
+    // The first became due two hours ago; the second was attempted then.
     let () = outbox.run("ZADD", &[outbox.queue(&id(0)).await.as_str(), "XX", &long_ago, id(0).as_str()]).await;
     let tried = outbox.keys.delivery(&id(1));
     let () = outbox.run("HSET", &[&tried, "first_attempt_at_ms", &long_ago, "last_error", "HTTP 400"]).await;
@@ -526,14 +523,14 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     assert_eq!((totals.dead, totals.dead_kept, totals.pending), (2, 2, 2));
 }
 
-/// While no daemon ran, nobody saw whether the receiver failed: an outage of ours must end no delivery, also where the
-/// first attempt after it fails.
+/// While no daemon ran, nobody observed the receiver: our own outage must end no delivery, even if the first attempt
+/// afterwards fails.
 #[tokio::test]
 async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     let outbox = Outbox::start();
     let now = outbox.totals().await.now;
     let hours = |hours: f64| now.plus(-(hours * 3_600_000.0) as i64);
-    // They are tried for an hour; of their time, two hours were an outage.
+    // They are retried for an hour; two hours of their age were an outage.
     let ids: Vec<DeliveryId> =
         (0..3).map(|n| delivery(&alert(&subject(&format!("s{n}")), 80), &webhook("a"))).collect();
     for (n, began) in [hours(4.0), hours(2.5), hours(2.5)].into_iter().enumerate() {
@@ -548,7 +545,7 @@ async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     assert_eq!(given_up, [&ids[0]], "it had waited for two hours before");
     let mut leased = answer.leased;
     if leased.is_empty() {
-        // The attempt would have been that of the one that was given up.
+        // The attempt would have belonged to the one that was given up.
         outbox.look_at("https://a.test").await;
         let answer = lease(&outbox.client, &outbox.keys, request("t2")).await.expect("the lease works");
         assert_eq!(answer.given_up.len(), 0);
@@ -563,8 +560,8 @@ async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     assert_eq!((answer.given_up.len(), answer.leased.len()), (0, 1), "the other one");
 }
 
-/// After a pause, or an outage of ours, one short failure must not end the whole backlog: the circuit opened just now,
-/// however old the deliveries are. A receiver that stays down for all of their time still ends them.
+/// After a pause or our own outage, one short failure must not end the whole backlog: the circuit has just opened. A
+/// receiver that stays down for the whole time does end them.
 #[tokio::test]
 async fn a_circuit_that_opened_just_now_ends_nothing_that_is_older() {
     let outbox = Outbox::start();
@@ -606,7 +603,7 @@ async fn a_circuit_that_opened_just_now_ends_nothing_that_is_older() {
     assert_eq!(outbox.assert_balanced().await.dead, 14);
 }
 
-/// Opens the circuit of `https://a.test`, with its next attempt at this time, and lets the next lease look at it.
+/// Opens the circuit of `https://a.test` with its next attempt at this time, and lets the next lease examine it.
 async fn open_circuit(outbox: &Outbox, probe_at: UnixMs) {
     let state = format!("{}https://a.test", outbox.keys.destination_prefix());
     let probe_at = probe_at.0.to_string();

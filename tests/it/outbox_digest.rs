@@ -1,4 +1,4 @@
-//! The operator's digest of a day: made once, whoever makes it.
+//! The operator's daily digest: created once by any daemon.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn operator(contact: Contact, notices: bool) -> OperatorContact {
     OperatorContact { contact, plans: Vec::new(), notices }
 }
 
-/// The loop of one daemon, with a client of its own.
+/// The loop of one daemon with its own client.
 fn digests(outbox: &Outbox) -> DigestLoop {
     let contacts = [operator(email("ops"), true), operator(webhook("ops"), true), operator(email("quiet"), false)];
     let DigestTime::At(time) = "08:00".parse().expect("legal") else { panic!("a time") };
@@ -37,7 +37,7 @@ fn digests(outbox: &Outbox) -> DigestLoop {
     }
 }
 
-/// Every digest that was made, with the contact that gets it.
+/// All digests with the contacts that get them.
 async fn made(outbox: &Outbox) -> Vec<(String, Value)> {
     let ids: Vec<String> = outbox.run("ZRANGE", &[outbox.keys.deliveries().as_str(), "0", "-1"]).await;
     let mut made = Vec::new();
@@ -52,7 +52,7 @@ async fn made(outbox: &Outbox) -> Vec<(String, Value)> {
     made
 }
 
-/// A delivery of this subject that was given up now.
+/// A delivery of this subject that is given up now.
 async fn given_up(outbox: &Outbox, name: &str) {
     outbox.fan_out_new(&alert(&subject(name), 80), &[email(name)]).await;
     let leased = outbox.lease_one(name, LONG).await;
@@ -60,7 +60,7 @@ async fn given_up(outbox: &Outbox, name: &str) {
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, &dead).await.expect("settles");
 }
 
-/// Two daemons make it at the same moment, and one starts again later: everybody gets one a day.
+/// Two daemons create it at the same moment, and one restarts later: each contact gets one a day.
 #[tokio::test]
 async fn a_day_has_one_digest_however_many_make_it() {
     let outbox = Outbox::start();
@@ -95,7 +95,7 @@ async fn a_day_has_one_digest_however_many_make_it() {
     assert_eq!(digest["dead_first"][0]["error"], "receiver answered 503");
     assert_eq!(digest["waiting_first"], serde_json::json!(["x", "x2", "y"]));
 
-    // The day after tells what died then, and what still waits.
+    // The next day's digest lists the deliveries that died since, and those that still wait.
     one.make(until.plus(DAY_MS)).await.expect("redis answers");
     let both_days = made(&outbox).await;
     assert_eq!(both_days.len(), 4);
@@ -103,7 +103,7 @@ async fn a_day_has_one_digest_however_many_make_it() {
     outbox.assert_balanced().await;
 }
 
-/// What was given up while no daemon ran for days must be told to the operator too, and nothing twice.
+/// Deliveries given up while no daemon ran for days must be reported too, and nothing twice.
 #[tokio::test]
 async fn after_days_without_a_daemon_one_digest_tells_of_all_of_them() {
     let outbox = Outbox::start();
@@ -126,15 +126,15 @@ async fn after_days_without_a_daemon_one_digest_tells_of_all_of_them() {
     let days = |days: i64| first.plus(days * DAY_MS).0;
     digests.make(now.plus(3 * DAY_MS)).await.expect("redis answers");
     assert_eq!(spans().await, [(days(0), days(3), 1)]);
-    // Nobody goes back, whatever a daemon takes for the time.
+    // No daemon goes back, even with a wrong time.
     digests.make(now.plus(2 * DAY_MS)).await.expect("redis answers");
     outbox.fan_out_new(&alert(&subject("x"), 80), &[]).await;
     digests.make(now.plus(4 * DAY_MS)).await.expect("redis answers");
     assert_eq!(spans().await, [(days(0), days(3), 1), (days(3), days(4), 0)]);
 }
 
-/// An erasure that looked for digests before this one was stored must not leave a name in it, also where the daemon
-/// that made it died meanwhile.
+/// An erasure that looked for digests before this one was stored must not leave a name in it, even if the daemon that
+/// created it died.
 #[tokio::test]
 async fn a_subject_that_is_erased_while_a_digest_is_made_is_not_named() {
     let outbox = Outbox::start();
@@ -160,7 +160,7 @@ async fn a_subject_that_is_erased_while_a_digest_is_made_is_not_named() {
     }
 }
 
-/// Thousands of dead deliveries make a mail, and not a book.
+/// Thousands of dead deliveries must fit one short email.
 #[tokio::test]
 async fn a_digest_names_the_first_twenty() {
     let outbox = Outbox::start();
@@ -176,7 +176,7 @@ async fn a_digest_names_the_first_twenty() {
     assert_eq!((&digest["waiting"], named("waiting_first")), (&25.into(), 20));
 }
 
-/// A daemon that starts after it was due makes it up, and both channels can tell it.
+/// A daemon that starts after the due time creates it later, and both channels can send it.
 #[tokio::test]
 async fn the_digest_reaches_the_operator() {
     let outbox = Outbox::start();

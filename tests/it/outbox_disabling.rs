@@ -1,4 +1,4 @@
-//! Contacts that are disabled, and who is told instead: real channels, real receivers, a real server.
+//! Disabled contacts and the notices to others: real channels, real receivers, a real server.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct ContactReceivers {
     operator: HttpCatcher,
 }
 
-/// Who is named in the configuration.
+/// The configured contacts.
 #[derive(Default)]
 struct Configured {
     fallback: Vec<Contact>,
@@ -78,7 +78,7 @@ impl ContactReceivers {
         alert
     }
 
-    /// The loops of a daemon, on the server itself.
+    /// The loops of a daemon, directly on the server.
     fn start(&self, configured: Configured) -> Running {
         self.start_on(Arc::clone(&self.outbox.client), configured)
     }
@@ -138,7 +138,7 @@ impl ContactReceivers {
         (detail.delivery.state.to_string(), attempts)
     }
 
-    /// Subject lines of the mails so far, in order.
+    /// Subject lines of the emails so far, in order.
     fn mails(&mut self) -> Vec<String> {
         let mails = std::iter::from_fn(|| self.mailbox.try_next());
         let mut lines: Vec<String> =
@@ -147,7 +147,7 @@ impl ContactReceivers {
         lines
     }
 
-    /// Types of what the operator got so far, in order.
+    /// Types of the operator's notifications so far, in order.
     fn operator_got(&mut self) -> Vec<Value> {
         let requests = std::iter::from_fn(|| self.operator.try_next());
         let mut bodies: Vec<Value> = requests.map(|request| verify(&request, &secret(8)).body).collect();
@@ -181,13 +181,13 @@ fn mail() -> Contact {
     Contact::email("alice@b.test")
 }
 
-/// A receiver that has gone must get nothing more, and its alerts must reach somebody else, who is told once.
+/// A receiver that is gone must get nothing more, and its alerts must reach others, who are told once.
 #[tokio::test]
 async fn a_receiver_that_is_gone_is_disabled_and_the_others_are_told_once() {
     let mut receivers = ContactReceivers::found([Answer::status(410)]).await;
     receivers.set(&[receivers.hook(), mail()]).await;
     let (first, second) = (receivers.raise(80).await, receivers.raise(100).await);
-    // Both deliveries are made before the first attempt; a third alert comes when the contact is disabled.
+    // Both deliveries are created before the first attempt; a third alert comes after the contact is disabled.
     let running = receivers.start(Configured { operator: vec![receivers.operator()], ..Configured::default() });
     receivers.until_ended(2 * 3 + 2).await;
     let third = Alert { metric: Metric::parse(b"tokens").expect("legal"), ..alert(&receivers.alice, 90) };
@@ -219,12 +219,12 @@ async fn a_receiver_that_is_gone_is_disabled_and_the_others_are_told_once() {
     assert_eq!(got.len(), 1 + 3);
 }
 
-/// The only contact of a subject: its alert must not be lost, and must arrive there once it is enabled again.
+/// The only contact of a subject: its alert must not be lost, and must arrive after it is enabled again.
 #[tokio::test]
 async fn the_alert_of_the_only_contact_goes_to_the_operator_and_waits_until_it_is_enabled() {
     let mut receivers = ContactReceivers::found([Answer::status(410)]).await;
     receivers.set(&[receivers.hook()]).await;
-    // It asks for nothing at this threshold, but gets notices.
+    // It filters this threshold out, but gets notices.
     let mut operator = receivers.operator();
     operator.contact.filter.thresholds = vec![Percent::new(50).expect("legal")];
     let running = receivers.start(Configured { operator: vec![operator], ..Configured::default() });
@@ -250,7 +250,7 @@ async fn the_alert_of_the_only_contact_goes_to_the_operator_and_waits_until_it_i
     receivers.outbox.assert_balanced().await;
 }
 
-/// A receiver may take its last webhook and ask for no more.
+/// A receiver may accept its last webhook and request no more.
 #[tokio::test]
 async fn a_receiver_that_asks_for_no_more_is_disabled_by_its_last_delivery() {
     let mut receivers = ContactReceivers::found([Answer::status(200).header("webhook-delivery", "disable")]).await;
@@ -263,14 +263,14 @@ async fn a_receiver_that_asks_for_no_more_is_disabled_by_its_last_delivery() {
     assert_eq!(receivers.mails().len(), 2);
 }
 
-/// What is noted of the contact whose mailbox its server does not know.
+/// The stored note about a contact whose mailbox is unknown to its server.
 async fn noted_unknown(receivers: &ContactReceivers) -> Option<String> {
     let key = format!("{}alice", receivers.outbox.keys.failing_prefix());
     receivers.outbox.run("HGET", &[key.as_str(), &format!("{} unknown", mail().id)]).await
 }
 
-/// A large provider answered "no such user" for every address for hours, and each contact that had an alert was
-/// disabled.
+/// A large provider answered "no such user" for every address for hours, and used to disable each contact that had an
+/// alert.
 #[tokio::test]
 async fn a_mailbox_that_was_called_unknown_once_still_gets_the_alert() {
     let mut receivers = ContactReceivers::found([]).await;
@@ -292,7 +292,7 @@ async fn a_mailbox_that_was_called_unknown_once_still_gets_the_alert() {
     assert_eq!(noted_unknown(&receivers).await, None, "a mail that arrives proves the mailbox");
 }
 
-/// An alert that is given up because of an unknown mailbox, before its contact can be disabled, would reach nobody.
+/// An alert that is given up because of an unknown mailbox before its contact is disabled would reach nobody.
 #[tokio::test]
 async fn an_alert_to_an_unknown_mailbox_goes_to_others_before_it_is_given_up() {
     let mut receivers = ContactReceivers::found([]).await;
@@ -304,7 +304,7 @@ async fn an_alert_to_an_unknown_mailbox_goes_to_others_before_it_is_given_up() {
     until("the answer is noted", || async { noted_unknown(&receivers).await.is_some() }).await;
     drop(running);
     let now = receivers.outbox.client.server_time().await.expect("redis answers").0;
-    // By its first attempt a day has passed, by the note an hour less.
+    // A day has passed since its first attempt, but an hour less since the note.
     let first = (now - 86_400_000).to_string();
     let () =
         receivers.outbox.run("HSET", &[&receivers.outbox.keys.delivery(&own), "first_attempt_at_ms", &first]).await;
@@ -325,7 +325,7 @@ async fn an_alert_to_an_unknown_mailbox_goes_to_others_before_it_is_given_up() {
     assert!(told.into_iter().any(|body| body["type"] == "quota.threshold_reached"));
 }
 
-/// A mailbox that does not exist costs the reputation of the sender with every mail.
+/// Each email to a missing mailbox costs the sender's reputation.
 #[tokio::test]
 async fn a_mailbox_that_the_server_does_not_know_is_disabled() {
     let mut receivers = ContactReceivers::found([]).await;
@@ -349,7 +349,7 @@ async fn a_mailbox_that_the_server_does_not_know_is_disabled() {
     assert_eq!(told, ["contact.disabled", "quota.threshold_reached"]);
 }
 
-/// Days of failures disable a contact; a success in between, or failures of long ago, do not count.
+/// Days of failures disable a contact; a success in between, or old failures, do not count.
 #[tokio::test]
 async fn days_of_failures_without_a_success_disable_a_contact() {
     const DAY_MS: i64 = 86_400_000;
@@ -359,7 +359,7 @@ async fn days_of_failures_without_a_success_disable_a_contact() {
     let id = receivers.hook().id.to_string();
     let noted = || async { receivers.outbox.run::<Option<String>>("HGET", &[key.as_str(), &id]).await };
     let now = receivers.outbox.client.server_time().await.expect("redis answers").0;
-    // A failure of long ago: the failures begin anew.
+    // An old failure: the time starts again.
     let old = format!("{} {}", now - 60 * DAY_MS, now - 6 * DAY_MS);
     let () = receivers.outbox.run("HSET", &[key.as_str(), &id, &old]).await;
     let running = receivers.start(Configured::default());
@@ -380,7 +380,7 @@ async fn days_of_failures_without_a_success_disable_a_contact() {
     assert_eq!(noted().await, None, "who is enabled again begins anew");
 }
 
-/// The first failure is noted, and only as long as failures go on.
+/// The first failure is recorded, and only while failures continue.
 #[tokio::test]
 async fn the_first_failure_is_noted_and_expires() {
     let receivers = ContactReceivers::found([Answer::status(503), Answer::status(503)]).await;
@@ -402,7 +402,7 @@ async fn the_first_failure_is_noted_and_expires() {
     until("it is removed", || async { !receivers.outbox.run::<bool>("EXISTS", &key).await }).await;
 }
 
-/// Nobody but the operator may take a contact out of the configuration.
+/// Only the operator may remove a configured contact.
 #[tokio::test]
 async fn contacts_of_the_configuration_are_never_disabled() {
     let receivers = ContactReceivers::found([Answer::status(410), Answer::status(410)]).await;
@@ -415,7 +415,7 @@ async fn contacts_of_the_configuration_are_never_disabled() {
     assert!(!receivers.outbox.run::<bool>("EXISTS", &receivers.outbox.keys.subject(&receivers.alice)).await);
 }
 
-/// Receivers, their dispatcher, and an alert whose email is settled while the hook holds back its answer, a 410.
+/// Receivers, their dispatcher, and an alert whose email is settled while the webhook holds back its response, a 410.
 async fn attempt_held_by(gate: &CancellationToken) -> (ContactReceivers, Running, Alert) {
     let mut receivers = ContactReceivers::found([Answer::status(410).held_by(gate)]).await;
     receivers.set(&[receivers.hook(), mail()]).await;
@@ -426,12 +426,13 @@ async fn attempt_held_by(gate: &CancellationToken) -> (ContactReceivers, Running
     (receivers, running, alert)
 }
 
-/// A daemon that dies after the mark has told nobody yet; the next one has to, and must not send to the contact again.
+/// A daemon that dies after the mark has told nobody yet; the next one must do it, and must not send to the contact
+/// again.
 #[tokio::test]
 async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
     let gate = CancellationToken::new();
     let (mut receivers, running, alert) = attempt_held_by(&gate).await;
-    // The mark can be written, and nothing of the deliveries.
+    // The mark can be written, but nothing of the deliveries.
     let circuits = receivers.outbox.keys.circuits();
     let () = receivers.outbox.run("SET", &[circuits.as_str(), "broken"]).await;
     gate.cancel();
@@ -451,12 +452,12 @@ async fn killed_after_the_mark_the_next_daemon_tells_the_others() {
     assert!(receivers.hook.try_next().is_none(), "nothing more is sent there");
 }
 
-/// A delivery that was settled although the others could not be told ended dead, and nobody else heard its alert.
+/// A delivery that was settled before the others could be told used to end dead, and nobody else got its alert.
 #[tokio::test]
 async fn a_delivery_is_not_settled_before_the_others_are_told() {
     let gate = CancellationToken::new();
     let (receivers, running, alert) = attempt_held_by(&gate).await;
-    // The mark can be written, and nothing may be sent.
+    // The mark can be written, but nothing may be sent.
     let checkpoint = receivers.outbox.keys.checkpoint();
     let () = receivers.outbox.run("HSET", &[checkpoint.as_str(), "moved_to", "elsewhere"]).await;
     gate.cancel();
@@ -472,8 +473,7 @@ async fn a_delivery_is_not_settled_before_the_others_are_told() {
     assert_eq!(receivers.outbox.state(&own).await, "cancelled");
 }
 
-/// A delivery that is made after its subject was erased would name the subject for two weeks, and tell the operator of
-/// it.
+/// A delivery created after its subject was erased would name the subject for two weeks and report it to the operator.
 #[tokio::test]
 async fn a_subject_that_is_erased_while_its_contact_is_disabled_gets_no_deliveries() {
     let gate = CancellationToken::new();
@@ -485,7 +485,7 @@ async fn a_subject_that_is_erased_while_its_contact_is_disabled_gets_no_deliveri
     receivers.raise(80).await;
     tokio::time::timeout(WAIT_MAX, receivers.hook.next()).await.expect("a request in time");
     until("the operator's copy is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
-    // The mark can be written, and nothing of the deliveries.
+    // The mark can be written, but nothing of the deliveries.
     let marks = format!("~{}*", receivers.outbox.keys.subject_prefix());
     let () = receivers.outbox.run("ACL", &["SETUSER", "daemon", "resetkeys", &marks]).await;
     gate.cancel();
@@ -501,7 +501,7 @@ async fn a_subject_that_is_erased_while_its_contact_is_disabled_gets_no_deliveri
     assert_eq!((stored().await, receivers.outbox.totals().await.made), (Vec::new(), 2));
 }
 
-/// Answers that are lost make each step run twice: one mark, one notice, one delivery.
+/// Lost replies make each step run twice: one mark, one notice, one delivery.
 #[tokio::test]
 async fn a_lost_answer_doubles_nothing() {
     for lost in 1..=4 {
@@ -516,7 +516,7 @@ async fn a_lost_answer_doubles_nothing() {
         until("the mail is settled", || async { receivers.outbox.totals().await.delivered == 1 }).await;
         proxy.set(Fault::LoseReply);
         gate.cancel();
-        // The next answers too, one after another.
+        // The next replies too, one after another.
         for _ in 1..lost {
             proxy.done().await;
             proxy.set(Fault::LoseReply);
@@ -528,8 +528,8 @@ async fn a_lost_answer_doubles_nothing() {
     }
 }
 
-/// Each contact hears what it names, the operator gets copies of what it asks for, and what nobody asks for is recorded
-/// alone.
+/// Each contact gets what its filter accepts, the operator gets the requested copies, and other alerts are only
+/// recorded.
 #[tokio::test]
 async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     let mut receivers = ContactReceivers::found([]).await;
@@ -541,7 +541,7 @@ async fn contacts_hear_what_they_name_and_the_operator_gets_copies() {
     let configured =
         Configured { operator: vec![operator], on_multiple: Some(MultiplePolicy::Highest), ..Configured::default() };
     let _running = receivers.start(configured);
-    // One commit took the count over all of them.
+    // One commit moved the count above all of them.
     let percents = |list: &[u16]| list.iter().filter_map(|percent| Percent::new(*percent)).collect::<Vec<_>>();
     for (percent, higher) in [(50, &[80, 90, 100][..]), (80, &[90, 100]), (90, &[100]), (100, &[])] {
         let alert = Alert { higher_percents: percents(higher), ..alert(&receivers.alice, percent) };

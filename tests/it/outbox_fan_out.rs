@@ -1,4 +1,4 @@
-//! `fan_out.lua` on a real server: every answer, twice, and what becomes of contacts that come and go.
+//! `fan_out.lua` on a real server: every reply, twice, and contacts that are added and removed.
 
 use crate::support::outbox::{
     EXPIRES_AT, LONG, Outbox, alert, all_due, delivery, email, fan_out, outcome, settle, subject, until,
@@ -18,7 +18,7 @@ fn fanned(answer: FanOutReply) -> quotabell::outbox::FanOutResult {
     }
 }
 
-/// Wakes what waits for a contact, now that there is a fallback.
+/// Wakes alerts that wait for a contact, after a fallback was added.
 async fn wake_all(outbox: &Outbox) -> u64 {
     let contacts = ContactResolver::new(outbox.keys.clone(), vec![email("ops")]);
     let (mut scan, mut woken) = (WakeScan::default(), 0);
@@ -28,7 +28,7 @@ async fn wake_all(outbox: &Outbox) -> u64 {
     woken
 }
 
-/// An alert that is not turned into one delivery per contact reaches too few or too many.
+/// Each contact must get exactly one delivery of an alert.
 #[tokio::test]
 async fn an_alert_becomes_one_delivery_per_contact_and_leaves_the_outbox() {
     let outbox = Outbox::start();
@@ -44,8 +44,8 @@ async fn an_alert_becomes_one_delivery_per_contact_and_leaves_the_outbox() {
     assert!(leased.iter().all(|leased| leased.notification == Ok(Notification::Alert(alert.clone()))));
 }
 
-/// Lua hands at most 7,999 values to a command. A script that fails there has consumed the alert, made deliveries that
-/// nobody finds, and told nobody.
+/// Lua passes at most 7,999 values to a command. A script that failed there had consumed the alert and created
+/// deliveries that nobody found.
 #[tokio::test]
 async fn an_alert_for_more_contacts_than_one_command_takes_values_reaches_all_of_them() {
     const CONTACTS: usize = 9_000;
@@ -57,7 +57,7 @@ async fn an_alert_for_more_contacts_than_one_command_takes_values_reaches_all_of
     assert_eq!((totals.made, totals.pending, totals.outbox), (CONTACTS as u64, CONTACTS as u64, 0));
 }
 
-/// After a lost answer the loop fans out again; that must make nothing a second time.
+/// After a lost reply the loop fans out again, which must create nothing twice.
 #[tokio::test]
 async fn a_second_run_finds_the_entry_gone_and_writes_nothing() {
     let outbox = Outbox::start();
@@ -70,7 +70,7 @@ async fn a_second_run_finds_the_entry_gone_and_writes_nothing() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// A contact that has an alert's delivery, ended or not, must not be told again when the alert comes by once more.
+/// A contact that has an alert's delivery in any state must not get another one when the alert is fanned out again.
 #[tokio::test]
 async fn a_contact_gets_one_delivery_of_an_alert() {
     let outbox = Outbox::start();
@@ -82,7 +82,7 @@ async fn a_contact_gets_one_delivery_of_an_alert() {
     assert_eq!(outbox.assert_balanced().await.made, 2);
 }
 
-/// Without a contact the alert must wait, visibly, and go out once one appears.
+/// Without a contact the alert must wait visibly, and be sent when a contact appears.
 #[tokio::test]
 async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     let outbox = Outbox::start();
@@ -94,7 +94,7 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     assert_eq!(outbox.due(&none).await, Some(EXPIRES_AT.0), "it sleeps");
     assert_eq!(outbox.lease("early", LONG).await.leased.len(), 0);
 
-    // Woken, still without contact: rescheduled, nothing made, no attempt counted.
+    // Woken without a contact: rescheduled, nothing created, no attempt counted.
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("wake works"), 1);
     let leased = outbox.lease_one("t1", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
@@ -104,7 +104,7 @@ async fn an_alert_without_contact_waits_and_goes_to_the_contact_that_appears() {
     assert_eq!(outbox.field(&none, "attempts").await.as_deref(), Some("0"));
     assert_eq!(outbox.fan_out(source, &alert, &[]).await, FanOutReply::Stale);
 
-    // Woken with one: it gets the alert, and the waiting delivery ends.
+    // Woken with a contact: it gets the alert, and the waiting delivery ends.
     assert_eq!(wake_all(&outbox).await, 1);
     let leased = outbox.lease_one("t2", LONG).await;
     let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
@@ -132,7 +132,7 @@ async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delive
         assert_eq!((outbox.state(&to_a).await.as_str(), outbox.state(&none).await.as_str()), ("cancelled", "pending"));
         assert_eq!(outbox.field(&to_a, "attempts").await.as_deref(), Some("0"), "no attempt took place");
         assert_eq!(outbox.assert_balanced().await.waiting, 1);
-        // Back: the same delivery is pending again, without an end and without a TTL.
+        // Added again: the same delivery is pending, without an end and without a TTL.
         outbox.let_time_pass(&none).await;
         let leased = outbox.lease_one(&format!("back{round}"), LONG).await;
         let source = FanOutSource::Delivery { id: &leased.id, token: &leased.token };
@@ -145,7 +145,7 @@ async fn contacts_that_come_and_go_never_leave_an_alert_without_a_pending_delive
     }
 }
 
-/// A removed contact's delivery ends, and who is there now gets the alert, but nobody twice.
+/// A removed contact's delivery ends, and the present contacts get the alert, but none twice.
 #[tokio::test]
 async fn a_removed_contact_is_replaced_by_those_present() {
     let outbox = Outbox::start();
@@ -165,8 +165,8 @@ async fn a_removed_contact_is_replaced_by_those_present() {
     assert_eq!((totals.made, totals.delivered, totals.cancelled, totals.pending), (3, 1, 1, 1));
 }
 
-/// Both deliveries of an alert may find in the same moment that their contacts are gone. The new contact gets one, and
-/// is counted once.
+/// Both deliveries of an alert may find at the same moment that their contacts are gone. The new contact gets one,
+/// counted once.
 #[tokio::test]
 async fn two_deliveries_of_an_alert_are_replaced_by_one() {
     let outbox = Outbox::start();
@@ -189,7 +189,7 @@ async fn two_deliveries_of_an_alert_are_replaced_by_one() {
     assert_eq!((totals.made, totals.cancelled, totals.pending), (3, 2, 1));
 }
 
-/// Each saw the contacts at another moment, and each found the other pending: both ended, and nobody was told.
+/// Each saw the contacts at another moment and found the other pending: both used to end, and nobody was told.
 #[tokio::test]
 async fn two_deliveries_of_an_alert_that_want_each_other_do_not_both_end() {
     let outbox = Outbox::start();
@@ -217,7 +217,7 @@ async fn two_deliveries_of_an_alert_that_want_each_other_do_not_both_end() {
     assert_eq!((again.id, again.attempts), (delivery(&alert, &webhook("a")), 1));
 }
 
-/// The platform may reuse an id for another channel. The delivery must go on, with the lease of the new channel.
+/// The platform may reuse an id for another channel. The delivery must continue with the lease of the new channel.
 #[tokio::test]
 async fn a_contact_whose_channel_changed_keeps_its_delivery_under_the_new_channel() {
     let outbox = Outbox::start();
@@ -235,7 +235,7 @@ async fn a_contact_whose_channel_changed_keeps_its_delivery_under_the_new_channe
     outbox.assert_balanced().await;
 }
 
-/// A lease that somebody else took over must not let its former holder end the delivery.
+/// After a take-over of its lease, the former holder must not end the delivery.
 #[tokio::test]
 async fn a_stale_token_changes_nothing() {
     let outbox = Outbox::start();
@@ -250,8 +250,8 @@ async fn a_stale_token_changes_nothing() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// Waking must find exactly the subject's deliveries, whatever other subjects are called, and take away a lease whose
-/// holder looked before the change; otherwise the contact that appeared waits for the backstop.
+/// Waking must find exactly the subject's deliveries, for all names of subjects, and must end leases whose holders
+/// looked before the change; otherwise the new contact waits for the periodic check.
 #[tokio::test]
 async fn waking_finds_one_subject_and_overrides_a_lease() {
     let outbox = Outbox::start();
@@ -271,7 +271,7 @@ async fn waking_finds_one_subject_and_overrides_a_lease() {
     assert_eq!(wake_subject(&outbox.client, &outbox.keys, &subject("nobody")).await.expect("wake works"), 0);
 }
 
-/// More deliveries than one call wakes must all be woken, and a leftover without delivery must go.
+/// More deliveries than one call wakes must all be woken, and an entry without a delivery must be removed.
 #[tokio::test]
 async fn waking_works_through_any_number_in_bounded_calls() {
     let outbox = Outbox::start();
@@ -283,7 +283,7 @@ async fn waking_works_through_any_number_in_bounded_calls() {
     assert_eq!(outbox.totals().await.waiting, 1203, "the leftover is gone, the others still wait");
 }
 
-/// A key of ours that holds something else must stop the partition loudly and leave everything as it was.
+/// A foreign value in one of our keys must stop the partition with an error and change nothing.
 #[tokio::test]
 async fn a_key_of_another_type_raises_and_writes_nothing() {
     let outbox = Outbox::start();
@@ -302,7 +302,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
     }
-    // A total that is no number.
+    // A total that is not a number.
     let foreign = keys.delivery(&delivery(&alert, &email("a")));
     let odd = [(keys.totals(), "made", "many"), (keys.totals(), "made", "007")];
     for (name, field, value) in odd {
@@ -314,7 +314,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
         assert_eq!(outbox.dump().await, before, "{name}");
         let () = outbox.run("DEL", name).await;
     }
-    // A delivery's key that holds something else concerns one alert alone.
+    // A delivery's key with a foreign value concerns only one alert.
     for (command, arguments) in [("SET", vec![foreign.as_str(), "x"]), ("HSET", vec![foreign.as_str(), "x", "many"])] {
         let () = outbox.run(command, &arguments).await;
         let before = outbox.dump().await;
@@ -326,7 +326,7 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     fanned(outbox.fan_out(FanOutSource::Outbox { entry: &entry }, &alert, &[email("a")]).await);
 }
 
-/// A full server must still empty the outbox and take outcomes, but send nothing whose outcome it could not keep.
+/// A full server must still empty the outbox and accept outcomes, but must not send what it could not record.
 #[tokio::test]
 async fn a_full_server_refuses_leases_but_fans_out_and_settles() {
     let outbox = Outbox::start();

@@ -1,4 +1,4 @@
-//! The fan-out loop and the dispatcher on a real server, with a double in place of the notifier.
+//! The fan-out loop and the dispatcher on a real server, with a fake notifier.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use quotabell::redis_client::ErrorKind;
 use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
 use tokio_util::sync::CancellationToken;
 
-/// An alert that is raised now must not wait until all that were raised before are fanned out.
+/// A new alert must not wait until all earlier ones are fanned out.
 #[tokio::test]
 async fn the_newest_alerts_of_a_backlog_are_fanned_out_beside_the_oldest() {
     let outbox = Outbox::start();
@@ -34,7 +34,7 @@ async fn the_newest_alerts_of_a_backlog_are_fanned_out_beside_the_oldest() {
     assert!(made < last[0].1, "{made} is the last of {last:?}");
 }
 
-/// Told at 80 % and at 100 % of the same moment, a customer gets two messages that seem to contradict each other.
+/// Two messages about 80 % and 100 % at the same moment would seem to contradict each other.
 #[tokio::test]
 async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
     for (on_multiple, told) in [(MultiplePolicy::Each, vec![80, 100]), (MultiplePolicy::Highest, vec![100])] {
@@ -55,7 +55,7 @@ async fn a_jump_is_told_once_where_the_highest_is_asked_for() {
     }
 }
 
-/// The plain path, from the outbox to each kind of end.
+/// The normal path from the outbox to each kind of end.
 #[tokio::test]
 async fn alerts_travel_from_the_outbox_to_their_contacts() {
     let outbox = Outbox::start();
@@ -81,13 +81,13 @@ async fn alerts_travel_from_the_outbox_to_their_contacts() {
     assert!(seen.iter().any(|seen| seen.address == "ops@b.test"));
 }
 
-/// What was only put off has had no attempt: neither its number nor its clock may move, or it would be given up, and
-/// retried late, for attempts that nobody made.
+/// A postponed delivery has had no attempt: neither its number nor its clock may change, or it would be given up and
+/// retried late.
 #[tokio::test]
 async fn a_delivery_that_was_put_off_has_had_no_attempt() {
     let outbox = Outbox::start();
     let calls = AtomicU64::new(0);
-    // Put off twice, fails, put off twice, goes.
+    // Postponed twice, fails, postponed twice, delivered.
     let notifier = FakeNotifier::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
         0 | 3 => FakeAttempt::Throttle,
         1 | 4 => FakeAttempt::Postpone,
@@ -110,7 +110,7 @@ async fn a_delivery_that_was_put_off_has_had_no_attempt() {
     assert_eq!(outbox.field(&id, "first_attempt_at_ms").await, first_failed, "counted from the attempt that failed");
 }
 
-/// With two dispatchers on one queue each delivery must be attempted by one of them alone while its lease lives.
+/// With two dispatchers on one queue, only the lease holder may attempt a delivery.
 #[tokio::test]
 async fn two_dispatchers_never_send_one_delivery_twice() {
     let outbox = Outbox::start();
@@ -133,7 +133,7 @@ async fn two_dispatchers_never_send_one_delivery_twice() {
     assert!(times.values().all(|times| *times == 1));
 }
 
-/// A crash between fan-out and settlement must cost a delay and nothing else.
+/// A crash between fan-out and settlement must only cause a delay.
 #[tokio::test]
 async fn what_a_dead_worker_had_leased_is_attempted_by_another() {
     let outbox = Outbox::start();
@@ -152,7 +152,7 @@ async fn what_a_dead_worker_had_leased_is_attempted_by_another() {
     assert_eq!((seen.len(), &seen[0].delivery, seen[0].attempt), (1, &delivery(&alert, &email("a")), 2));
 }
 
-/// More deliveries than slots must not all run at once, or a burst takes the process or the mail server down.
+/// More deliveries than slots must not all run at once, or a burst overloads the process or the mail server.
 #[tokio::test]
 async fn no_more_attempts_run_at_once_than_configured() {
     let outbox = Outbox::start();
@@ -206,13 +206,13 @@ async fn a_drain_finishes_what_runs_and_starts_nothing() {
     loops.drain().await;
     let totals = outbox.assert_balanced().await;
     assert_eq!((totals.delivered, totals.pending, notifier.seen().len()), (1, 1, 1));
-    // Not leased, no attempt counted: the next worker takes it at once.
+    // Not leased, no attempt counted: the next worker leases it at once.
     let leased = outbox.lease_one("next", LONG).await;
     assert_eq!((leased.id, leased.attempts), (delivery(&later, &email("a")), 1));
 }
 
-/// What was leased but not begun when the drain starts must be free for the next worker at once, as if it had never
-/// been leased.
+/// Leased deliveries that have not started when the drain begins must be free for the next worker at once, as if never
+/// leased.
 #[tokio::test]
 async fn a_drain_gives_back_what_was_leased_and_not_started() {
     let outbox = Outbox::start();
@@ -221,8 +221,7 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
         outbox.set_contacts(&alert.subject, &json(&[email("a")])).await;
         outbox.fan_out_new(&alert, &[email("a")]).await;
     }
-    // The first attempt itself starts the drain, while the others, leased by the same call, still look their contacts
-    // up.
+    // The first attempt itself starts the drain while the others of the same lease still look up their contacts.
     let stop = Arc::new(std::sync::OnceLock::<CancellationToken>::new());
     let told = Arc::clone(&stop);
     let notifier = FakeNotifier::new(move |_| {
@@ -239,13 +238,13 @@ async fn a_drain_gives_back_what_was_leased_and_not_started() {
     assert!(lease.leased.iter().all(|leased| leased.attempts == 1 && leased.first_attempt == lease.now));
 }
 
-/// A lease too short for the attempt must be given back, not begun: it would overlap with another worker's.
+/// A lease that is too short for the attempt must be released: the attempt would overlap with another worker's.
 #[tokio::test]
 async fn no_attempt_starts_that_its_lease_does_not_cover() {
     let outbox = Outbox::start();
     let alert = raised(&outbox, "alice", &[email("a")]).await;
     let notifier = FakeNotifier::new(|_| FakeAttempt::Deliver);
-    // The lease is as long as the deadline alone, so what remains after the call never covers it.
+    // The lease is as long as the deadline, so after the call it never covers the attempt.
     let loops = Loops::start(&outbox, &notifier, Setting { lease_margin: Duration::ZERO, ..Setting::default() });
     let id = delivery(&alert, &email("a"));
     until("it was leased and given back a few times", || async {
@@ -258,7 +257,7 @@ async fn no_attempt_starts_that_its_lease_does_not_cover() {
     assert_eq!(outbox.field(&id, "attempts").await.as_deref(), Some("0"));
 }
 
-/// An alert without contact must go out within a moment of the subject getting one.
+/// An alert without a contact must be sent at once when the subject gets one.
 #[tokio::test]
 async fn a_contact_added_later_gets_the_alert_that_waited() {
     let outbox = Outbox::start();
@@ -276,8 +275,7 @@ async fn a_contact_added_later_gets_the_alert_that_waited() {
     assert_eq!(notifier.seen()[0].address, "new@b.test");
 }
 
-/// The contact is looked up at each attempt: an address that was mended counts at once, a removed contact gets nothing
-/// more.
+/// The contact is looked up at each attempt: a corrected address counts at once, a removed contact gets nothing more.
 #[tokio::test]
 async fn contacts_are_rechecked_at_each_attempt() {
     let outbox = Outbox::start();
@@ -298,7 +296,7 @@ async fn contacts_are_rechecked_at_each_attempt() {
     assert!(notifier.seen().iter().all(|seen| ["mended@b.test", "present@b.test"].contains(&seen.address.as_str())));
 }
 
-/// A contacts field that was broken by hand must not cancel what is on its way, nor divert it to the fallback.
+/// A contacts field that was broken by hand must neither cancel pending deliveries nor send them to the fallback.
 #[tokio::test]
 async fn unreadable_contacts_make_deliveries_wait() {
     let outbox = Outbox::start();
@@ -323,8 +321,7 @@ async fn unreadable_contacts_make_deliveries_wait() {
     assert!(outbox.due(&id).await > Some(totals.now.0 + 50_000), "it looks again in a minute, not in a busy loop");
 }
 
-/// While Redis is away nothing may be lost, and what was accepted meanwhile must be recorded before anybody attempts it
-/// again.
+/// While Redis is unavailable nothing may be lost, and outcomes must be recorded before another attempt.
 #[tokio::test]
 async fn an_outcome_survives_an_outage_longer_than_its_lease() {
     let mut outbox = Outbox::on(RedisServer::start_durable());
@@ -369,7 +366,7 @@ async fn a_full_server_delays_deliveries_and_loses_none() {
     loops.drain().await;
 }
 
-/// An entry that nobody can read must not hold up the alerts behind it, and must not vanish either.
+/// An unreadable entry must neither block the alerts behind it nor disappear.
 #[tokio::test]
 async fn an_unreadable_outbox_entry_stays_and_blocks_nothing() {
     let outbox = Outbox::start();
@@ -383,7 +380,7 @@ async fn an_unreadable_outbox_entry_stays_and_blocks_nothing() {
     assert_eq!(outbox.totals().await.outbox, 2);
 }
 
-/// A stored alert that can't be read ends dead, where people look, and the queue goes on.
+/// An unreadable stored alert becomes a dead delivery, which is visible, and the queue continues.
 #[tokio::test]
 async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
     let outbox = Outbox::start();
@@ -400,7 +397,7 @@ async fn an_unreadable_alert_ends_dead_and_blocks_nothing() {
     assert_eq!(outbox.field(&id, "last_error").await.as_deref(), Some("the stored notification is unreadable"));
 }
 
-/// A key of ours with another type stops the partition loudly; guessing could lose or double alerts.
+/// One of our keys with another type stops the partition with an error; guessing could lose or double alerts.
 #[tokio::test]
 async fn a_wrong_type_ends_the_loops_with_an_error() {
     let outbox = Outbox::start();
@@ -416,7 +413,7 @@ async fn a_wrong_type_ends_the_loops_with_an_error() {
     assert_eq!(outbox.run::<i64>("XLEN", outbox.keys.outbox()).await, 1, "the alert is still there");
 }
 
-/// A lease that another worker holds must keep this one away until it ends, and no longer.
+/// A lease of another worker must block this one until it ends, and no longer.
 #[tokio::test]
 async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
     let outbox = Outbox::start();
@@ -430,7 +427,7 @@ async fn a_short_lease_of_another_worker_delays_and_does_not_block() {
     assert_eq!(notifier.seen().len(), 1);
 }
 
-/// An alert that nobody can be told of ends once it is too old, and costs nothing until then: nobody looks at it.
+/// An alert without a contact ends when it is too old, and costs nothing until then.
 #[tokio::test]
 async fn an_alert_without_contact_sleeps_until_it_expires() {
     let outbox = Outbox::start();
@@ -452,8 +449,7 @@ async fn an_alert_without_contact_sleeps_until_it_expires() {
     assert_eq!((outbox.assert_balanced().await.waiting, notifier.seen().len()), (2, 0));
 }
 
-/// After a connection broke, changes may have been missed: those that can be told now are woken, and the others sleep
-/// on.
+/// After a connection broke, changes may have been missed: alerts with a contact are woken, the others keep waiting.
 #[tokio::test]
 async fn only_deliveries_with_a_contact_are_woken() {
     let outbox = Outbox::start();

@@ -1,4 +1,4 @@
-//! Deliveries whose hash slot moves to another node of the cluster: at neither node all of their keys are there.
+//! Deliveries whose hash slot moves to another node of the cluster: neither node has all of their keys.
 
 use quotabell::outbox::{FanOutSource, OutboxError, SettleReply, Settlement, lease, totals, wake_subject};
 use quotabell::redis_client::config::RedisConfig;
@@ -9,7 +9,7 @@ use redis::{FromRedisValue, ToRedisArgs};
 use crate::support::outbox::{LONG, alert, all_due, email, fan_out, outcome, settle, subject};
 use crate::support::redis_cluster::{Move, RedisCluster};
 
-/// Deliveries to people, and one that waits for a contact.
+/// Deliveries to contacts, and one that waits for a contact.
 const DELIVERIES: u16 = 6;
 
 struct MovingOutbox {
@@ -41,7 +41,7 @@ impl MovingOutbox {
             assert_eq!(stale.expect("an answer"), SettleReply::Stale);
             moving.cluster.end_move(moving.begin_move().await).await;
         }
-        // As if the mail server had answered often.
+        // As if the mail server were healthy.
         let state = format!("{}email", moving.keys.destination_prefix());
         let () = moving.run("HSET", &[state.as_str(), "bound", "16", "failures", "0"]).await;
         for n in 0..DELIVERIES {
@@ -95,8 +95,7 @@ fn kind(result: Result<impl std::fmt::Debug, OutboxError>) -> ErrorKind {
     result.expect_err("half of the keys are elsewhere").error_kind()
 }
 
-/// A delivery whose hash has gone ahead looks as if it had been lost. One that was dropped for that is an alert nobody
-/// gets.
+/// A delivery whose hash has already moved looks lost. If it were dropped, the alert would be lost.
 #[tokio::test]
 async fn deliveries_whose_hashes_have_moved_ahead_are_not_dropped() {
     let outbox = MovingOutbox::start().await;
@@ -112,7 +111,7 @@ async fn deliveries_whose_hashes_have_moved_ahead_are_not_dropped() {
     assert_eq!(totals(&outbox.client, &outbox.keys).await.expect("totals").pending, u64::from(DELIVERIES) + 1);
 }
 
-/// The same from the other side: the schedule has gone ahead, and the hashes follow.
+/// The reverse: the schedule has moved, and the hashes follow.
 #[tokio::test]
 async fn deliveries_whose_schedule_has_moved_ahead_are_not_dropped() {
     let outbox = MovingOutbox::start().await;
@@ -124,7 +123,7 @@ async fn deliveries_whose_schedule_has_moved_ahead_are_not_dropped() {
     assert_eq!(outbox.lease("late").await.expect("all are here").len(), usize::from(DELIVERIES));
 }
 
-/// An outcome that can't be recorded while the slot moves is recorded after it, once.
+/// An outcome that can't be recorded while the slot moves is recorded afterwards, once.
 #[tokio::test]
 async fn outcomes_are_recorded_once_the_slot_has_moved() {
     let outbox = MovingOutbox::start().await;

@@ -1,4 +1,4 @@
-//! From what is due to what is recorded, with real receivers.
+//! From a due delivery to the recorded outcome, with real receivers.
 
 use std::time::Duration;
 
@@ -77,13 +77,13 @@ fn webhook(url: &str) -> Contact {
     Contact::webhook(url, Secret::new(SECRET.to_owned()))
 }
 
-/// A delivery on its first attempt, `late_ms` after the alert was raised.
+/// A delivery at its first attempt, `late_ms` after the alert was raised.
 async fn first_attempt(sender: &Sending, contact: &Contact, late_ms: i64) -> Settlement {
     let now = RAISED.plus(late_ms);
     attempt(sender, contact, Attempt { ever: 1, number: 1, first: now, now }).await
 }
 
-/// Later than any attempt of these tests starts.
+/// Later than any attempt of these tests.
 fn soon() -> tokio::time::Instant {
     tokio::time::Instant::now() + Duration::from_secs(60)
 }
@@ -122,8 +122,8 @@ fn header<'a>(caught: &'a CaughtRequest, name: &str) -> &'a str {
     caught.headers[name].to_str().expect("ASCII")
 }
 
-/// Receivers deduplicate by webhook-id: it must be the alert's, on every attempt. They compare the timestamp with their
-/// own clock: it must be this machine's, however wrong the clock of Redis is, as a day here.
+/// Receivers deduplicate by webhook-id: it must be the alert's on every attempt. They compare the timestamp with their
+/// own clock: it must be this machine's, although the clock of Redis is wrong by a day here.
 #[tokio::test]
 async fn a_webhook_keeps_its_id_over_attempts() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
@@ -141,7 +141,7 @@ async fn a_webhook_keeps_its_id_over_attempts() {
     assert_eq!(first.body, second.body);
 }
 
-/// The delivery's id is the Message-ID, so that a mail accepted twice is shown once.
+/// The Message-ID is the delivery's id, so that an email accepted twice is shown once.
 #[tokio::test]
 async fn a_mail_bears_the_ids_of_delivery_and_alert() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
@@ -157,7 +157,8 @@ async fn a_mail_bears_the_ids_of_delivery_and_alert() {
     );
 }
 
-/// The settlement follows the class: dead at once, or again after the schedule's delay and no earlier than asked.
+/// The settlement follows the class: dead at once, or a retry after the schedule's delay and not before the requested
+/// time.
 #[tokio::test]
 async fn settlements_follow_the_outcome() {
     let answers = [Answer::status(410), Answer::status(503), Answer::status(429).header("retry-after", "600")];
@@ -177,7 +178,7 @@ async fn settlements_follow_the_outcome() {
     }
 }
 
-/// Mail servers that refuse for good end the delivery; those in doubt do not.
+/// Permanent refusals of mail servers end the delivery; doubtful ones do not.
 #[tokio::test]
 async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
     let server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
@@ -186,7 +187,7 @@ async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
     assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Dead(_)));
     server.program(Phase::Rcpt, Reply::Say("554 5.7.1 relay access denied"), Times::Once);
     assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Retry(_, _)));
-    // Each mail to an unknown mailbox costs reputation: the next one comes after the longest delay.
+    // Each email to an unknown mailbox costs reputation: the next one comes after the longest delay.
     server.program(Phase::Rcpt, Reply::Say("550 5.1.1 no such user"), Times::Once);
     let unknown = first_attempt(&sender, &contact, 0).await;
     assert!(matches!(&unknown, Settlement::Retry(_, delay) if *delay == retry_config().max_interval), "{unknown:?}");
@@ -194,7 +195,7 @@ async fn a_refused_mail_is_dead_and_a_deferred_one_is_not() {
     assert!(matches!(first_attempt(&sender, &contact, 0).await, Settlement::Retry(_, _)));
 }
 
-/// After `give_up_after` the next failure is the last; but it is made.
+/// After `give_up_after` the next failure is the last one; but that attempt is made.
 #[tokio::test]
 async fn a_delivery_is_given_up_only_after_one_more_failure() {
     let mut receiver = HttpCatcher::start([Answer::status(503)]).await.expect("a receiver");
@@ -206,7 +207,7 @@ async fn a_delivery_is_given_up_only_after_one_more_failure() {
     receiver.next().await;
 }
 
-/// Somebody asked for silence.
+/// Somebody has muted it.
 #[tokio::test]
 async fn a_muted_contact_gets_nothing() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -215,8 +216,8 @@ async fn a_muted_contact_gets_nothing() {
     assert!(receiver.try_next().is_none());
 }
 
-/// An old stream that is read for the first time must mail nobody about last month; an outage of hours must lose
-/// nothing.
+/// An old stream that is read for the first time must not alert about last month; after an outage of hours nothing may
+/// be lost.
 #[tokio::test]
 async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -229,7 +230,7 @@ async fn alerts_of_days_long_past_expire_at_their_first_attempt_only() {
     assert!(matches!(attempt(&sender, &contact, again).await, Settlement::Delivered(_)));
 }
 
-/// An operator who replays a dead delivery days later wants it sent, although its count of days starts anew.
+/// A dead delivery that is replayed days later must be sent, and its time starts again.
 #[tokio::test]
 async fn a_replayed_delivery_does_not_expire() {
     let receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -239,7 +240,7 @@ async fn a_replayed_delivery_does_not_expire() {
     assert!(matches!(attempt(&sender("smtp://localhost"), &contact, again).await, Settlement::Delivered(_)));
 }
 
-/// A lease has to cover the deadline of its channel.
+/// A lease must cover the deadline of its channel.
 #[tokio::test]
 async fn each_channel_has_its_own_deadline() {
     let sender = sender("smtp://localhost");
@@ -248,7 +249,7 @@ async fn each_channel_has_its_own_deadline() {
     assert_eq!(sender.notifier.timeout(Channel::None), Duration::ZERO);
 }
 
-/// A test must be told from an alert by type, and a second test from the first by id; muted contacts get it too.
+/// A test message differs from an alert by its type and from another test by its id; muted contacts get it too.
 #[tokio::test]
 async fn a_test_message_is_marked_and_has_an_id_of_its_own() {
     let mut receiver = HttpCatcher::start([]).await.expect("a receiver");
@@ -280,11 +281,11 @@ fn templates(text: &str) -> TempDir {
     directory
 }
 
-/// A template that fails on one odd alert must cost its looks, not the alert.
+/// If a template fails for an unusual alert, the alert must be sent in the built-in form.
 #[tokio::test]
 async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a server");
-    // No sample has this metric, so the start cannot find the mistake.
+    // No sample has this metric, so the check at start can't find the mistake.
     let directory = templates("ours {% if metric == \"tokens\" %}{{ nothing }}{% endif %}");
     let email = EmailConfig { templates: Some(directory.path().to_path_buf()), ..email_config(&server.url()) };
     let sender = with(&email).expect("legal settings");
@@ -313,7 +314,7 @@ async fn a_template_that_fails_on_an_alert_falls_back_to_the_embedded_one() {
     assert!(content.contains("80.0% of its tokens quota"), "{content}");
 }
 
-/// A typing error in a template stops the start, and says where.
+/// A mistake in a template stops the start, with its place.
 #[tokio::test]
 async fn a_broken_template_stops_the_start() {
     let directory = templates("one\ntwo {{ oops }}");

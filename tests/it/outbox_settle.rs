@@ -1,4 +1,4 @@
-//! `lease.lua`, `settle.lua` and `replay.lua` on a real server: every answer, twice.
+//! `lease.lua`, `settle.lua` and `replay.lua` on a real server: every reply, twice.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ async fn settled(outbox: &Outbox, leased: &LeasedDelivery, settlement: &Settleme
     settle(&outbox.client, &outbox.keys, &leased.id, &leased.token, settlement).await.expect("settling works")
 }
 
-/// One alert with one pending delivery that is due.
+/// One alert with one due delivery.
 async fn one_due(outbox: &Outbox) -> Alert {
     let alert = alert(&subject("alice"), 80);
     outbox.fan_out_new(&alert, &[email("a")]).await;
     alert
 }
 
-/// What the dispatcher needs must come back whole, and nobody else may get the delivery meanwhile.
+/// The dispatcher must get complete data, and nobody else may get the delivery meanwhile.
 #[tokio::test]
 async fn a_lease_hides_the_delivery_until_it_ends() {
     let outbox = Outbox::start();
@@ -36,7 +36,7 @@ async fn a_lease_hides_the_delivery_until_it_ends() {
     assert_eq!((second.leased.len(), second.next_healthy), (0, Some(leased.lease_end)));
 }
 
-/// A worker that dies must not take its deliveries along: the lease runs out, by the server's clock alone.
+/// A dead worker must not keep its deliveries: the lease ends by the server's clock.
 #[tokio::test]
 async fn a_lease_runs_out_and_the_late_outcome_is_stale() {
     let outbox = Outbox::start();
@@ -60,8 +60,8 @@ async fn until_leased(outbox: &Outbox, token: &str) -> LeasedDelivery {
     found.into_inner().expect("just seen")
 }
 
-/// An outcome that comes after the lease ran out, but before anybody else leased, is true and must be kept: otherwise a
-/// delivered alert is sent again.
+/// An outcome that arrives after the end of its lease, but before another lease, must be recorded: otherwise a
+/// delivered alert would be sent again.
 #[tokio::test]
 async fn a_lease_that_ran_out_can_still_be_settled() {
     let outbox = Outbox::start();
@@ -73,7 +73,7 @@ async fn a_lease_that_ran_out_can_still_be_settled() {
     assert_eq!(outbox.lease("u", LONG).await.leased.len(), 0, "none starts after success");
 }
 
-/// Each end must leave the schedule, be counted once, be kept 14 days, and a second call must change nothing.
+/// Each end must leave the schedule, be counted once, be kept for 14 days, and a second call must change nothing.
 #[tokio::test]
 async fn every_end_is_recorded_once() {
     let ends = [
@@ -107,7 +107,7 @@ async fn every_end_is_recorded_once() {
     }
 }
 
-/// A failed attempt must be remembered with its time, and the next one be due exactly then.
+/// A failed attempt must be recorded with its time, and the next one must be due exactly then.
 #[tokio::test]
 async fn a_retry_records_the_attempt_and_schedules_the_next() {
     let outbox = Outbox::start();
@@ -127,8 +127,7 @@ async fn a_retry_records_the_attempt_and_schedules_the_next() {
     outbox.assert_balanced().await;
 }
 
-/// A lease that is given back must leave no trace of an attempt: neither in the count nor in the clock of
-/// `give_up_after`.
+/// A released lease must leave no trace of an attempt: neither in the count nor in the clock of `give_up_after`.
 #[tokio::test]
 async fn a_released_lease_counts_no_attempt() {
     let outbox = Outbox::start();
@@ -138,7 +137,7 @@ async fn a_released_lease_counts_no_attempt() {
     assert_eq!(outbox.field(&leased.id, "first_attempt_at_ms").await, None);
     let second = outbox.lease_one("t2", LONG).await;
     assert_eq!(second.attempts, 1);
-    // After a real attempt the clock runs on.
+    // After a real attempt the clock continues.
     settled(&outbox, &second, &Settlement::Retry(outcome(OutcomeClass::Transient), Duration::ZERO)).await;
     let third = outbox.lease_one("t3", LONG).await;
     settled(&outbox, &third, &Settlement::Released(Duration::from_secs(9))).await;
@@ -147,7 +146,7 @@ async fn a_released_lease_counts_no_attempt() {
     assert_eq!((fourth.attempts, fourth.first_attempt), (2, second.first_attempt));
 }
 
-/// A delivery that fails for months must not grow without bound, and its newest attempts are those of interest.
+/// A delivery that fails for months must not grow without bound, and the newest attempts must be kept.
 #[tokio::test]
 async fn the_newest_hundred_attempts_are_kept() {
     let outbox = Outbox::start();
@@ -168,7 +167,7 @@ async fn the_newest_hundred_attempts_are_kept() {
     assert!(numbers.iter().min() > Some(&17) && numbers.contains(&130));
 }
 
-/// One bad hash must not hold up the queue, nor make the totals wrong.
+/// One broken hash must neither block the queue nor falsify the totals.
 #[tokio::test]
 async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
     let outbox = Outbox::start();
@@ -217,7 +216,7 @@ fn dropped(mut dropped: Vec<quotabell::outbox::lease::DroppedDelivery>) -> Vec<(
     dropped.into_iter().map(|one| (one.id, why(&one.why))).collect()
 }
 
-/// An alert whose JSON is not ours must come back as such, not as a panic or an endless loop.
+/// A foreign JSON of an alert must be reported as such, without a panic or an endless loop.
 #[tokio::test]
 async fn an_unreadable_alert_is_leased_as_unreadable() {
     let outbox = Outbox::start();
@@ -227,7 +226,7 @@ async fn an_unreadable_alert_is_leased_as_unreadable() {
     assert!(outbox.lease_one("t", LONG).await.notification.is_err());
 }
 
-/// Keys of another type must raise before anything is written.
+/// Keys of another type must raise an error before anything is written.
 #[tokio::test]
 async fn a_key_of_another_type_raises_and_writes_nothing() {
     let outbox = Outbox::start();
@@ -270,8 +269,8 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     );
 }
 
-/// A total that Redis can't add to must be found before the delivery is ended, or the totals would never agree with the
-/// deliveries.
+/// If Redis can't add to a total, that must be found before the delivery is ended, or totals and deliveries would never
+/// agree.
 #[tokio::test]
 async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     let outbox = Outbox::start();
@@ -296,8 +295,7 @@ async fn a_total_that_is_no_number_raises_and_writes_nothing() {
     assert_eq!(outbox.dump().await, before);
 }
 
-/// Puts a string under `name` for the time of the call; checks that the call wrote nothing; returns the kind of its
-/// error.
+/// Puts a string at `name` during the call; checks that the call wrote nothing; returns the kind of its error.
 async fn with_wrong_type<T>(
     outbox: &Outbox,
     name: &str,
@@ -319,7 +317,7 @@ async fn with_wrong_type<T>(
     kind
 }
 
-/// A replay must bring back the very delivery, for good, with a fresh clock; and must not touch any other.
+/// A replay must restore this delivery with a fresh clock, and must not touch any other.
 #[tokio::test]
 async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     let outbox = Outbox::start();
@@ -364,7 +362,7 @@ async fn a_replay_takes_dead_deliveries_only_and_starts_their_clock_over() {
     outbox.assert_balanced().await;
 }
 
-/// The lists of ids must shrink with the hashes they name, also behind old ones that are still pending.
+/// The lists of ids must shrink with their hashes, also behind old pending ones.
 #[tokio::test]
 async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
     let outbox = Outbox::start();
@@ -392,8 +390,8 @@ async fn ids_whose_hash_expired_are_trimmed_bit_by_bit() {
     assert!(call.get() >= 6, "at most 16 ids a call");
 }
 
-/// A delivery whose hash is gone has no subject that the lease could read: as pending, it would keep the list of its
-/// subject for ever.
+/// A delivery without its hash has no readable subject: if it stayed pending, the list of its subject would be kept
+/// forever.
 #[tokio::test]
 async fn a_delivery_without_a_hash_leaves_the_list_of_its_subject() {
     let outbox = Outbox::start();
@@ -409,8 +407,8 @@ async fn a_delivery_without_a_hash_leaves_the_list_of_its_subject() {
     assert!(outbox.run::<i64>("TTL", list.as_str()).await > 0, "it ends with its last delivery");
 }
 
-/// A list that ends before its deliveries would hide some of them from an erasure, and one without an end would stay
-/// for each subject that ever had an alert.
+/// A list that expires before its deliveries would hide them from an erasure; a permanent list would stay for every
+/// subject.
 #[tokio::test]
 async fn the_deliveries_of_a_subject_are_listed_for_as_long_as_they_are_kept() {
     let outbox = Outbox::start();
@@ -432,7 +430,7 @@ async fn the_deliveries_of_a_subject_are_listed_for_as_long_as_they_are_kept() {
     assert!(ttl_s().await > 0);
     outbox.assert_balanced().await;
 
-    // What has expired leaves the list when the next one ends.
+    // Expired ids leave the list when the next delivery ends.
     let () = outbox.run("DEL", &[outbox.keys.delivery(&leased[0].id), outbox.keys.delivery(&leased[1].id)]).await;
     let passed = [list.as_str(), "1", leased[0].id.as_str(), "1", leased[1].id.as_str()];
     let _: u64 = outbox.run("ZADD", &passed).await;

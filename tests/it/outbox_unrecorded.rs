@@ -1,4 +1,4 @@
-//! Outcomes that can't be recorded: what is sent meanwhile is bounded.
+//! Outcomes that can't be recorded: the number of messages sent meanwhile is bounded.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use crate::support::eventually::WAIT_MAX;
 use crate::support::outbox::{Outbox, email, until};
 use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, raised, until_ended};
 
-/// A right that only recording needs, withdrawn and given back.
+/// A right that only recording needs; it is withdrawn and returned.
 const WITHDRAWN: [&str; 5] = ["SETUSER", "default", "resetkeys", "~[^q]*", "~quota_[^f]*"];
 const GIVEN_BACK: [&str; 4] = ["SETUSER", "default", "resetkeys", "~*"];
-/// What is recorded is tried at least so often before the test looks.
+/// Minimum number of attempts to record before the test looks.
 const TRIES: u64 = 8;
 
-/// Each attempt gives its slot back when it ends. If no more held up the next ones, a daemon that can't record would
-/// send all that is due, and all of it again when the leases run out.
+/// Each attempt frees its slot at its end. Without a further bound, a daemon that can't record would send everything
+/// that is due, and again when the leases end.
 #[tokio::test]
 async fn nothing_more_is_sent_while_outcomes_cannot_be_recorded() {
     let outbox = Outbox::start();
@@ -42,8 +42,8 @@ async fn nothing_more_is_sent_while_outcomes_cannot_be_recorded() {
     assert_eq!(notifier.seen().len(), 12, "each once");
 }
 
-/// An outcome was dropped when its lease ran out while the password was withdrawn, and the message was sent again once
-/// the password was mended.
+/// An outcome used to be dropped when its lease ended while the password was withdrawn, and the message was sent again
+/// after the fix.
 #[tokio::test]
 async fn an_outcome_survives_a_withdrawn_password_for_longer_than_its_lease() {
     let outbox = Outbox::start();

@@ -1,5 +1,4 @@
-//! A notification for one contact: a request for consent on its way through the outbox, on a real server with real
-//! receivers.
+//! A notification for one contact: a request for consent in the outbox, on a real server with real receivers.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,13 +31,13 @@ use quotabell::views::deliveries::show;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Far ahead of any server's clock here.
+/// Far in the future of every server's clock here.
 const NEVER: UnixMs = UnixMs(4_000_000_000_000);
 
-/// In place of the verification: draws numbered codes and remembers what it was told.
+/// Replaces the verification: numbers its codes and records the calls.
 #[derive(Debug)]
 struct Consents {
-    /// The contact, as long as the request is not void.
+    /// The contact, unless the request is void.
     contact: Option<Contact>,
     drawn: AtomicU64,
     granted: AtomicU64,
@@ -149,7 +148,7 @@ async fn until_ended(outbox: &Outbox, id: &DeliveryId, state: &str) {
     until(state, || async { outbox.state(id).await == state }).await;
 }
 
-/// Whoever asks twice under one id must not be asked for twice, not even after the message has arrived.
+/// Two requests with one id must cause only one message, even after it has arrived.
 #[tokio::test]
 async fn a_request_has_one_delivery_however_often_it_is_made() {
     let outbox = Outbox::start();
@@ -174,7 +173,7 @@ async fn a_request_has_one_delivery_however_often_it_is_made() {
     assert!(detail.verification.is_some());
 }
 
-/// As for alerts: a key that holds something else stops the request loudly and leaves everything as it was.
+/// As for alerts: a foreign value in a key stops the request with an error and changes nothing.
 #[tokio::test]
 async fn a_key_of_another_type_raises_and_writes_nothing() {
     let outbox = Outbox::start();
@@ -193,12 +192,12 @@ async fn a_key_of_another_type_raises_and_writes_nothing() {
     }
 }
 
-/// A mailbox that shows one mail of each Message-ID must show the code that is good.
+/// A mailbox that shows one email per Message-ID must show the valid code.
 #[tokio::test]
 async fn each_attempt_draws_another_code_and_has_another_message_id() {
     let outbox = Outbox::start();
     let mut server = SmtpCatcher::start(SmtpSetup::default()).await.expect("a mail server");
-    // Taken, but nobody knows: the answer to the final dot is lost.
+    // Accepted, but the reply to the final dot is lost.
     server.program(Phase::Message, Reply::Say("451 4.3.0 later"), Times::Once);
     let consents = Consents::of(Some(email()));
     let (id, _) = enqueued(&outbox, &request(&email(), NEVER), &email()).await;
@@ -216,7 +215,7 @@ async fn each_attempt_draws_another_code_and_has_another_message_id() {
     assert_eq!(consents.granted.load(Ordering::SeqCst), 0, "a mail that arrived is no consent");
 }
 
-/// The receiver's own answer is its consent, and nothing else is.
+/// Only the receiver's own response is its consent.
 #[tokio::test]
 async fn an_echoed_challenge_grants_consent_and_another_answer_does_not() {
     for (echo, state, granted) in [(Echo::Right, "delivered", 1), (Echo::Wrong, "dead", 0)] {
@@ -235,7 +234,7 @@ async fn an_echoed_challenge_grants_consent_and_another_answer_does_not() {
     }
 }
 
-/// A message that nobody waits for any more, or that is about a contact which is gone, must not be sent.
+/// An expired message, or one for a removed contact, must not be sent.
 #[tokio::test]
 async fn a_request_that_expired_or_became_void_sends_nothing() {
     for (contact, expires, state) in [(Some(email()), UnixMs(2), "expired"), (None, NEVER, "cancelled")] {
@@ -253,7 +252,7 @@ async fn a_request_that_expired_or_became_void_sends_nothing() {
     }
 }
 
-/// A receiver that stores `webhook-id` takes the second attempt for another message otherwise.
+/// A receiver that stores `webhook-id` would otherwise treat the second attempt as another message.
 #[tokio::test]
 async fn a_webhook_that_asks_keeps_its_id_over_attempts() {
     let outbox = Outbox::start();

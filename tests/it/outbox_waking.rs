@@ -1,4 +1,4 @@
-//! Alerts that wait for a contact: what a change of subjects costs, and that none is missed.
+//! Alerts that wait for a contact: the cost of changes of subjects, and that none is missed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, alert, email, json, subject, waiting_delivery};
 use crate::support::proxy::{Fault, Proxy};
 
-/// How often the server has run a command.
+/// Number of times that the server has run a command.
 async fn calls(outbox: &Outbox, command: &str) -> u64 {
     let info: String = outbox.run("INFO", "commandstats").await;
     let of_command = format!("cmdstat_{command}:calls=");
@@ -29,8 +29,8 @@ async fn due_now(outbox: &Outbox) -> BTreeSet<String> {
     due.into_iter().collect()
 }
 
-/// An import of a million subjects must not be a million scripts: those for whom nothing waits cost a part of a
-/// pipeline, and where nothing waits at all, one look.
+/// An import of a million subjects must not run a million scripts: subjects without waiting alerts cost a part of a
+/// pipeline, and without any waiting alert one call.
 #[tokio::test]
 async fn only_subjects_with_alerts_that_wait_cost_a_script() {
     let outbox = Outbox::start();
@@ -43,7 +43,7 @@ async fn only_subjects_with_alerts_that_wait_cost_a_script() {
         outbox.fan_out_new(&alert(&subject(name), 80), &[]).await;
     }
     outbox.fan_out_new(&alert(&subject("s0700"), 100), &[]).await;
-    // The server has the script already.
+    // The server already has the script.
     wake_subject(&outbox.client, &outbox.keys, &subject("nobody")).await.expect("redis answers");
     let scripts = calls(&outbox, "evalsha").await;
     let woken = wake_subjects(&outbox.client, &outbox.keys, &imported).await.expect("redis answers");
@@ -57,8 +57,8 @@ async fn only_subjects_with_alerts_that_wait_cost_a_script() {
     assert_eq!(due_now(&outbox).await, expected);
 }
 
-/// A contact that comes between the reading of the contacts and the writing of the delivery is noticed when nothing
-/// waits yet: the alert would sleep until it expires.
+/// A contact that is added between the read of the contacts and the write of the delivery is noticed before anything
+/// waits: the alert would otherwise wait until it expires.
 #[tokio::test]
 async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     let outbox = Outbox::start();
@@ -66,7 +66,7 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     let raised = alert(&alice, 80);
     outbox.raise(&raised).await;
     let proxy = Proxy::to(outbox.server.port()).await;
-    // The reply that holds no contact comes through, and the script that makes the delivery waits.
+    // The reply without a contact passes, and the script that creates the delivery waits.
     proxy.set(Fault::HoldScripts);
     let stop = CancellationToken::new();
     let context = OutboxContext {
@@ -79,7 +79,7 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     let running = tokio::spawn(FanOutLoop::new(context, Arc::default()).run(stop.clone()));
     eventually("contacts are read", || async { (calls(&outbox, "hget").await > 0).then_some(()) }).await;
     outbox.set_contacts(&alice, &json(&[email("new")])).await;
-    // Whoever listens to changes looks now.
+    // The listener looks now.
     let woken = wake_subject(&outbox.client, &outbox.keys, &alice).await.expect("redis answers");
     assert_eq!(woken, 0, "it does not wait yet");
     proxy.set(Fault::None);
@@ -89,7 +89,7 @@ async fn a_contact_that_comes_while_an_alert_is_fanned_out_wakes_it() {
     running.await.expect("it ends well").expect("redis answers");
 }
 
-/// Thousands of alerts that waited for one contact must not cost a script each, nor be lost where many share a call.
+/// Thousands of alerts that waited for one contact must not cost a script each, nor be lost in a shared call.
 #[tokio::test]
 async fn alerts_that_waited_for_one_contact_are_fanned_out_together() {
     const ALERTS: u16 = 600;
@@ -100,7 +100,7 @@ async fn alerts_that_waited_for_one_contact_are_fanned_out_together() {
     }
     let daemon = DaemonSetup::on(&outbox.server.url()).start().await;
     let scripts = calls(&outbox, "evalsha").await;
-    // It hears none of them: what is counted are the alerts, and not their messages.
+    // Its filter accepts none of them: the test counts alerts, not messages.
     let contact = r#"[{"channel":"email","address":"a@b.test","thresholds":[999]}]"#;
     outbox.set_contacts(&alice, contact).await;
     let nothing_waits = || async { (outbox.run::<u64>("ZCARD", outbox.keys.waiting()).await == 0).then_some(()) };

@@ -1,4 +1,4 @@
-//! The health check of the image, against a server that answers as the daemon does.
+//! The health check of the image, on a server that answers like the daemon.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-/// Answers one request with this status, and returns what was asked for.
+/// Answers one request with this status, and returns the request.
 fn answer_once(listener: TcpListener, status: &'static str) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let (mut connection, _) = listener.accept().expect("a connection");
-        // All of it: a connection that is closed with something unread is reset, and the answer lost.
+        // Reads all of it: a connection closed with unread bytes is reset, and the response lost.
         let head = BufReader::new(&connection).lines().map(|line| line.expect("a line"));
         let asked = head.take_while(|line| !line.is_empty()).collect::<Vec<_>>().swap_remove(0);
         connection.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).expect("written");
@@ -24,7 +24,7 @@ fn check(listen: &str, path: &[&str]) -> bool {
     checked.expect("bash").status.success()
 }
 
-/// An orchestrator restarts what is said to be unhealthy, also where the daemon listens at one address alone.
+/// An orchestrator restarts an unhealthy container, so the check must work if the daemon listens on one address only.
 #[test]
 fn the_health_check_asks_where_the_daemon_listens() {
     for (at, listen) in

@@ -1,5 +1,4 @@
-//! The functions with which producers choose a partition, as docs/sending.md shows them: each is run whose interpreter
-//! is here.
+//! The functions for producers that choose a partition, from docs/sending.md: each is run if its interpreter exists.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +14,12 @@ struct Row {
     of_8: u32,
 }
 
-/// A language of the documents, and how one of its functions is run.
+/// A language of the documents, and how to run its functions.
 struct Language {
     fence: &'static str,
     interpreter: &'static str,
     file: &'static str,
-    /// What comes before and after the function: it prints the stream of each argument.
+    /// The text before and after the function: it prints the stream of each argument.
     around: [&'static str; 2],
 }
 
@@ -83,7 +82,7 @@ fn table(section: &str) -> Vec<Row> {
     section.lines().filter_map(row).collect()
 }
 
-/// Whoever writes a producer compares it with this table.
+/// Authors of producers compare their code with this table.
 #[test]
 fn the_documented_partitions_are_those_of_the_daemon() {
     let rows = table(&section());
@@ -95,7 +94,7 @@ fn the_documented_partitions_are_those_of_the_daemon() {
     }
 }
 
-/// A snippet that is wrong is copied into every producer.
+/// A wrong snippet would be copied into every producer.
 #[test]
 fn the_documented_functions_choose_the_partition() {
     let section = section();
@@ -105,13 +104,13 @@ fn the_documented_functions_choose_the_partition() {
     for Language { fence, interpreter, file, around: [before, after] } in LANGUAGES {
         let code = section.split(&format!("```{fence}\n")).nth(1).and_then(|rest| rest.split("```").next());
         let code = code.unwrap_or_else(|| panic!("there is no function in {fence}"));
-        // The example that follows the function would need a server.
+        // The example after the function would need a server.
         let code: Vec<&str> = code.lines().filter(|line| !line.starts_with("redis-cli")).collect();
         let path = folder.path().join(file);
         fs::write(&path, [before, &code.join("\n"), after].concat()).expect("it can be written");
         let mut command = Command::new(interpreter);
         command.args((interpreter == "go").then_some("run")).arg(&path);
-        // Java takes the bytes of its arguments as the locale says.
+        // Java decodes its arguments by the locale.
         command.env("LC_ALL", "C.UTF-8").args(rows.iter().map(|row| &row.subject));
         let Ok(output) = command.output() else { continue };
         let printed = String::from_utf8(output.stdout).expect("text");

@@ -1,5 +1,5 @@
-//! The client in a cluster: every command reaches the node of its key, through moves of slots too, and none is sent
-//! twice that may have run.
+//! The client in a cluster: every command reaches the node of its key, also while slots move, and none that may have
+//! run is sent twice.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ async fn set(client: &RedisClient, key: &str) {
     let () = client.query(redis::cmd("SET").arg(key).arg(key)).await.expect("it is set");
 }
 
-/// Which node holds each of these keys, asked at the nodes themselves.
+/// The node of each of these keys, according to the nodes.
 async fn held(cluster: &RedisCluster, keys: &[String]) -> HashMap<usize, usize> {
     let mut held = HashMap::new();
     for key in keys {
@@ -34,7 +34,7 @@ async fn held(cluster: &RedisCluster, keys: &[String]) -> HashMap<usize, usize> 
     held
 }
 
-/// Settings of subjects lie on every node: a pipeline over them that goes to one node would find a third of them.
+/// Settings of subjects are on every node: a pipeline to one node would find a third of them.
 #[tokio::test]
 async fn pipelines_transactions_and_scripts_reach_the_nodes_of_their_keys() {
     let cluster = RedisCluster::start().await;
@@ -60,7 +60,7 @@ async fn pipelines_transactions_and_scripts_reach_the_nodes_of_their_keys() {
     for (key, expected) in keys.iter().zip(&values) {
         assert_eq!(script.call().key(key).run::<String>(&client).await.as_ref(), Ok(expected));
     }
-    // A script of its own, which no node knows yet, loaded in the pipeline that calls it.
+    // A new script that no node knows, loaded in the pipeline that calls it.
     let other = Script::new("#!lua\nreturn redis.call('STRLEN', KEYS[1])");
     let mut pipeline = redis::pipe();
     pipeline.cmd("SCRIPT").arg("LOAD").arg(other.source()).ignore();
@@ -78,8 +78,7 @@ async fn pipelines_transactions_and_scripts_reach_the_nodes_of_their_keys() {
     assert!(replies[0].is_err() && replies[1].as_deref() == Ok("k1!"), "{replies:?}");
 }
 
-/// While a slot moves its keys are at either node. Commands find theirs; a script that would see half of them does not
-/// run.
+/// While a slot moves its keys are on either node. Commands find them; a script that would see only some does not run.
 #[tokio::test]
 async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
     let cluster = RedisCluster::start().await;
@@ -119,7 +118,7 @@ async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
         }
     }
     assert_eq!(sent_away, 3, "as many as have moved");
-    // One that touches a key which it does not declare is told inside.
+    // A script that touches an undeclared key fails inside.
     let mut refused = 0;
     for declared in &keys {
         for key in &keys {
@@ -139,8 +138,7 @@ async fn a_slot_that_moves_is_followed_and_no_script_sees_half_of_it() {
     assert_eq!(held(&cluster, &keys).await, [(to, 6)].into());
 }
 
-/// An event that is appended twice is counted twice: of a pipeline whose slot moved on the way only the rest is sent
-/// on.
+/// An event that is appended twice is counted twice: if a slot moves during a pipeline, only the rest is resent.
 #[tokio::test]
 async fn what_has_run_before_the_slot_moved_is_not_run_again() {
     let cluster = RedisCluster::start().await;
@@ -160,7 +158,7 @@ async fn what_has_run_before_the_slot_moved_is_not_run_again() {
         let to = (cluster.primary_of("usage").await + 1) % 3;
         let moving = cluster.begin_move("usage", to).await;
         append(10).await;
-        // In the middle of the pipeline the stream leaves.
+        // The stream moves in the middle of the pipeline.
         let (moved, ()) = tokio::join!(cluster.move_keys(&moving, 10), append(2000));
         assert!(moved);
         append(10).await;
@@ -171,7 +169,7 @@ async fn what_has_run_before_the_slot_moved_is_not_run_again() {
     assert_eq!(length, events);
 }
 
-/// The reader has no router: it has to end with an error that means "connect again", and find the other node then.
+/// The reader has no router: it must fail with an error that means "connect again", and then find the other node.
 #[tokio::test]
 async fn the_reader_of_a_stream_that_moved_connects_to_its_new_node() {
     let cluster = RedisCluster::start().await;

@@ -1,4 +1,4 @@
-//! Connections of both kinds to a real server: every way to reach it, every error it gives, and life after each.
+//! Connections of both kinds to a real server: every kind of address, every error, and recovery.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -45,7 +45,7 @@ async fn assert_both_reach(target: &RedisEndpoint) {
     assert_eq!(received.last().map(|last| last.to_string()), Some(id));
 }
 
-/// What both kinds of connection make of a target that refuses them.
+/// The errors of both kinds of connection at a target that refuses them.
 async fn faults(target: &RedisEndpoint) -> [ErrorKind; 2] {
     let by_client = error_kind(&set(&client(target)).await.expect_err("the client is refused"));
     let by_reader = match StreamReader::connect(target, "usage").await {
@@ -58,7 +58,7 @@ async fn faults(target: &RedisEndpoint) -> [ErrorKind; 2] {
     [by_client, by_reader]
 }
 
-/// A database, a password or a user that only one of the two uses would split the data in two.
+/// A database, a password or a user that only one kind uses would split the data.
 #[tokio::test]
 async fn a_server_is_reached_with_password_user_and_database_over_tcp_and_unix_socket() {
     let server = RedisServer::start_with(&[
@@ -95,14 +95,14 @@ async fn a_server_is_reached_with_password_user_and_database_over_tcp_and_unix_s
     }
 }
 
-/// IPv6 hosts stand in brackets in a URL and nowhere else.
+/// IPv6 hosts are in brackets only in a URL.
 #[tokio::test]
 async fn a_server_is_reached_over_ipv6() {
     let server = RedisServer::start_with(&["--save", "", "--bind", "127.0.0.1", "::1"]);
     assert_both_reach(&target(&format!("redis://[::1]:{}/1", server.port()))).await;
 }
 
-/// A list that happens to be empty must not fail a whole call.
+/// An empty list must not fail a whole call.
 #[tokio::test]
 async fn a_pipeline_without_commands_answers_nothing() {
     let server = RedisServer::start();
@@ -112,7 +112,7 @@ async fn a_pipeline_without_commands_answers_nothing() {
     }
 }
 
-/// A certificate authority and what it certified, as PEM files.
+/// A certificate authority and its certificates, as PEM files.
 fn certificates(directory: &Path) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -131,7 +131,7 @@ fn certificates(directory: &Path) {
     }
 }
 
-/// TLS that does not check who answers protects nothing; TLS that refuses the right one stops everything.
+/// TLS without verification protects nothing; TLS that refuses the right server stops everything.
 #[tokio::test]
 async fn tls_reaches_the_server_that_the_authority_vouches_for_and_no_other() {
     install_crypto();
@@ -174,7 +174,7 @@ async fn tls_reaches_the_server_that_the_authority_vouches_for_and_no_other() {
     StreamReader::connect(&target, "usage").await.expect_err("another authority");
 }
 
-/// A wrong password ends the daemon with a reason; taken for a dead server it would be retried for ever.
+/// A wrong password must end the daemon with a reason; as an unreachable server it would be retried forever.
 #[tokio::test]
 async fn a_wrong_missing_or_needless_login_is_a_login_fault() {
     let server = RedisServer::start_with(&[
@@ -206,7 +206,7 @@ async fn a_wrong_missing_or_needless_login_is_a_login_fault() {
     assert!(!format!("{error} {error:?}").contains("wr0ng"), "{error:?}");
 }
 
-/// What the user may not do has to be named at start, also inside of scripts and pipelines.
+/// A missing right must be named at start, also in scripts and pipelines.
 #[tokio::test]
 async fn missing_permissions_are_denied_in_commands_pipelines_and_scripts() {
     let server = RedisServer::start_with(&["--save", "", "--user", "bob", "on", ">b", "~usage*", "+@all", "-set"]);
@@ -224,7 +224,7 @@ async fn missing_permissions_are_denied_in_commands_pipelines_and_scripts() {
     assert_eq!(error_kind(&error), ErrorKind::Denied, "{error}");
 }
 
-/// A key of ours with a wrong type stops its partition; a full server is waited for.
+/// One of our keys with a wrong type stops its partition; a full server is waited for.
 #[tokio::test]
 async fn wrong_types_and_full_memory_are_told_apart_in_commands_pipelines_and_scripts() {
     let server = RedisServer::start();
@@ -249,7 +249,7 @@ async fn wrong_types_and_full_memory_are_told_apart_in_commands_pipelines_and_sc
     assert_eq!(error_kind(&error), ErrorKind::Full, "{error}");
 }
 
-/// After a failover the old primary refuses writes; the client must connect anew instead of staying with it.
+/// After a failover the old primary refuses writes; the client must reconnect instead of staying with it.
 #[tokio::test]
 async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     let primary = RedisServer::start();
@@ -272,7 +272,7 @@ async fn a_replica_is_read_only_and_not_ready_until_it_is_promoted() {
     );
 }
 
-/// A demotion ends a blocked read with an error that means: connect anew.
+/// A demotion ends a blocked read with an error that means: reconnect.
 #[tokio::test]
 async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
     let primary = RedisServer::start();
@@ -295,7 +295,7 @@ async fn a_blocked_read_on_a_server_that_is_demoted_is_read_only() {
     assert_eq!(error.error_kind(), ErrorKind::ReadOnly, "{error:?}");
 }
 
-/// A server that restarts is away for a while; the client has to come back by itself, and so must a login.
+/// A restarting server is unavailable for a while; the client must reconnect by itself and log in again.
 #[tokio::test]
 async fn a_client_comes_back_after_its_server_was_killed_in_the_middle_of_a_call() {
     let mut server = RedisServer::start_with(&["--save", "", "--requirepass", "s3cret"]);
@@ -324,7 +324,7 @@ async fn a_client_comes_back_after_its_server_was_killed_in_the_middle_of_a_call
     set(&client).await.expect("it is back");
 }
 
-/// A server that hangs must not hold a caller for ever.
+/// A hanging server must not block a caller forever.
 #[tokio::test]
 async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_client_connects_anew() {
     let server = RedisServer::start();
@@ -341,7 +341,7 @@ async fn a_call_to_a_server_that_hangs_ends_as_away_and_the_client_connects_anew
     set(&client).await.expect("it is back");
 }
 
-/// A hundred callers of a server that hangs must not fail one after another, each after an attempt of its own.
+/// A hundred callers of a hanging server must not time out one after another.
 #[tokio::test]
 async fn callers_that_wait_for_a_connection_share_its_failure() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -358,7 +358,7 @@ async fn callers_that_wait_for_a_connection_share_its_failure() {
         tokio::select! {
             accepted = listener.accept() => {
                 let (mut stream, _) = accepted.expect("a connection");
-                // The login that nobody answers. By now every caller waits: all were spawned before.
+                // The login is not answered. Every caller is waiting: all were spawned before.
                 let mut asked = [0; 64];
                 let _ = stream.read(&mut asked).await.expect("AUTH");
                 connections += 1;
@@ -373,7 +373,7 @@ async fn callers_that_wait_for_a_connection_share_its_failure() {
     assert_eq!(connections, 1);
 }
 
-/// A server without room for one more client has room again later.
+/// A server at its maximum of clients has room again later.
 #[tokio::test]
 async fn a_crowded_server_is_away_with_and_without_a_password() {
     let server =
@@ -385,7 +385,7 @@ async fn a_crowded_server_is_away_with_and_without_a_password() {
     }
 }
 
-/// A server that is busy with somebody's script must not be taken for one that refuses the login or the database.
+/// A server that is busy with another script must not look like one that refuses the login or the database.
 #[tokio::test]
 async fn a_server_busy_with_a_script_is_not_ready() {
     let server = RedisServer::start_with(&[
@@ -416,7 +416,7 @@ async fn a_server_busy_with_a_script_is_not_ready() {
     tokio::time::timeout(WAIT_MAX, ended).await.expect("the same connection serves on");
 }
 
-/// A server that loads its data, for long; killed when dropped.
+/// A server that loads its data for long; killed on drop.
 struct Loading {
     child: Child,
     port: u16,
@@ -425,7 +425,7 @@ struct Loading {
 impl Loading {
     fn start(folder: &Path) -> Self {
         let port = free_port();
-        // The server that wrote the data: an older one may not read it.
+        // The server that wrote the data, because an older one may not read it.
         let binary = std::env::var("QUOTABELL_TEST_REDIS").unwrap_or_else(|_| "redis-server".to_owned());
         let mut child = Command::new(binary)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// No process has this id.
 const NO_PROCESS: u32 = u32::MAX;
 
-/// A folder and a port for one embedded server, which is killed when dropped, whoever left it behind.
+/// A folder and a port for one embedded server, which is killed on drop in any case.
 struct Place {
     folder: TempDir,
     config: RedisConfig,
@@ -68,7 +68,7 @@ async fn get(place: &Place) -> Option<String> {
     place.client().query(redis::cmd("GET").arg("key")).await.expect("it answers")
 }
 
-/// Producers write to it before anybody has configured anything; what they wrote must outlive a stop.
+/// Producers write to it without further configuration; their data must survive a stop.
 #[tokio::test]
 async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     let place = Place::new();
@@ -93,8 +93,7 @@ async fn it_starts_keeps_its_data_over_a_stop_and_loses_nothing() {
     again.stop().await.expect("it stops");
 }
 
-/// A daemon that was killed leaves the server behind; the next one must not start a second on the same file, nor
-/// refuse.
+/// A killed daemon leaves the server behind; the next one must neither start a second one on the same file nor refuse.
 #[tokio::test]
 async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
     let place = Place::new();
@@ -109,7 +108,7 @@ async fn a_server_left_behind_is_adopted_and_can_be_stopped() {
     std::net::TcpStream::connect(("127.0.0.1", place.config.embedded_port)).expect_err("nobody listens");
 }
 
-/// A server that an older version left behind has no password: it must not stay open, nor be taken for a stranger's.
+/// A server of an older version has no password: it must not stay open, nor look foreign.
 #[tokio::test]
 async fn an_adopted_server_without_a_password_gets_one() {
     let place = Place::new();
@@ -125,7 +124,7 @@ async fn an_adopted_server_without_a_password_gets_one() {
     second.stop().await.expect("it stops");
 }
 
-/// A daemon may die before its server has told its run id.
+/// A daemon may die before it has learned its server's run id.
 #[tokio::test]
 async fn a_server_whose_run_id_was_not_noted_yet_is_known_by_its_process_id() {
     let place = Place::new();
@@ -136,7 +135,7 @@ async fn a_server_whose_run_id_was_not_noted_yet_is_known_by_its_process_id() {
     first.stop().await.expect("it stops");
 }
 
-/// A server that crashed is started again with the data it had written.
+/// A crashed server is restarted with its data.
 #[tokio::test]
 async fn a_server_that_was_killed_is_started_again() {
     let place = Place::new();
@@ -157,7 +156,7 @@ async fn a_server_that_was_killed_is_started_again() {
     second.stop().await.expect("it stops");
 }
 
-/// To count into somebody else's Redis, or to stop it, would be a disaster.
+/// The daemon must never count into a foreign Redis or stop it.
 #[tokio::test]
 async fn a_foreign_listener_on_the_port_is_refused_and_left_alone() {
     let mut place = Place::new();
@@ -169,7 +168,7 @@ async fn a_foreign_listener_on_the_port_is_refused_and_left_alone() {
         (foreign.port(), None),
         (guarded.port(), None),
         (silent_port, None),
-        // Ours ran there once, and another has the port since.
+        // Our server ran there once; another one uses the port now.
         (foreign.port(), Some(format!(r#"{{"pid":{NO_PROCESS},"port":{},"run_id":"before"}}"#, foreign.port()))),
     ] {
         place.config.embedded_port = port;
@@ -185,7 +184,7 @@ async fn a_foreign_listener_on_the_port_is_refused_and_left_alone() {
     assert_eq!(pong, "PONG");
 }
 
-/// Two servers on one append-only file would ruin it.
+/// Two servers on one append-only file would corrupt it.
 #[tokio::test]
 async fn a_folder_whose_server_runs_on_another_port_is_refused() {
     let mut place = Place::new();
@@ -198,7 +197,7 @@ async fn a_folder_whose_server_runs_on_another_port_is_refused() {
     place.ensure().await.expect("the folder is free").stop().await.expect("it stops");
 }
 
-/// Whoever tries the daemon out has to be told how to get the server.
+/// The error must say how to install the server.
 #[tokio::test]
 async fn no_binary_is_an_error_that_tells_how_to_get_one() {
     let place = Place::new();
@@ -213,7 +212,7 @@ fn script(folder: &Path, name: &str, text: &str) {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
 }
 
-/// A server that ends at once has said why in its log, and nobody should have to look for it.
+/// The log of a server that ends at once has the reason; the error must show it.
 #[tokio::test]
 async fn a_server_that_ends_at_once_is_an_error_with_its_last_words() {
     let place = Place::new();
@@ -224,7 +223,7 @@ async fn a_server_that_ends_at_once_is_an_error_with_its_last_words() {
     place.ensure().await.expect("nothing stands in the way").stop().await.expect("it stops");
 }
 
-/// A program that cannot be started, or a folder that cannot be made, has to be named.
+/// An error must name a program that can't be started, or a folder that can't be created.
 #[tokio::test]
 async fn what_cannot_be_used_is_named() {
     let mut place = Place::new();
@@ -239,7 +238,7 @@ async fn what_cannot_be_used_is_named() {
     assert!(matches!(error, EmbeddedError::DataDir { .. }) && error.to_string().contains("file/data"), "{error}");
 }
 
-/// Data that takes long to load must be waited for, by whoever starts the server and by whoever adopts it meanwhile.
+/// Data that takes long to load must be waited for, by the starter and by an adopter.
 #[tokio::test]
 async fn a_server_that_loads_its_data_is_waited_for_and_adopted() {
     let place = Place::new();
@@ -248,7 +247,7 @@ async fn a_server_that_loads_its_data_is_waited_for_and_adopted() {
     let fill = "for i = 1, 3000 do redis.call('SET', 'key' .. i, 'x') end redis.call('SET', 'key', 'last')";
     let () = client.query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
     first.stop().await.expect("it stops");
-    // The real server, slowed down so that the load lasts some seconds and is seen.
+    // The real server, slowed down so that loading takes some seconds.
     let real = which("redis-server");
     let slow = format!("#!/bin/sh\nexec {real} \"$@\" --key-load-delay 1000\n");
     script(place.folder.path(), "redis-server", &slow);
@@ -267,8 +266,8 @@ fn which(name: &str) -> String {
     String::from_utf8(found.stdout).expect("a path").trim().to_owned()
 }
 
-/// Waits until the append-only file has all that was answered. With `everysec` it mostly has before the answer; while
-/// the disk is busy with what came before, up to two seconds later.
+/// Waits until the append-only file contains everything that was acknowledged. With `everysec` that is usually the
+/// case; on a busy disk it may take two seconds.
 async fn written(place: &Place) {
     eventually("the file has it", || async {
         let info: String = place.client().query(redis::cmd("INFO").arg("persistence")).await.ok()?;
@@ -277,7 +276,7 @@ async fn written(place: &Place) {
     .await;
 }
 
-/// A file that ends inside a transaction would take along all that is appended to it, when it is torn once more.
+/// A file that ends inside a transaction would lose everything appended later, if it is torn once more.
 #[tokio::test]
 async fn a_file_torn_inside_a_transaction_is_written_anew() {
     let place = Place::new();
@@ -310,8 +309,8 @@ async fn a_file_torn_inside_a_transaction_is_written_anew() {
     server.stop().await.expect("it stops");
 }
 
-/// A daemon that is ready before the file is written anew takes events that the torn beginning may still take along; so
-/// does one that adopts the server of a daemon which was killed in between.
+/// A daemon that is ready before the rewrite of the file would accept events that may be lost; so would one that adopts
+/// the server of a killed daemon.
 #[tokio::test]
 async fn a_server_is_ready_when_its_file_is_written_anew() {
     let place = Place::new();
@@ -319,7 +318,7 @@ async fn a_server_is_ready_when_its_file_is_written_anew() {
     let fill = "for i = 1, 20 do redis.call('SET', 'key' .. i, 'x') end";
     let () = place.client().query(redis::cmd("EVAL").arg(fill).arg(0)).await.expect("filled");
     first.stop().await.expect("it stops");
-    // The real server, slowed down so that writing the file lasts some seconds.
+    // The real server, slowed down so that the rewrite takes some seconds.
     let real = which("redis-server");
     script(
         place.folder.path(),

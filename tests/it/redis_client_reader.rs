@@ -1,4 +1,4 @@
-//! The reader of streams: against a real server, and against bytes cut and broken in every way.
+//! The stream reader: on a real server, and with bytes that are cut and damaged in every way.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use quotabell::redis_client::{
 use quotabell::types::StreamId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// Entries as owned text, to compare.
+/// Entries as owned text, for comparisons.
 type Owned = Vec<(String, Vec<(String, String)>)>;
 
 fn target(url: &str) -> RedisEndpoint {
@@ -43,7 +43,7 @@ async fn read(reader: &mut StreamReader, after: &str, count: u32) -> XreadReply 
     reader.receive().await.expect("a reply")
 }
 
-/// The reader has to hand over what producers appended: nothing less, nothing twice, in order.
+/// The reader must return the appended entries: all, once, in order.
 #[tokio::test]
 async fn entries_are_read_in_order_and_only_after_the_given_id() {
     let server = RedisServer::start();
@@ -69,7 +69,7 @@ async fn entries_are_read_in_order_and_only_after_the_given_id() {
     assert_eq!(read(&mut reader, "7-0", 10).await.last(), None);
 }
 
-/// The caller adds up one reply while the server reads the next: the first must stay as it was.
+/// The caller processes one reply while the server reads the next: the first must not change.
 #[tokio::test]
 async fn a_reply_stays_as_it_was_while_others_come() {
     let server = RedisServer::start();
@@ -87,7 +87,7 @@ async fn a_reply_stays_as_it_was_while_others_come() {
     assert!(matches!(reader.receive().await, Err(ReadError::Desynchronized)));
 }
 
-/// A blocked read whose time is that of its request would make the batch look older than it is.
+/// The time of a blocked read must be that of its end, or the batch would look older than it is.
 #[tokio::test]
 async fn a_blocked_read_ends_with_an_entry_or_with_its_time() {
     let server = RedisServer::start();
@@ -134,7 +134,7 @@ async fn a_receive_that_is_given_up_goes_on_where_it_was() {
     assert_eq!(reader.receive().await.expect("a reply").entries().len(), 1);
 }
 
-/// One huge entry must be read, and must not cost its memory for ever.
+/// One huge entry must be read without keeping its memory.
 #[tokio::test]
 async fn a_huge_reply_is_read_and_its_memory_given_back() {
     let server = RedisServer::start();
@@ -153,8 +153,8 @@ async fn a_huge_reply_is_read_and_its_memory_given_back() {
     assert!(reader.capacity() <= 9 * 1024 * 1024, "{}", reader.capacity());
 }
 
-/// The server builds a whole reply before it sends any of it: where large entries follow small ones, it would hold all
-/// of them twice.
+/// The server builds a whole reply before it sends it: with large entries after small ones it would hold all of them
+/// twice.
 #[tokio::test]
 async fn the_server_ends_a_reading_rather_than_hold_more_than_a_subscriber_may_have() {
     const MIB: usize = 1 << 20;
@@ -182,8 +182,7 @@ async fn the_server_ends_a_reading_rather_than_hold_more_than_a_subscriber_may_h
     assert_eq!(read(&mut reader, "0-0", 16).await.entries().len(), 16);
 }
 
-/// An entry that no server sends to a subscriber at once has to be known, to be refused; and what is in it must not be
-/// held.
+/// An entry beyond the server's limit for subscribers must be recognized and refused, without storing its content.
 #[tokio::test]
 async fn an_entry_that_is_too_long_is_read_no_further() {
     const BOUND: usize = 16 << 20;
@@ -191,7 +190,7 @@ async fn an_entry_that_is_too_long_is_read_no_further() {
     let client = server.client();
     add(&client, "usage", "1-0", &[("subject", b"alice")]).await;
     add(&client, "usage", "2-0", &[("subject", b"bob"), ("payload", &vec![b'x'; BOUND]), ("ts", b"5")]).await;
-    // What stands around one field: the head, the id, names and lengths.
+    // The bytes around one field: the head, the id, names and lengths.
     let around = "*2\r\n$3\r\n3-0\r\n*2\r\n$1\r\np\r\n$16777216\r\n\r\n".len();
     add(&client, "usage", "3-0", &[("p", &vec![b'x'; BOUND - around])]).await;
     add(&client, "usage", "4-0", &[("p", &vec![b'x'; BOUND - around + 1])]).await;
@@ -209,7 +208,7 @@ async fn an_entry_that_is_too_long_is_read_no_further() {
     let cut = vec![b'x'; 1024];
     assert!(matches!(failed(limited().await, "0-0", 2).await, ReadError::TooLong { .. }), "alice comes first");
     match failed(limited().await, "1-0", 1).await {
-        // What stands behind the large one may have arrived with it.
+        // Entries behind the large one may have arrived with it.
         ReadError::LongEntry(TruncatedEntry { id: StreamId { ms: 2, seq: 0 }, strings }) => {
             assert_eq!(strings[..4], of(&[b"subject", b"bob", b"payload", &cut]));
         }
@@ -232,7 +231,7 @@ async fn an_entry_that_is_too_long_is_read_no_further() {
     }
 }
 
-/// An error of the server must be told by its kind, and must not put the reader out of step.
+/// An error reply must be classified, and must not desynchronize the reader.
 #[tokio::test]
 async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     let server = RedisServer::start();
@@ -259,7 +258,7 @@ async fn errors_of_the_server_are_told_by_kind_and_leave_the_reader_in_step() {
     assert!(error.to_string().contains("TIME"), "{error}");
 }
 
-/// The end of the server has to end the wait, at once and as something that passes.
+/// The end of the server must end the wait at once with a transient error.
 #[tokio::test]
 async fn a_server_that_dies_while_a_read_blocks_is_away() {
     let mut server = RedisServer::start();
@@ -274,7 +273,7 @@ async fn a_server_that_dies_while_a_read_blocks_is_away() {
     assert_eq!(refused.error_kind(), ErrorKind::Unreachable, "{refused}");
 }
 
-/// Bytes that arrive, in these pieces, as the answer to one request.
+/// The bytes, in these pieces, as the reply to one request.
 async fn answered(pieces: &[&[u8]]) -> Result<(XreadReply, Owned), ReadError> {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     let mut reader = StreamReader::over(ours, "usage");
@@ -283,7 +282,7 @@ async fn answered(pieces: &[&[u8]]) -> Result<(XreadReply, Owned), ReadError> {
     let feed = async {
         for piece in pieces {
             theirs.write_all(piece).await.expect("the reader lives");
-            // The reader runs until it needs more, so that each piece is a read of its own.
+            // The reader runs until it needs more, so that each piece is a separate read.
             tokio::task::yield_now().await;
         }
         drop(theirs);
@@ -307,7 +306,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
 }
 
-/// Redis answers a deleted entry with nil where its fields were; others answer nothing in other ways.
+/// Redis returns nil for the fields of a deleted entry; other servers use other forms.
 #[test]
 fn nil_fields_and_all_ways_to_say_nothing_are_understood() {
     let deleted = format!("*1\r\n*2\r\n$5\r\nusage\r\n*2\r\n*2\r\n$3\r\n1-0\r\n*-1\r\n*2\r\n$3\r\n2-0\r\n*0\r\n{TIME}");
@@ -324,7 +323,7 @@ fn nil_fields_and_all_ways_to_say_nothing_are_understood() {
     }
 }
 
-/// A broken reply must be an error with a name: neither a panic, nor an endless wait, nor memory for the asking.
+/// A broken reply must be an error: neither a panic nor an endless wait nor an arbitrary allocation.
 #[test]
 fn broken_replies_are_refused() {
     let entry = "*1\r\n*2\r\n$5\r\nusage\r\n*1\r\n";
@@ -362,7 +361,7 @@ fn any_entries() -> impl Strategy<Value = Owned> {
     proptest::collection::vec((id, proptest::collection::vec((text(), text()), 0..4)), 1..6)
 }
 
-/// Cuts bytes at these places.
+/// Splits bytes at these places.
 fn cut<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([0, bytes.len()]).collect();
     places.sort_unstable();
@@ -371,7 +370,7 @@ fn cut<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    /// The network cuts replies where it likes.
+    /// The network splits replies anywhere.
     #[test]
     fn any_cut_of_a_reply_gives_the_same_entries(
         entries in any_entries(),
@@ -386,13 +385,13 @@ proptest! {
         prop_assert_eq!(run(answered(&single)).expect("a whole reply").1, entries);
     }
 
-    /// Bytes that nobody meant for us must never end the process.
+    /// Arbitrary bytes must never end the process.
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = run(answered(&[&bytes]));
     }
 
-    /// Nor must a reply of which a few bytes went wrong, which gets further into the parser.
+    /// Neither may a reply with a few damaged bytes, which gets further into the parser.
     #[test]
     fn a_damaged_reply_never_panics(
         entries in any_entries(),
@@ -407,7 +406,7 @@ proptest! {
     }
 }
 
-/// A batch is committed to the process that it was read from alone: whoever takes its place is another one.
+/// A batch is committed only to the server process that it was read from.
 #[tokio::test]
 async fn the_reader_knows_the_process_that_it_reads_from() {
     let server = RedisServer::start();
@@ -415,7 +414,7 @@ async fn the_reader_knows_the_process_that_it_reads_from() {
     let reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     let run_id = reader.run_id().expect("it is told");
     assert!(run_id.len() == 40 && info.contains(&format!("run_id:{run_id}\r\n")), "{run_id}");
-    // Who may not ask reads all the same.
+    // A user without the right to ask can still read.
     let () = server.client().query(redis::cmd("ACL").arg(&["SETUSER", "default", "-info"])).await.expect("set");
     let reader = StreamReader::connect(&target(&server.url()), "usage").await.expect("a connection");
     assert_eq!(reader.run_id(), None);

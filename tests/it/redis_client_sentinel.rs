@@ -1,4 +1,4 @@
-//! What the client makes of answers of Sentinels: old ones, late ones, none, and ones that name no primary.
+//! The client and answers of Sentinels: outdated, late, missing, and without a primary.
 
 use quotabell::redis_client::config::RedisConfig;
 use quotabell::redis_client::{ErrorKind, ReadError, RedisClient, RedisEndpoint, StreamReader, error_kind};
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::eventually::eventually;
 use crate::support::redis_server::RedisServer;
 
-/// A Sentinel that says what the test wants.
+/// A Sentinel whose answers the test controls.
 struct SaidBySentinel {
     port: u16,
     answer: watch::Sender<Said>,
@@ -22,7 +22,7 @@ enum Said {
         port: u16,
         epoch: u64,
     },
-    /// It hangs: it answers what it was asked once it says something else.
+    /// It hangs: it answers after its next change.
     Nothing,
 }
 
@@ -78,7 +78,7 @@ async fn answering(client: &RedisClient) -> Result<u16, redis::RedisError> {
     Ok(port.trim().parse().expect("a number"))
 }
 
-/// A Sentinel that was cut off answers too, and names the primary of before: who believes it writes what nobody keeps.
+/// A Sentinel that was cut off still names the former primary: writes there would be lost.
 #[tokio::test]
 async fn the_newest_configuration_is_believed_and_no_older_one_after_it() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -88,7 +88,7 @@ async fn the_newest_configuration_is_believed_and_no_older_one_after_it() {
     let endpoint = endpoint(&[&sentinels[0], &sentinels[1]]);
     let client = endpoint.client("usage").expect("a client");
     assert_eq!(answering(&client).await, Ok(new.port()));
-    // Now only the one that was cut off answers. Nothing is known to be wrong with the primary, so the client stays.
+    // Only the Sentinel that was cut off answers. The current primary has no known problem, so the client keeps it.
     sentinels[1].says(Said::Nothing);
     StreamReader::connect(&endpoint, "usage").await.expect_err("only an older configuration is told");
     assert_eq!(answering(&client).await, Ok(new.port()));
@@ -98,7 +98,7 @@ async fn the_newest_configuration_is_believed_and_no_older_one_after_it() {
     assert_eq!(answering(&client).await, Ok(old.port()));
 }
 
-/// A server that Sentinel names may not be the primary yet, or no more.
+/// The server that a Sentinel names may not be the primary yet, or no longer.
 #[tokio::test]
 async fn a_server_that_says_it_is_a_replica_is_waited_for() {
     let (primary, replica) = (RedisServer::start_to_be_followed(), RedisServer::start());
@@ -116,8 +116,8 @@ async fn a_server_that_says_it_is_a_replica_is_waited_for() {
     assert_eq!(answering(&client).await, Ok(replica.port()));
 }
 
-/// A primary that was cut off answers as before. Only the Sentinels know, so they are asked all the time: both kinds of
-/// connection leave it although nothing fails.
+/// A primary that was cut off still answers. Only the Sentinels know, so the client keeps asking them: both kinds of
+/// connection leave the primary although nothing fails.
 #[tokio::test]
 async fn connections_leave_a_primary_that_was_replaced_and_still_answers() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

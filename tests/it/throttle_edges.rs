@@ -1,4 +1,4 @@
-//! The limiters at their edges: foreign keys, long keys, ends, the largest numbers, crowds.
+//! Edge cases of the limiters: foreign keys, long keys, expiries, the largest numbers, many members.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{Rate, Units};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Long enough to be noticed, short enough to be waited for.
+/// Long enough to be noticed, short enough for a test.
 const SHORT: Duration = Duration::from_millis(30);
 
 fn rate(limit: u64, window: Duration) -> Rate {
@@ -26,7 +26,7 @@ fn sliding(limit: u64, window: Duration) -> SlidingWindow {
     SlidingWindow::new(rate(limit, window)).expect("few enough members")
 }
 
-/// Every limiter, so that what holds for one is asked of all.
+/// All limiters, so that each property is tested for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limiter {
     Fixed,
@@ -42,7 +42,7 @@ impl Limiter {
     const ALL: [Self; 7] =
         [Self::Fixed, Self::Sliding, Self::Gcra, Self::Set, Self::Token, Self::Cooldown, Self::Lease];
 
-    /// Takes what there is to take, once, for so long; whether it was there.
+    /// Takes everything once, for this time; returns whether it was available.
     async fn take(self, client: &RedisClient, key: &str, lasts: Duration) -> redis::RedisResult<bool> {
         let someone = rand::random::<u64>().to_string();
         Ok(match self {
@@ -63,7 +63,7 @@ impl Limiter {
         })
     }
 
-    /// Asks or lets go, where that is another call.
+    /// Asks or releases, if that is a separate call.
     async fn ask(self, client: &RedisClient, key: &str) -> redis::RedisResult<()> {
         match self {
             Self::Fixed => FixedWindow::new(rate(1, MINUTE)).ask(client, key).await.map(drop),
@@ -75,7 +75,7 @@ impl Limiter {
         }
     }
 
-    /// Commands that put something foreign under the key.
+    /// Commands that put a foreign value at the key.
     fn foreign(self) -> Vec<Vec<&'static str>> {
         let string = |text| vec!["SET", "k", text];
         let mut foreign = vec![
@@ -95,7 +95,7 @@ impl Limiter {
                 vec!["ZADD", "k", "1", "1:x"],
                 vec!["ZADD", "k", "9e15", "a", "1", "0000000000000001:1"],
             ]),
-            // Any string names a holder or a call.
+            // Any string is a valid holder or call.
             Self::Cooldown | Self::Lease => {}
             Self::Set => {
                 foreign = foreign.into_iter().filter(|command| command[0] != "ZADD").chain([string("a")]).collect()
@@ -114,12 +114,12 @@ async fn run<T: redis::FromRedisValue>(client: &RedisClient, words: &[&str]) -> 
     client.query(&command).await.expect("the command runs")
 }
 
-/// What stands under the key, and for how long; -1 for ever.
+/// The value at the key and its TTL; -1 without one.
 async fn state(client: &RedisClient, key: &str) -> (Option<Vec<u8>>, i64) {
     (run(client, &["DUMP", key]).await, run(client, &["PTTL", key]).await)
 }
 
-/// A limiter that takes over somebody else's key destroys data, and one that guesses what it means admits anything.
+/// A limiter that takes over a foreign key would destroy data, and one that interprets it would admit anything.
 #[tokio::test]
 async fn foreign_keys_are_errors_and_stay_as_they_are() {
     let server = RedisServer::start();
@@ -137,7 +137,7 @@ async fn foreign_keys_are_errors_and_stay_as_they_are() {
     }
 }
 
-/// A key without an end stays for ever, once for each client that ever called.
+/// A key without an expiry would stay forever, once for each client that ever called.
 #[tokio::test]
 async fn every_key_ends_from_its_first_write() {
     let server = RedisServer::start();
@@ -153,7 +153,7 @@ async fn every_key_ends_from_its_first_write() {
     }
 }
 
-/// The model's clock is the test's; this one is the server's: what is used up comes back, and not before its time.
+/// The model uses the test's clock, this test the server's: used units return, and not early.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_used_up_comes_back_in_its_time() {
     let server = RedisServer::start();
@@ -164,16 +164,16 @@ async fn what_is_used_up_comes_back_in_its_time() {
         assert!(limiter.take(&client, &key, SHORT).await.expect("an answer"));
         let again = || async { limiter.take(&client, &key, SHORT).await.expect("an answer").then_some(()) };
         eventually("it comes back", again).await;
-        // At least as much has passed as between the server's two decisions, however late an answer is; its clock
-        // counts whole ms.
+        // At least the time between the server's two decisions has passed, even if a reply is late; its clock counts
+        // whole ms.
         let since = asked.elapsed();
         assert!(since + Duration::from_millis(5) > SHORT, "{limiter:?} came back after {since:?}");
     }
-    // In the end nothing is left of it.
+    // At the end nothing is left.
     eventually("every key has ended", || async { (run::<u64>(&client, &["DBSIZE"]).await == 0).then_some(()) }).await;
 }
 
-/// Waits that a caller is told are by the clock that judges them.
+/// The waits in replies follow the server's clock.
 #[tokio::test]
 async fn answers_tell_what_is_left_and_how_long_to_wait() {
     let server = RedisServer::start();
@@ -217,7 +217,7 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
     }
 }
 
-/// Whoever may choose a key could otherwise fill the memory with it, or, were it cut, meet another's.
+/// A client that may choose a key could otherwise fill the memory, or share another's key if keys were truncated.
 #[tokio::test]
 async fn long_keys_stay_apart_and_are_stored_short() {
     let server = RedisServer::start();
@@ -234,7 +234,7 @@ async fn long_keys_stay_apart_and_are_stored_short() {
     assert!(keys.iter().all(|key| key.len() <= STORED_KEY_BYTES_MAX), "{keys:?}");
 }
 
-/// A counter that somebody restored without its end would refuse its client for ever.
+/// A counter that somebody restored without its expiry would refuse its client forever.
 #[tokio::test]
 async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
     let server = RedisServer::start();
@@ -249,8 +249,7 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
     }
 }
 
-/// Removing a hundred thousand calls in one step would hold the server, and all who wait for it, for more than ten
-/// milliseconds.
+/// Removing a hundred thousand calls in one step would block the server for more than ten milliseconds.
 #[tokio::test]
 async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     let clocked_server = ClockedServer::start();
@@ -270,7 +269,7 @@ async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
         assert!(take(1).await.is_admitted());
     }
     seconds_later(60);
-    // Two have to leave, then one, and waits are for those who have not left yet.
+    // First two have to leave, then one; waits depend on members that have not left yet.
     for (units, wait, members_left) in [(5_000, 20, 1_102), (4_999, 10, 102)] {
         let refused = take(units).await;
         let retry_after = Some(Duration::from_secs(wait));
@@ -278,12 +277,12 @@ async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
         assert_eq!(members().await, members_left);
     }
     assert_eq!((take(1).await.remaining, members().await), (4_997, 3));
-    // All at once where all have left.
+    // All at once if all have left.
     seconds_later(200);
     assert_eq!((take(5_000).await.remaining, members().await), (0, 1));
 }
 
-/// Numbers above 2^53 are others in Lua; the largest that are allowed must not be.
+/// Lua rounds numbers above 2^53; the largest allowed ones must be exact.
 #[tokio::test]
 async fn the_largest_limits_are_exact() {
     let server = RedisServer::start();
@@ -295,7 +294,7 @@ async fn the_largest_limits_are_exact() {
     assert!(!fixed.take(&client, "fixed", Units::new(2).expect("in range")).await.expect("an answer").is_admitted());
     assert_eq!(fixed.take(&client, "fixed", Units::ONE).await.expect("an answer").remaining, 0);
     assert!(!fixed.take(&client, "fixed", Units::ONE).await.expect("an answer").is_admitted());
-    // A unit of this bucket drains in a third of a nanosecond: only whole buckets can be told apart.
+    // A unit of this bucket drains in a third of a nanosecond: only whole buckets can be distinguished.
     let gcra = Gcra::new(rate(UNITS_MAX, month));
     let whole = Units::new(UNITS_MAX).expect("in range");
     assert!(gcra.take(&client, "gcra", whole).await.expect("an answer").is_admitted());
@@ -304,7 +303,7 @@ async fn the_largest_limits_are_exact() {
     assert_eq!(most.take(&client, "sliding", Units::ONE).await.expect("an answer").remaining, MEMBERS_MAX - 1);
 }
 
-/// A limit that fills the memory is a setting to be refused, with what to take instead.
+/// A limit that would fill the memory must be refused, with an alternative.
 #[test]
 fn more_members_than_a_set_may_have_are_refused() {
     let error = SlidingWindow::new(rate(MEMBERS_MAX + 1, MINUTE)).expect_err("too many").to_string();
@@ -312,7 +311,7 @@ fn more_members_than_a_set_may_have_are_refused() {
     assert!(ExpiringSet::new(100_001).is_err() && ExpiringSet::new(100_000).is_ok());
 }
 
-/// A set that holds nobody must say so, and not fail.
+/// A set without room for any member must say so instead of failing.
 #[tokio::test]
 async fn a_set_of_none_is_always_full() {
     let server = RedisServer::start();
@@ -321,7 +320,7 @@ async fn a_set_of_none_is_always_full() {
     assert_eq!(added, ExpiringSetDecision::Full { retry_after: MINUTE });
 }
 
-/// Whoever only asks must not take the place that they ask about.
+/// A call that only asks must not take the place.
 #[tokio::test]
 async fn asking_how_long_a_set_is_full_adds_nobody() {
     let server = RedisServer::start();
@@ -335,12 +334,12 @@ async fn asking_how_long_a_set_is_full_adds_nobody() {
     let full = wait().await;
     assert!(full > MINUTE / 2 && full <= MINUTE, "{full:?}");
     assert_eq!(run::<u64>(&client, &["ZCARD", "k"]).await, 2);
-    // Where none may be, waiting won't help: it is told as a member's stay.
+    // If no member is allowed, waiting does not help: the wait is a member's lifetime.
     let none = ExpiringSet::new(0).expect("few enough");
     assert_eq!(none.wait(&client, "l", MINUTE).await.expect("an answer"), MINUTE);
 }
 
-/// What a token stands for is stored elsewhere.
+/// The token's payload is stored elsewhere.
 #[tokio::test]
 async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {
     let server = RedisServer::start();
@@ -355,7 +354,7 @@ async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {
     assert_eq!(one_time_token::consume(&client, "m", "claim").await.expect("an answer"), Some(Vec::new()));
 }
 
-/// A server that was restarted knows no scripts.
+/// A restarted server has no scripts.
 #[tokio::test]
 async fn scripts_that_the_server_forgot_are_sent_again() {
     let server = RedisServer::start();

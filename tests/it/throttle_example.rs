@@ -1,4 +1,4 @@
-//! The example of the public API does what it shows, on a real server.
+//! The example of the public API works on a real server.
 
 #[path = "../../examples/limiters.rs"]
 #[allow(dead_code, reason = "its main is run by cargo")]
@@ -6,7 +6,7 @@ mod limiters;
 
 use crate::support::redis_server::RedisServer;
 
-/// The first code that a newcomer copies must work; and, as it says, leave nothing that stays.
+/// Newcomers copy this code: it must work and, as it says, leave nothing permanent.
 #[tokio::test]
 async fn the_example_runs_and_leaves_only_what_ends() {
     let server = RedisServer::start();

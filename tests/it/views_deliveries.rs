@@ -1,4 +1,4 @@
-//! What people ask about deliveries, on a real server.
+//! Queries about deliveries on a real server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn listed(outbox: &Outbox, filter: &DeliveryFilter) -> Vec<DeliveryView> {
     }
 }
 
-/// Many deliveries are made in one millisecond; a list that pages by time alone would skip or repeat them, or never
+/// Many deliveries are created in one millisecond: a list that pages only by time would skip or repeat them, or never
 /// end.
 #[tokio::test]
 async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
@@ -37,7 +37,7 @@ async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
         outbox.fan_out_new(&alert(&subject(&format!("s{n}")), 80), &[email("a")]).await;
     }
     for list_key in [outbox.keys.deliveries(), outbox.keys.pending()] {
-        // The first 1,100 of one moment, the others of later ones.
+        // The first 1,100 at one moment, the others later.
         let ids: Vec<String> = outbox.run("ZRANGE", &[list_key.as_str(), "0", "1099"]).await;
         let mut command = redis::cmd("ZADD");
         command.arg(&list_key);
@@ -53,7 +53,7 @@ async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
         assert!(all[..30].is_sorted_by(|newer, older| newer.created_at >= older.created_at), "the newest first");
     }
     assert!(listed(&outbox, &in_state(DeliveryState::Dead)).await.is_empty());
-    // One script makes them at one moment.
+    // One script creates them at one moment.
     let contacts: Vec<Contact> = (0..640).map(|n| email(&n.to_string())).collect();
     outbox.fan_out_new(&alert(&subject("many"), 80), &contacts).await;
     for state in [None, Some(DeliveryState::Pending)] {
@@ -65,7 +65,7 @@ async fn a_list_is_complete_and_repeats_nothing_also_within_one_millisecond() {
     }
 }
 
-/// Filters and fields are what `deliveries list` prints.
+/// `deliveries list` prints these filters and fields.
 #[tokio::test]
 async fn a_list_shows_state_due_time_and_error() {
     let outbox = Outbox::start();
@@ -93,7 +93,7 @@ async fn a_list_shows_state_due_time_and_error() {
     );
 }
 
-/// The attempts of a delivery must read in their order, not in the hash's.
+/// The attempts of a delivery must be in their order, not in that of the hash.
 #[tokio::test]
 async fn show_lists_the_attempts_in_order() {
     let outbox = Outbox::start();
@@ -114,7 +114,7 @@ async fn show_lists_the_attempts_in_order() {
     assert!(show(&outbox.partition(), &[], &DeliveryId::from_stored("x")).await.expect("readable").is_none());
 }
 
-/// The oldest pending delivery is what an operator is woken by.
+/// The age of the oldest pending delivery causes an alarm.
 #[tokio::test]
 async fn totals_name_the_oldest_pending_delivery() {
     let outbox = Outbox::start();

@@ -1,4 +1,4 @@
-//! History and rankings, as the command line and the API show them.
+//! History and rankings, on the command line and in the API.
 
 use crate::support::api::Caller;
 use crate::support::binary::quotabell;
@@ -16,13 +16,13 @@ async fn with_token(usage: &RecordedUsage) -> (Daemon, Caller) {
     (daemon, api)
 }
 
-/// What the command line prints as JSON.
+/// The JSON output of the command line.
 fn printed(usage: &RecordedUsage, words: &[&str]) -> Value {
     let words = words.iter().copied().chain(["--json"]);
     quotabell(words).redis(&usage.server.url()).run().expect_json().swap_remove(0)
 }
 
-/// The day that goes on in this zone, and its name so many days ago.
+/// The current day in this zone, and its name this number of days ago.
 async fn days_ago(usage: &RecordedUsage, zone: &str) -> impl Fn(u64) -> String {
     let [_, today, ..]: [PeriodSpan; 4] = usage.periods(zone, 1).await;
     let today = today.period.day().expect("a day");
@@ -43,7 +43,7 @@ async fn archive(usage: &RecordedUsage, day: &str, subjects: &[&str]) {
     }
 }
 
-/// Days whose counters have expired and days that still have some are one series, on the command line and over HTTP.
+/// Days with expired counters and days with counters form one series, on the command line and over HTTP.
 #[tokio::test]
 async fn history_joins_archived_days_and_counters() {
     let usage = RecordedUsage::start();
@@ -53,7 +53,7 @@ async fn history_joins_archived_days_and_counters() {
         usage.count("a/b", "requests", Day::parse(&day(back)).expect("a date"), used).await;
         archive(&usage, &day(back), &["a/b"]).await;
     }
-    // The counter of today, where Tokyo is further than UTC, and of a day that is over.
+    // Today's counter, if Tokyo is ahead of UTC, and that of a past day.
     usage.count("a/b", "requests", Day::parse(&day(0)).expect("a date"), 3).await;
     usage.count("a/b", "tokens", Day::parse(&day(5)).expect("a date"), 4).await;
     usage.count("bob", "images", Day::parse(&day(5)).expect("a date"), 1).await;
@@ -102,7 +102,7 @@ async fn history_joins_archived_days_and_counters() {
     assert_eq!(rows[3], ["requests", &day(0), "3", "open"]);
 }
 
-/// Whoever looks for the customer to call must not be shown another one.
+/// The ranking must show the right customer.
 #[tokio::test]
 async fn top_ranks_by_units_and_by_percent_of_each_limit() {
     let usage = RecordedUsage::start();
@@ -115,7 +115,7 @@ async fn top_ranks_by_units_and_by_percent_of_each_limit() {
         usage.count(subject, "requests", today, used).await;
     }
     usage.count("near", "requests", month, 100).await;
-    // More than a slice of a hash holds.
+    // More than one slice of a hash contains.
     let many = usage.keys.usage(&"requests".parse().expect("legal"), today, 0);
     let mut hset = redis::cmd("HSET");
     hset.arg(many);
@@ -141,7 +141,7 @@ async fn top_ranks_by_units_and_by_percent_of_each_limit() {
     let month = api.get("/v1/top?window=month&by=percent").await.json();
     assert_eq!((names(&month), &month["subjects"][0]["used_percent"]), (vec!["near".to_owned()], &json!(20.0)));
 
-    // The ranking is kept for ten seconds.
+    // The ranking is cached for ten seconds.
     usage.count("late", "requests", today, 1_000_000).await;
     assert_eq!(api.get("/v1/top?limit=5").await.json(), used);
     assert_eq!(names(&printed(&usage, &["top", "--limit", "1"])), ["late"]);

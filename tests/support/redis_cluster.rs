@@ -141,8 +141,8 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until the replica receives its primary's writes: the link is up earlier, but for up to a second the writes
-    /// of a primary that dies would be lost.
+    /// Waits until the replica receives its primary's writes. The link is up earlier, and for up to a second the writes
+    /// of a dying primary would be lost.
     async fn replicates(&self, primary: usize) {
         let key = "{usage}.replicated";
         self.tell(primary, &["SET", key, "1"]).await;
