@@ -2,7 +2,6 @@
 //!
 //! The expected results are computed from this file only, never read from the daemon. Events are sent with a plain
 //! XADD.
-//! XADD.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,23 +1,23 @@
 #!lua
--- action: do with deliveries what an operator asks for: replay, retry, cancel or discard them.
+-- action: apply an operator's action to deliveries: replay, retry, cancel or discard.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
 -- ARGV[7] the action
---   'replay'    a dead one is pending again and due now, under the same id. The clock of give_up_after and the schedule
---               of delays start over; the attempts made before stay in the log
---   'retry'     a dead one as by 'replay', a pending one is due now. Where the circuit of its destination is open, the
+--   'replay'    a dead one becomes pending and due now, under the same id. The clock of give_up_after and the schedule
+--               of delays restart; earlier attempts stay in the log
+--   'retry'     a dead one is replayed, a pending one becomes due now. If the circuit of its destination is open, the
 --               next attempt there is made now; nothing else of the destination changes
---   'cancel'    a pending one ends 'cancelled', for good: fan_out makes no new delivery of that alert to that contact
---   'discard'   a dead one leaves the list of dead ones, so that nothing counts it any more; it stays readable as dead
+--   'cancel'    a pending one ends 'cancelled' permanently: fan_out creates no delivery of that alert to that contact
+--   'discard'   a dead one leaves the list of dead ones and no longer counts; it stays readable as dead
 -- ARGV[8] TTL of an ended delivery, s   ARGV[9 ..] ids of the deliveries, 1..500
 --
--- Returns one string for each id: 'done'; 'leased', when it is being attempted right now: left alone; 'missing', when
---         its hash is gone (14 d after its end); or the state it is in, in which the action takes none: left alone
+-- Returns one string for each id: 'done'; 'leased' if it is being attempted: not changed; 'missing' if its hash is gone
+--         (14 d after its end); or its state, if the action does not accept that: not changed
 --         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
 --                    another node of the cluster: nothing written. Refused whole when memory is full
 --
--- Safe to run twice: the second call finds what the first one wrote, and answers its state, or does the same again.
+-- Safe to run twice: the second call finds the first one's writes, and returns the state, or does the same again.
 
 -- JUDGE
 
@@ -27,7 +27,7 @@ local takes_dead, takes_pending = action ~= 'cancel', action == 'retry' or actio
 local refusal = schedule_refusal() or refused_total('dead') or refused_total('cancelled')
 if refusal then return refusal end
 
--- What is answered for one that is left alone; nil for one that the action takes.
+-- The reply for a delivery that is not changed; nil for one that the action accepts.
 local function left_alone(one)
   if not one.state then return 'missing' end
   if one.state == 'dead' and takes_dead then return nil end
@@ -45,7 +45,7 @@ for at = 9, #ARGV do
   one.d, failed = destination_of(stored[6] or 'none')
   failed = failed or refused_subject(one.subject or '')
   if failed then return failed end
-  -- An id that is given twice is answered as if the second came later.
+  -- For an id that is given twice, the reply is the same as for a later second call.
   one.answer = known[one.id] or left_alone(one)
   if not one.answer then
     known[one.id] = action == 'cancel' and 'cancelled' or action == 'discard' and 'dead' or 'pending'

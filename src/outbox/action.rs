@@ -1,4 +1,4 @@
-//! What an operator does with deliveries: the wrapper of `action.lua`.
+//! The operator's actions on deliveries: the wrapper of `action.lua`.
 
 use std::sync::LazyLock;
 
@@ -10,25 +10,25 @@ use crate::types::{DeliveryId, DeliveryState, Keys};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("action.lua")));
 
-/// The most deliveries that one call of the script changes: it holds the server a few milliseconds.
+/// Maximum number of deliveries per call of the script, which blocks the server for a few milliseconds.
 pub const ACTION_MAX: usize = 500;
 
 text_enum! {
-    /// What an operator does with deliveries.
+    /// An operator's action on deliveries.
     pub enum DeliveryAction {
-        /// Dead ones are pending again and due now, under the same ids.
+        /// Dead deliveries become pending and due now, under the same ids.
         Replay = "replay",
-        /// Pending ones are due now, also behind an open circuit; dead ones are replayed.
+        /// Pending deliveries become due now, even behind an open circuit; dead ones are replayed.
         Retry = "retry",
-        /// Pending ones end `cancelled`.
+        /// Pending deliveries end `cancelled`.
         Cancel = "cancel",
-        /// Dead ones are acknowledged: they stay readable, and nothing counts them any more.
+        /// Dead deliveries are acknowledged: they stay readable, but no longer count as dead.
         Discard = "discard",
     }
 }
 
 impl DeliveryAction {
-    /// What has become of a delivery, as `replayed`.
+    /// The past participle of the action, such as `replayed`.
     pub const fn done(self) -> &'static str {
         match self {
             Self::Replay => "replayed",
@@ -38,7 +38,7 @@ impl DeliveryAction {
         }
     }
 
-    /// The states from which it takes deliveries; the first where nobody names one.
+    /// The states that the action accepts; the first is the default.
     pub const fn takes(self) -> &'static [DeliveryState] {
         match self {
             Self::Replay | Self::Discard => &[DeliveryState::Dead],
@@ -47,7 +47,7 @@ impl DeliveryAction {
         }
     }
 
-    /// Where a delivery stands afterwards.
+    /// The state of a delivery after the action.
     pub const fn leaves(self) -> DeliveryState {
         match self {
             Self::Replay | Self::Retry => DeliveryState::Pending,
@@ -57,17 +57,17 @@ impl DeliveryAction {
     }
 }
 
-/// What became of one id.
+/// The result for one id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionResult {
     /// The id.
     pub id: DeliveryId,
-    /// The script's answer for it.
+    /// The script's reply for it.
     pub answer: ActionReply,
 }
 
 impl ActionResult {
-    /// What became of it in one word, as programs are told.
+    /// The result in one word, for programs.
     pub fn word(&self, action: DeliveryAction) -> &'static str {
         match self.answer {
             ActionReply::Done => action.done(),
@@ -78,7 +78,7 @@ impl ActionResult {
         }
     }
 
-    /// Where the delivery stands now; `None` where there is none.
+    /// The current state of the delivery; `None` if there is none.
     pub const fn state(&self, action: DeliveryAction) -> Option<DeliveryState> {
         match self.answer {
             ActionReply::Done => Some(action.leaves()),
@@ -89,25 +89,25 @@ impl ActionResult {
     }
 }
 
-/// What became of one id.
+/// The result for one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionReply {
     /// It is done.
     Done,
-    /// It is being attempted right now, and left alone.
+    /// It is being attempted right now and was not changed.
     Leased,
-    /// No such delivery, or its end was more than 14 days ago.
+    /// There is no such delivery, or it ended more than 14 days ago.
     Missing,
-    /// It is in this state, in which the action takes none, and left alone.
+    /// The action does not accept this state; the delivery was not changed.
     InState(DeliveryState),
 }
 
-/// Does what an operator asks for with each of these deliveries, in calls of [`ACTION_MAX`]. Those that the action does
-/// not take are left alone and said so. Repeatable. The argument is in `action.lua`.
+/// Applies an action to these deliveries, in calls of [`ACTION_MAX`]. Deliveries that the action does not accept are
+/// reported and not changed. Repeatable. `action.lua` explains why.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]; the calls before the failing one stand.
+/// [`OutboxError`]; earlier calls remain in effect.
 pub async fn act(
     client: &RedisClient,
     keys: &Keys,

@@ -7,58 +7,58 @@ use serde::{Deserialize, Serialize};
 use crate::redis_client::backoff::BackoffPolicy;
 use crate::types::duration;
 
-/// What is told of alerts.
+/// Which alerts are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlertsConfig {
-    /// What is told where a count jumps over several thresholds at once.
+    /// What to send if a count crosses several thresholds at once.
     pub on_multiple: MultiplePolicy,
 }
 
-/// What is told where a count jumps over several thresholds at once.
+/// What to send if a count crosses several thresholds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MultiplePolicy {
-    /// Each threshold has its message.
+    /// One message per threshold.
     Each,
-    /// The highest alone; the others are recorded.
+    /// Only the highest threshold; the others are recorded.
     Highest,
 }
 
-/// How deliveries are worked off.
+/// How deliveries are processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryConfig {
-    /// Whether this process sends. Where it does not, it leases nothing; it reads, counts and fans out all the same.
+    /// Whether this process sends. If not, it leases nothing, but still reads, counts and fans out.
     pub send: bool,
-    /// The most attempts that run at once in this process.
+    /// Maximum number of concurrent attempts in this process.
     pub concurrency: u32,
-    /// The most attempts that run at once at one destination, over all daemons. A destination begins with one.
+    /// Maximum number of concurrent attempts at one destination over all daemons. A destination begins with one.
     pub per_destination_max: u32,
-    /// How long an open circuit lets nothing through at first.
+    /// First time during which an open circuit lets nothing through.
     #[serde(with = "duration")]
     pub probe_first: Duration,
-    /// The longest time between two attempts through an open circuit.
+    /// Maximum time between two attempts through an open circuit.
     #[serde(with = "duration")]
     pub probe_max: Duration,
-    /// How long attempts to a contact have failed without a success when it is disabled; zero: never.
+    /// How long attempts must have failed without a success before the contact is disabled; zero: never.
     #[serde(with = "duration")]
     pub disable_after: Duration,
 }
 
-/// When a failed delivery is tried again, and when it is given up.
+/// When a failed delivery is retried, and when it is given up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryConfig {
     /// The delay after the first failed attempt.
     #[serde(with = "duration")]
     pub first: Duration,
-    /// How much longer each next delay is; at least 1.
+    /// Factor between one delay and the next; at least 1.
     pub factor: f64,
-    /// The longest delay, also where a receiver asks for more.
+    /// Maximum delay, even if a receiver requests more.
     #[serde(with = "duration")]
     pub max_interval: Duration,
-    /// Counted from the first attempt; judged only after a failed one.
+    /// Counted from the first attempt; checked only after a failed one.
     #[serde(with = "duration")]
     pub give_up_after: Duration,
 }

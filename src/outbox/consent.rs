@@ -1,8 +1,8 @@
-//! What the outbox asks of the layer above about requests for consent.
+//! The outbox's questions about requests for consent, for the layer above.
 //!
-//! A request for consent is a delivery like any other, but its contact is not verified yet, and what its message shows
-//! is secret and drawn anew for each attempt. Both are the verification's own; it is asked through this trait, so that
-//! the outbox does not know it.
+//! A request for consent is a delivery, but its contact is not verified yet, and its message contains a secret that is
+//! generated for each attempt. The verification layer knows both. The outbox calls it through this trait, so that it
+//! does not depend on it.
 
 use std::error::Error;
 use std::fmt;
@@ -12,30 +12,30 @@ use crate::channels::{BoxFuture, CodeAndLink};
 use crate::contacts::Contact;
 use crate::types::{Secret, Subject, VerificationRequest};
 
-/// Answers the outbox about requests for consent.
+/// Answers questions of the outbox about requests for consent.
 pub trait ConsentRequests: fmt::Debug + Send + Sync {
-    /// The contact whose consent is asked for, as it stands now. `None`: the request is void, because the contact was
+    /// The contact whose consent is requested, in its current form. `None`: the request is void because the contact was
     /// removed, changed, or verified meanwhile; its delivery ends `cancelled`. Changes nothing.
     fn contact<'a>(
         &'a self,
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<Option<Contact>, ConsentRequestError>>;
 
-    /// Generates a new code and link for one attempt and stores their digests, before anything is sent. Called only
-    /// when nothing holds the message back any more. Those of the attempt before may become invalid.
+    /// Generates a new code and link for one attempt and stores their digests before anything is sent. Called only when
+    /// nothing delays the message any more. May invalidate the code and link of the previous attempt.
     fn generate<'a>(
         &'a self,
         request: &'a VerificationRequest,
     ) -> BoxFuture<'a, Result<CodeAndLink, ConsentRequestError>>;
 
-    /// The receiver has answered a challenge rightly: stores its consent, unless the request has become void.
+    /// Stores the consent of a receiver that answered its challenge correctly, unless the request has become void.
     /// Repeatable.
     ///
     /// After an error the delivery is attempted again.
     fn grant<'a>(&'a self, request: &'a VerificationRequest) -> BoxFuture<'a, Result<(), ConsentRequestError>>;
 
-    /// The link with which a person who gets mail mutes the contact, which is the subject's own. `None`, the default,
-    /// if there is no link. Changes no contact.
+    /// The link with which a reader of emails mutes the subject's own contact. `None`, the default, if there is no
+    /// link. Changes no contact.
     fn unsubscribe_url<'a>(
         &'a self,
         _subject: &'a Subject,
@@ -44,18 +44,17 @@ pub trait ConsentRequests: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// This is how an attempt ended, and it has been recorded; for metrics and logs. May be called twice for one
-    /// attempt.
+    /// Reports the recorded end of an attempt, for metrics and logs. May be called twice for one attempt.
     fn settled(&self, request: &VerificationRequest, settlement: &Settlement);
 }
 
-/// A request for consent could not be looked at or changed. Passing: the delivery is attempted again.
+/// A request for consent could not be read or changed. Transient: the delivery is attempted again.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}")]
 pub struct ConsentRequestError {
-    /// What was being done, as `store the code`.
+    /// The operation, such as `store the code`.
     pub operation: &'static str,
-    /// What went wrong.
+    /// The cause.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
 }

@@ -13,25 +13,25 @@ use crate::redis_client::{Partition, Partitions};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
 use crate::types::Subject;
 
-/// Turns changes of subjects into due deliveries. Where changes may have been missed, as after a start, it looks at
-/// every subject that has deliveries waiting.
+/// Makes waiting deliveries due when their subject changes. If changes may have been missed, for example at a start, it
+/// checks every subject with waiting deliveries.
 #[derive(Debug)]
 pub struct ContactChangeListener {
     /// Redis.
     pub partitions: Partitions,
-    /// Where subjects are reached.
+    /// Finds the contacts of subjects.
     pub contacts: Arc<ContactResolver>,
-    /// What is to be looked at.
+    /// The changes of subjects.
     pub changes: ChangeFeed,
     /// Notified when deliveries were woken.
     pub new_deliveries: NewDeliveries,
 }
 
 impl ContactChangeListener {
-    /// Wakes what changes until `stop`.
+    /// Wakes deliveries of changed subjects until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut outage = RedisOutage::new("wake");
-        // What could not be woken is tried again: nothing else would wake it.
+        // Retried, because nothing else would wake these deliveries.
         let mut failed: Option<SubjectChanges> = None;
         while !stop.is_cancelled() {
             let change = match failed.take() {
@@ -57,7 +57,7 @@ impl ContactChangeListener {
             SubjectChanges::Any => {
                 for partition in self.partitions.iter() {
                     let mut scan = WakeScan::default();
-                    // A slice at a time, so that what is woken is sent beside everything else.
+                    // In slices, so that other deliveries are sent meanwhile.
                     while let Some(woken) = scan.next(&partition.client, &partition.keys, &self.contacts).await? {
                         self.woken(partition, woken);
                     }
@@ -66,8 +66,7 @@ impl ContactChangeListener {
             }
             SubjectChanges::Of(subjects) => subjects,
         };
-        // All that has changed since the last look goes together, so while many change, as in an import, the looks are
-        // few.
+        // All changes since the last look are processed together, so an import with many changes needs few looks.
         let mut changed: Vec<Vec<Subject>> = self.partitions.iter().map(|_| Vec::new()).collect();
         for subject in subjects.iter().filter_map(|bytes| Subject::parse(bytes).ok()) {
             changed[self.partitions.partition_of(&subject).number().get() as usize].push(subject);

@@ -1,5 +1,5 @@
-//! To whom a leased delivery goes, by the contacts as they are now. Pure. Read next: [`super::delivery_worker`], which
-//! does it.
+//! Chooses the contact of a leased delivery from the current contacts. Pure. Read next: [`super::delivery_worker`],
+//! which uses it.
 
 use super::expires_at;
 use super::lease::LeasedDelivery;
@@ -12,15 +12,14 @@ pub(super) fn is_over(alert: &Alert, contacts: &ResolvedContacts, now: UnixMs) -
     contacts.readable.is_empty() && now >= expires_at(alert)
 }
 
-/// The contact that this delivery may be attempted to. [`ContactLookup::NotUsable`] also where none was known.
+/// The contact that this delivery may be attempted to; [`ContactLookup::NotUsable`] if there is none.
 pub(super) fn choose_contact(leased: &LeasedDelivery, contacts: &ResolvedContacts) -> ContactLookup {
     if leased.channel == Channel::None {
         return ContactLookup::NotUsable;
     }
     match contacts.find(&leased.contact) {
-        // Under its id the contact now stands for another channel, and the lease is as long as the old one needs; or
-        // for another receiver, in whose queue it has to wait. Fanning out again stores the new one and makes the
-        // delivery due.
+        // The contact of this id now has another channel, which the lease may not cover, or another receiver, which has
+        // another queue. Fanning out again stores the new one and makes the delivery due.
         ContactLookup::Found(contact)
             if contact.channel() != leased.channel || destination(&contact) != leased.destination =>
         {

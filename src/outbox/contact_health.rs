@@ -1,8 +1,8 @@
-//! What an attempt tells of its contact: whether messages reach it, since when none has, and since when its server says
-//! that there is no such mailbox. Pure but for one reading.
+//! What an attempt reveals about its contact: whether messages reach it, since when none has, and since when its server
+//! reports an unknown mailbox. Pure except for one read.
 //!
-//! Only failures are noted, in a hash of the subject that expires; a contact that is reached costs nothing.
-//! `settle.lua` writes it.
+//! Only failures are recorded, in a hash of the subject that expires; a healthy contact costs nothing. `settle.lua`
+//! writes the hash.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use crate::redis_client::RedisClient;
 use crate::types::text_form::text_enum;
 use crate::types::{Channel, ContactId, DISABLES_AFTER_MAX, Keys, Outcome, OutcomeClass, Subject, UnixMs};
 
-/// How long it is remembered that a server knows no such mailbox, from its newest answer. An alert asks again within
-/// [`DISABLES_AFTER_MAX`]; the rest is for an outage of ours.
+/// How long a report of an unknown mailbox is remembered after its latest repetition. An alert causes the next attempt
+/// within [`DISABLES_AFTER_MAX`]; the rest is for our own outages.
 pub(super) const UNKNOWN_KEPT: Duration = Duration::from_secs(14 * 86_400);
 const _: () = assert!(UNKNOWN_KEPT.as_secs() >= 2 * DISABLES_AFTER_MAX.as_secs());
 
 text_enum! {
-    /// What an attempt told of its contact, and the script's word for it.
+    /// What an attempt revealed about its contact, in the script's words.
     pub enum ContactHealth {
         /// A message reached it.
         Reached = "reached",
-        /// It could not be reached, and that is its own fault.
+        /// It could not be reached, for a reason of its own.
         Failing = "failing",
-        /// Its server says that there is no such mailbox, and has to say so again before that is believed.
+        /// Its server reports an unknown mailbox, which counts only after a repetition.
         Unknown = "unknown",
     }
 }
 
 impl ContactHealth {
-    /// What this outcome tells; `None` if it says nothing of the contact. If all messages of a channel go through one
-    /// server, only an answer about this contact counts: that the server is away, or refuses us, is no contact's fault.
+    /// What this outcome reveals; `None` if it is not about the contact. If all messages of a channel go through one
+    /// server, only a reply about this contact counts: an unavailable or refusing server is no contact's fault.
     pub(super) fn from_outcome(channel: Channel, outcome: &Outcome) -> Option<Self> {
         if outcome.class == OutcomeClass::Delivered {
             return Some(Self::Reached);
@@ -46,16 +46,16 @@ impl ContactHealth {
     }
 }
 
-/// What is noted of a contact until a message reaches it.
+/// What is recorded of a contact until a message reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContactNote {
     /// Its attempts fail.
     Failing,
-    /// Its server says that there is no such mailbox.
+    /// Its server reports an unknown mailbox.
     Unknown,
 }
 
-/// Since when this was noted of the contact, if the newest note is not older than `kept`.
+/// Since when this is recorded of the contact, if the latest record is not older than `kept`.
 pub(super) async fn noted_since(
     client: &RedisClient,
     keys: &Keys,

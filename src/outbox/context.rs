@@ -1,4 +1,4 @@
-//! What every loop and task of a partition's outbox shares.
+//! What all loops and tasks of a partition's outbox share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::contacts::resolver::ContactResolver;
 use crate::redis_client::RedisClient;
 use crate::types::Keys;
 
-/// The outbox of one partition, as whoever works on it needs it. Cheap to clone.
+/// The outbox of one partition. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct OutboxContext {
     /// Redis.
     pub client: Arc<RedisClient>,
     /// The partition.
     pub keys: Keys,
-    /// Where subjects are reached.
+    /// Finds the contacts of subjects.
     pub contacts: Arc<ContactResolver>,
-    /// What is told where a count jumps over several thresholds.
+    /// What to send if a count crosses several thresholds.
     pub on_multiple: MultiplePolicy,
-    /// Notified when deliveries were made or woken, so that they need not wait for the next look.
+    /// Notified when deliveries were created or woken, so that they need not wait for the next look.
     pub new_deliveries: Arc<Notify>,
 }
 
@@ -32,15 +32,15 @@ pub struct OutboxContext {
 pub struct DispatcherConfig<N> {
     /// The partition's outbox.
     pub outbox: OutboxContext,
-    /// What makes the attempts.
+    /// Makes the attempts.
     pub notifier: Arc<N>,
-    /// What knows about requests for consent.
+    /// Knows the requests for consent.
     pub consents: Arc<dyn ConsentRequests>,
-    /// Bounds the attempts at once; shared by the dispatchers of a process.
+    /// Bounds the concurrent attempts; shared by the dispatchers of a process.
     pub slots: Slots,
-    /// What bounds the attempts at one destination, over all processes.
+    /// Bounds the attempts at one destination over all processes.
     pub config: DeliveryConfig,
-    /// How long a delivery is tried; behind an open circuit too, without the time in which nobody sent.
+    /// How long a delivery is retried, even behind an open circuit, without the time in which nobody sent.
     pub give_up_after: Duration,
     /// How much longer a lease lasts than the deadline of its channel; [`super::LEASE_MARGIN`] in the daemon.
     pub lease_margin: Duration,

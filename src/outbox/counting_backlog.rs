@@ -1,10 +1,10 @@
-//! Fan-out and sending leave most of the server to the counting while that is behind.
+//! If counting lags, delays fan-out and sending so that counting gets most of the server.
 //!
-//! An alert costs the server several times as much to fan out and to send as to raise. So a storm of alerts would be
-//! raised a fifth as fast as it could be, and whoever reaches a threshold behind it would wait for that, as would every
-//! count. Each commit stores for how long the readings have been full, so it does not matter which daemon reads the
-//! partition, and no id that a producer chose is taken for a time. Counting that stands still, for whatever reason,
-//! gains nothing by waiting: deliveries then go on at full speed.
+//! Fanning out and sending an alert costs the server several times as much as raising it. In a storm, alerts would
+//! otherwise be raised at a fifth of the possible speed, and later counts and alerts would wait for all of them. Each
+//! commit stores how long its reads have been full, so it does not matter which daemon reads the partition, and no
+//! producer's id is used as a time. If counting has stopped for any reason, waiting gains nothing: deliveries then
+//! continue at full speed.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 use super::context::OutboxContext;
 use crate::types::{UnixMs, meters};
 
-/// The counting is behind when readings have been full for longer than this.
+/// Counting lags if reads have been full for longer than this.
 const BEHIND_AFTER: Duration = Duration::from_millis(250);
-/// It is asked for this often at most.
+/// Minimum interval between two reads of the lag.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
-/// Counting that has committed nothing for so long stands still, or has nothing to count.
+/// Counting without a commit for this time has stopped, or has nothing to count.
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
-/// A loop then waits for so many times as long as its call took, ...
+/// A loop then waits for its call's duration times this factor, ...
 const WAIT_FACTOR: u32 = 3;
-/// ... but no longer than this, however slow the server is.
+/// ... but at most this long, even on a slow server.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// Whether the counting of a partition is behind, as one loop knows it.
+/// Whether the counting of a partition lags, as one loop knows it.
 #[derive(Debug, Default)]
 pub(super) struct CountingBacklog {
     asked: Option<Instant>,
@@ -34,10 +34,10 @@ pub(super) struct CountingBacklog {
 }
 
 impl CountingBacklog {
-    /// After a call of the loop that took so long: waits while the counting is behind, or until `stop`.
+    /// Call it after a call of the loop with its duration: waits while counting lags, or until `stop`.
     pub(super) async fn wait_for_counting(&mut self, outbox: &OutboxContext, took: Duration, stop: &CancellationToken) {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
-            // Where Redis does not answer, the next call says so.
+            // If Redis does not answer, the next call reports it.
             self.is_behind = ask(outbox).await.unwrap_or(false);
             self.asked = Some(Instant::now());
         }
@@ -65,7 +65,7 @@ fn wait_after(took: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// However slow the server is, deliveries go on.
+    /// Deliveries continue on a slow server.
     #[test]
     fn a_loop_waits_a_bounded_time() {
         assert_eq!(wait_after(Duration::from_millis(4)), Duration::from_millis(12));

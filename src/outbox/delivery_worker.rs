@@ -1,4 +1,4 @@
-//! One leased delivery: load its recipients, decide, send, settle. The task that the dispatcher spawns.
+//! One leased delivery: load its recipients, decide, send, settle. The dispatcher spawns a task for each.
 
 use std::error::Error;
 use std::time::Duration;
@@ -33,15 +33,15 @@ use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 use crate::subjects::SubjectMutes;
 use crate::types::{Alert, Channel, DeliveryState, DisabledState, Notification, meters};
 
-/// How long an outcome is kept for a Redis that does not come back or refuses the daemon, after its lease ran out.
-/// Longer than any failover or restart; then the task ends, and the delivery is attempted again.
+/// How long an outcome is kept after its lease ended if Redis stays unavailable or refuses the daemon. Longer than any
+/// failover or restart; then the task ends, and the delivery is attempted again.
 const RECORD_OUTCOME_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// How long a delivery waits for the end of an attempt before it is given back. Behind a slow receiver others would
-/// otherwise be leased for seconds without an attempt: what is raised now would wait for them, and so would a pause.
+/// How long a delivery waits for the end of an earlier attempt before it is released. Behind a slow receiver,
+/// deliveries would otherwise be leased for seconds without an attempt and delay new alerts and a pause.
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What every task of a dispatcher shares.
+/// What all tasks of a dispatcher share.
 #[derive(Debug)]
 pub(super) struct DeliveryWorker<N> {
     pub(super) shared: DispatcherConfig<N>,
@@ -53,19 +53,18 @@ pub(super) struct DeliveryWorker<N> {
 
 /// What to do with a leased delivery.
 enum Decision<'a> {
-    /// Attempt it to this contact. The contacts of the subject, if the outcome may disable this one.
+    /// Attempt it to this contact. With the contacts of the subject, if the outcome may disable this one.
     Attempt(Contact, Option<ResolvedContacts>),
-    /// No attempt: this is recorded.
+    /// No attempt: record this settlement.
     End(Settlement),
-    /// No attempt: the alert is fanned out to the contacts as they are now. If this contact is disabled, the others are
-    /// told before.
+    /// No attempt: fan out the alert to the current contacts. If this contact is disabled, first tell the others.
     FanOut(&'a Alert, ResolvedContacts, Option<(Contact, DisabledState)>),
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Loads who gets a leased delivery, decides, sends, and settles. Whatever happens, either the lease is settled or
-    /// it runs out. The slot is free for another attempt as soon as this one has ended, or none is made, before that is
-    /// recorded: afterwards its place may have been given to others.
+    /// Loads the recipients of a leased delivery, decides, sends, and settles. In every case the lease is settled or
+    /// ends by itself. The slot is freed when the attempt has ended or none is made, before the outcome is recorded,
+    /// because afterwards others may have the place.
     pub(super) async fn work(&self, leased: LeasedDelivery, slot: AttemptPermit, read: Option<LeasedRecipients>) {
         let decision = match self.load(&leased, read).await {
             Ok(recipients) => decide(&leased, recipients),
@@ -87,8 +86,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// As [`Self::work`], as soon as an attempt before it has ended at the same destination. Gives the lease back where
-    /// that takes too long, or the destination does not answer.
+    /// As [`Self::work`], when an earlier attempt at the same destination has ended. Releases the lease if that takes
+    /// too long, or if the destination does not answer.
     pub(super) async fn work_after(
         &self,
         leased: LeasedDelivery,
@@ -107,7 +106,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Who gets a leased delivery now; or what to record if that can't be known.
+    /// The recipients of a leased delivery, or what to record if they are unknown.
     async fn load<'a>(
         &self,
         leased: &'a LeasedDelivery,
@@ -147,8 +146,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Makes one attempt. Returns what to record; `None` if nothing may be, so that the lease runs out. `contacts`:
-    /// those of the subject, if the outcome may disable this one.
+    /// Makes one attempt. Returns what to record; `None` if nothing may be recorded, so that the lease ends by itself.
+    /// `contacts` are those of the subject, if the outcome may disable this one.
     async fn send(
         &self,
         leased: &LeasedDelivery,
@@ -158,7 +157,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Option<Settlement> {
         let Ok(notification) = &leased.notification else { return None };
         let notifier = &self.shared.notifier;
-        // An attempt that outlives its lease could overlap with another worker's.
+        // An attempt that is longer than its lease could overlap with another worker's.
         let start_by = leased.clock.start_by(notifier.timeout(leased.channel)).filter(|_| !self.stop.is_cancelled());
         let Some(start_by) = start_by else {
             drop(slot);
@@ -198,7 +197,8 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Gives the alert to the contacts as they are now: the one of the delivery is gone or disabled, or there was none.
+    /// Fans the alert out to the current contacts, because the delivery's contact is gone or disabled, or there was
+    /// none.
     async fn fan_out_again(
         &self,
         leased: &LeasedDelivery,
@@ -219,7 +219,7 @@ impl<N: Notifier> DeliveryWorker<N> {
             return;
         };
         fan_out_log::fanned_out_again(leased, alert, &result);
-        // Even if none was made, a place at a destination is free.
+        // Even if none was created, a place at a destination is free.
         outbox.new_deliveries.notify_one();
         if recipients.waits {
             let subjects = std::slice::from_ref(&alert.subject);
@@ -234,7 +234,7 @@ impl<N: Notifier> DeliveryWorker<N> {
                 .increment(1);
         }
         let answer = self.retry_until_recorded(leased, || self.settle_queue.settle(leased, &settlement)).await;
-        // Of an unreadable one only the lease is given back; what is wrong is said when it is attempted.
+        // For an unreadable notification only the lease is released; the next attempt reports the problem.
         let notification = leased.notification.as_ref().ok();
         let now = match answer {
             Some(SettleReply::Done(now)) => now,
@@ -263,9 +263,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Repeats a call that is safe to repeat until Redis answers it. While Redis is away or refuses this daemon, nobody
-    /// else can take the delivery either, so this continues after the lease ran out, within [`RECORD_OUTCOME_TIMEOUT`].
-    /// `None`: given up, said loudly.
+    /// Repeats a repeatable call until Redis answers it. While Redis is unavailable or refuses this daemon, nobody else
+    /// can lease the delivery either, so this continues after the end of the lease, within [`RECORD_OUTCOME_TIMEOUT`].
+    /// `None`: given up and logged.
     pub(super) async fn retry_until_recorded<T, F>(
         &self,
         leased: &LeasedDelivery,
@@ -284,11 +284,11 @@ impl<N: Notifier> DeliveryWorker<N> {
             };
             error.error_kind().count(error.label());
             if error.error_kind() == ErrorKind::MovedAway {
-                // The daemon stops and says why. The delivery was copied with its lease.
+                // The daemon stops and logs the reason. The delivery was copied with its lease.
                 tracing::debug!(delivery = %leased.id, %error, "not recorded: everything was moved away");
                 return None;
             }
-            // The operator can mend a password or a right.
+            // The operator can fix a password or a right.
             let kind = error.error_kind();
             let passing = kind.is_transient() || matches!(kind, ErrorKind::Login | ErrorKind::Denied);
             let lapsed = leased.clock.lapsed();
@@ -314,9 +314,9 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 }
 
-/// Who may get a delivery.
+/// The possible recipients of a delivery.
 enum LoadedRecipients<'a> {
-    /// The contacts of the subject, and its mutes that concern the alert.
+    /// The contacts of the subject, and its mutes for the alert.
     OfAlert(&'a Alert, ResolvedContacts, SubjectMutes),
     /// The contacts of the subject of a notice.
     OfNotice(ResolvedContacts),
@@ -324,15 +324,15 @@ enum LoadedRecipients<'a> {
     One(Option<Contact>),
 }
 
-/// What to do with a delivery, by the contacts as they are now. Pure.
+/// Decides what to do with a delivery, from the current contacts. Pure.
 fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Decision<'a> {
     match recipients {
-        // The lease is as long as the channel needs that the delivery was made for.
+        // The length of the lease depends on the channel at the creation of the delivery.
         LoadedRecipients::One(contact) => match contact.filter(|contact| contact.channel() == leased.channel) {
             Some(contact) => Decision::Attempt(contact, None),
             None => Decision::End(Settlement::Cancelled),
         },
-        // A notice goes to the contact that it was made for, or to nobody: the others have their own.
+        // A notice goes only to the contact that it was created for: other contacts have their own notices.
         LoadedRecipients::OfNotice(contacts) => match choose_contact(leased, &contacts) {
             ContactLookup::Found(contact) => Decision::Attempt(contact, Some(contacts)),
             ContactLookup::Unreadable => Decision::End(Settlement::Released(UNREADABLE_CONTACT_WAIT)),
@@ -343,7 +343,7 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
                 Some(muted) => Decision::End(Settlement::Muted(muted.to_string())),
                 None => Decision::Attempt(contact, Some(contacts)),
             },
-            // A delivery that was only woken continues to wait for a contact.
+            // A delivery that was only woken keeps waiting for a contact.
             ContactLookup::NotUsable
                 if leased.channel == Channel::None && is_over(alert, &contacts, leased.clock.now()) =>
             {
@@ -359,14 +359,14 @@ fn decide<'a>(leased: &LeasedDelivery, recipients: LoadedRecipients<'a>) -> Deci
     }
 }
 
-/// No attempt, because Redis does not say where to.
+/// No attempt, because Redis did not return the contacts.
 fn give_back(leased: &LeasedDelivery, error: &(impl Error + 'static)) -> Settlement {
     let LeasedDelivery { id, subject, .. } = leased;
-    tracing::warn!(subject, delivery = %id, error = chain(error), "no attempt: contacts can't be read");
+    tracing::warn!(subject, delivery = %id, error = chain(error), "could not read contacts: no attempt was made");
     Settlement::Released(BackoffPolicy::RECONNECT.max_interval)
 }
 
-/// Whether others may follow at once: no attempt was made, or the destination has answered it.
+/// Whether others may follow at once: no attempt was made, or the destination answered it.
 fn is_answered(settlement: &Settlement) -> bool {
     settlement
         .outcome()

@@ -1,33 +1,33 @@
-//! What an attempt tells of its destination, whatever it means for the delivery. Pure.
+//! What an attempt reveals about its destination, regardless of the delivery's outcome. Pure.
 //!
-//! A receiver that refuses one contact serves the others: whoever answered is there. So a mail server that knows no
-//! such mailbox, and a host that has no such hook, are healthy.
+//! A receiver that refuses one contact serves the others, so any answer means that it is available. A mail server that
+//! does not know a mailbox, and a host that does not know a hook, are healthy.
 
 use crate::types::text_form::text_enum;
 use crate::types::{Outcome, OutcomeClass};
 
-/// Answers of the 400s that are not about the one message: the receiver wants less, or nothing, of everybody. 421 is a
-/// mail server's "service not available".
+/// Statuses of the 400s that are not about one message: the receiver wants fewer messages, or none, from everybody. 421
+/// is a mail server's "service not available".
 const FAILURES: [u16; 4] = [408, 421, 425, 429];
 
 text_enum! {
-    /// What an attempt told of its destination, and the script's word for it.
+    /// What an attempt revealed about its destination, in the script's words.
     pub enum DestinationHealth {
-        /// It is there and deals with messages.
+        /// It is available and processes messages.
         Answered = "answered",
-        /// It is not, or it may have no further attempt in flight.
+        /// It is unavailable, or must not get more concurrent attempts.
         Failed = "failed",
     }
 }
 
 impl DestinationHealth {
-    /// What this outcome tells; `None` where nothing was asked of the destination.
+    /// What this outcome reveals; `None` if the destination was not contacted.
     pub(super) fn from_outcome(outcome: &Outcome) -> Option<Self> {
         match (outcome.class, outcome.status) {
             (OutcomeClass::Delivered, _) | (OutcomeClass::Permanent | OutcomeClass::Rejected, Some(_)) => {
                 Some(Self::Answered)
             }
-            // An address that may not be called, a message that can't be built.
+            // An address that must not be called, or a message that can't be built.
             (OutcomeClass::Permanent | OutcomeClass::Rejected, None) => None,
             (OutcomeClass::Transient, Some(400..=499))
                 if !outcome.status.is_some_and(|status| FAILURES.contains(&status)) =>
@@ -44,7 +44,7 @@ impl DestinationHealth {
 mod tests {
     use super::*;
 
-    /// One customer's removed hook, or one mailbox that is full, must not hold back the others at the same receiver.
+    /// One customer's removed hook, or one full mailbox, must not delay others at the same receiver.
     #[test]
     fn what_is_about_one_message_says_nothing_against_the_receiver() {
         let told = |class, status| DestinationHealth::from_outcome(&Outcome { class, status, ..Outcome::delivered() });

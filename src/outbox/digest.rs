@@ -1,8 +1,8 @@
-//! The operator's digest: once a day what did not reach anybody, to the contacts of the operator that get notices.
+//! The operator's daily digest of failed and waiting deliveries, for the operator's contacts that get notices.
 //!
-//! It is a notification like any other, and its id follows from when it is due: however many daemons make it, and
-//! however often, each contact gets one. Each begins where the one before ended, so whatever was given up is in one of
-//! them, also where no daemon ran for days. Never decides what becomes of a delivery.
+//! It is a notification whose id follows from its due time: however many daemons create it, each contact gets one. Each
+//! digest begins where the previous one ended, so every given-up delivery is in one of them, even if no daemon ran for
+//! days. Never changes other deliveries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,32 +21,32 @@ use crate::types::alert::digest_of;
 use crate::types::daily::DailyTime;
 use crate::types::{Channel, DailyDigest, DeadDelivery, DeliveryId, Notification, Subject, UnixMs};
 
-/// How many dead deliveries, and how many subjects without contacts, a digest names.
+/// Maximum number of dead deliveries, and of subjects without contacts, that a digest names.
 const NAMED_MAX: usize = 20;
 
-/// How often the loop looks at the clock of Redis.
+/// Interval between two reads of the clock of Redis.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Makes the digest of each day.
+/// Creates the digest of each day.
 #[derive(Debug, Clone)]
 pub struct DigestLoop {
-    /// Redis. The digest is about all of them; it leaves from the first.
+    /// All partitions. The digest covers all of them and is stored in the first.
     pub partitions: Partitions,
-    /// Where the operator is reached.
+    /// Finds the operator's contacts.
     pub contacts: Arc<ContactResolver>,
-    /// When.
+    /// The due time.
     pub daily: DailyTime,
-    /// Notified when deliveries were made.
+    /// Notified when deliveries were created.
     pub new_deliveries: NewDeliveries,
 }
 
 impl DigestLoop {
-    /// Makes digests until `stop`; at once the last one that was due, if nobody has made it. May be dropped at any
-    /// moment.
+    /// Creates digests until `stop`, beginning with the last one that was due if nobody has created it. Safe to cancel
+    /// at any time.
     ///
     /// # Errors
     ///
-    /// [`OutboxError`]; the digest is then made by the next run.
+    /// [`OutboxError`]; the next run then creates the digest.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
         let mut made = None;
         while !stop.is_cancelled() {
@@ -61,12 +61,12 @@ impl DigestLoop {
         Ok(())
     }
 
-    /// Makes the digest that was due last before `now`, unless it was made: of what happened since the one before, or
-    /// of a day where there was none before. Where everything reached somebody, none is sent.
+    /// Creates the last digest that was due before `now`, unless it exists. It covers the time since the previous
+    /// digest, or a day if there was none. If there is nothing to report, it sends nothing.
     ///
     /// # Errors
     ///
-    /// [`OutboxError`]; some contacts may have it.
+    /// [`OutboxError`]; some contacts may already have it.
     pub async fn make(&self, now: UnixMs) -> Result<(), OutboxError> {
         let Some((day_before, until)) = self.daily.last_two(now) else { return Ok(()) };
         let from = self.made_until().await.map_err(|error| self.failed(error))?.unwrap_or(day_before);
@@ -79,10 +79,10 @@ impl DigestLoop {
         if is_told {
             self.enqueue(&notification).await?;
         }
-        // Also if nothing is told any more: a daemon that died here may have made the digest.
+        // Also if there is nothing to report any more: a daemon that died here may have created the digest.
         let ids: Vec<DeliveryId> = self.recipients().map(|contact| notification.delivery_to(&contact.id)).collect();
         forget_erased(&self.partitions, &ids).await.map_err(|error| self.failed(error))?;
-        // Last: where the daemon dies before, the same digest is made again under the same id.
+        // Last: if the daemon dies before this, the same digest is created again with the same id.
         let Partition { client, keys } = self.first();
         let mut command = redis::cmd("SET");
         client.query(command.arg(keys.digest()).arg(until.0)).await.map_err(|error| self.failed(error))
@@ -95,14 +95,14 @@ impl DigestLoop {
         Ok(until.map(UnixMs))
     }
 
-    /// Makes a delivery for each contact that gets notices.
+    /// Creates a delivery for each contact that gets notices.
     async fn enqueue(&self, notification: &Notification) -> Result<(), OutboxError> {
         let Partition { client, keys } = self.first();
         for contact in self.recipients() {
             enqueue(client, keys, NewDelivery { notification, contact }).await?;
         }
         if let Notification::Digest(DailyDigest { dead, waiting, .. }) = notification {
-            tracing::info!(dead, waiting, "the digest is on its way to the operator");
+            tracing::info!(dead, waiting, "queued the digest for the operator");
         }
         self.new_deliveries.signal_of(self.first().number()).notify_one();
         Ok(())
@@ -167,7 +167,7 @@ async fn add_dead(digest: &mut DailyDigest, Partition { client, keys }: &Partiti
     Ok(())
 }
 
-/// The alerts of a partition that wait for a contact now, and the first of their subjects.
+/// The alerts of a partition that currently wait for a contact, and the first of their subjects.
 async fn add_waiting(digest: &mut DailyDigest, Partition { client, keys }: &Partition) -> RedisResult<()> {
     let mut command = redis::cmd("ZCARD");
     digest.waiting += client.query::<u64>(command.arg(keys.waiting())).await?;
@@ -178,7 +178,7 @@ async fn add_waiting(digest: &mut DailyDigest, Partition { client, keys }: &Part
         let found: Vec<Vec<u8>> = client.query(&command).await?;
         let Some(name) = found.first().and_then(|member| member.split(|byte| *byte == 0).next()) else { break };
         digest.waiting_first.extend(Subject::parse(name).ok());
-        // A member is the subject, NUL, the delivery's id: SOH is behind all of this subject's.
+        // A member is the subject, NUL, the delivery's id: SOH sorts after all members of this subject.
         from = [b"(", name, b"\x01"].concat();
     }
     Ok(())

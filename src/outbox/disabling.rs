@@ -1,9 +1,9 @@
-//! Contacts that are to get nothing more: the mark, the notice to the others, and their alerts.
+//! Disables contacts: the mark, the notice to the others, and their alerts.
 //!
-//! The order loses nothing, wherever it is cut off: first the contact is marked, then the others get the notice and the
-//! alert, and only then the delivery is settled. A delivery that was not settled is leased again, finds its contact
-//! disabled, and does the rest. Each step may be repeated: the mark keeps its first reason, and notices and deliveries
-//! have ids that follow from it.
+//! The order loses nothing at any interruption: first the contact is marked, then the others get the notice and the
+//! alert, and only then the delivery is settled. An unsettled delivery is leased again, finds its contact disabled, and
+//! completes the rest. Each step is repeatable: the mark keeps its first reason, and the ids of notices and deliveries
+//! follow from it.
 
 use std::time::Duration;
 
@@ -30,20 +30,20 @@ use crate::types::{
     meters,
 };
 
-/// What an outcome means for its contact.
+/// The effect of an outcome on its contact.
 enum ContactVerdict {
-    /// It stays as it is.
+    /// The contact does not change.
     Keep,
-    /// It gets nothing more.
+    /// The contact is disabled.
     Disable(DisableReason),
-    /// It gets nothing more if it gets the same answer after this long.
+    /// The contact is disabled if it gets the same answer after this time.
     DisableAfter(Duration),
 }
 
 impl<N: Notifier> DeliveryWorker<N> {
-    /// Disables the contact if the attempt says so. Returns how the lease is to end: as it would have, or with the
-    /// alert given to others. `None`: the others could not be told, so the lease is left to run out. The outcome of a
-    /// message that arrived is recorded all the same: otherwise it might leave again.
+    /// Disables the contact if the attempt requires it. Returns how the lease must end: unchanged, or with the alert
+    /// given to others. `None`: the others could not be told, so the lease ends by itself. The outcome of a message
+    /// that arrived is recorded anyway, because it might otherwise be sent again.
     pub(super) async fn judge_contact(
         &self,
         leased: &LeasedDelivery,
@@ -58,7 +58,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         let is_configured = contacts.is_configured(&contact.id);
         let reason = match self.verdict(subject, contact, outcome, leased.clock.now()).await {
             ContactVerdict::Disable(reason) => reason,
-            // A dead delivery is told to nobody: its alert waits until it is known whether it goes to others.
+            // Before a dead delivery ends, it must be known whether others get its alert.
             ContactVerdict::DisableAfter(wait) => match settlement {
                 Settlement::Dead(outcome) if !is_configured => return Some(Settlement::Retry(outcome, wait)),
                 other => return Some(other),
@@ -68,7 +68,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         if is_configured {
             counter!(meters::CONFIGURED_REFUSED, "reason" => reason.as_str()).increment(1);
             tracing::error!(contact = %contact.id, channel = contact.channel().as_str(), reason = reason.as_str(),
-                "a contact of the configuration wants nothing more or can't be reached: change fallback.contacts or operator.contacts");
+                "a configured contact has opted out or is unreachable: change fallback.contacts or operator.contacts");
             return Some(settlement);
         }
         let state = DisabledState { reason, detail: detail_of(outcome), at: leased.clock.now() };
@@ -105,9 +105,9 @@ impl<N: Notifier> DeliveryWorker<N> {
         Some(Settlement::ContactDisabled(outcome.clone()))
     }
 
-    /// Tells the subject's other contacts, and those of the operator that get notices, that a contact is disabled: each
-    /// once, however often this is called, and none if the lease is lost. Returns the contacts of the subject as they
-    /// are now.
+    /// Tells the subject's other contacts, and the operator's contacts that get notices, that a contact is disabled.
+    /// Each gets one notice, however often this is called, and none if the lease is lost. Returns the current contacts
+    /// of the subject.
     pub(super) async fn tell_of_disabled(
         &self,
         leased: &LeasedDelivery,
@@ -117,7 +117,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     ) -> Result<ResolvedContacts, OutboxError> {
         let OutboxContext { client, keys, contacts, new_deliveries, .. } = &self.shared.outbox;
         let contacts = contacts.contacts_of(client, subject).await?;
-        // Deliveries are kept for so long: later nobody knows that they were told.
+        // Ended deliveries are kept for this time: later nobody knows whether the others were told.
         if leased.clock.now().since(state.at) >= ENDED_DELIVERY_TTL {
             return Ok(contacts);
         }
@@ -132,7 +132,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         Ok(contacts)
     }
 
-    /// Whether the contact is to get nothing more.
+    /// Whether to disable the contact.
     async fn verdict(&self, subject: &Subject, contact: &Contact, outcome: &Outcome, now: UnixMs) -> ContactVerdict {
         let (reason, note, after, kept) =
             match (outcome.disables, ContactHealth::from_outcome(contact.channel(), outcome)) {
@@ -162,8 +162,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
     }
 
-    /// Marks the contact, if it is still there as it was attempted. `None`: it is not, or the contacts can't be edited
-    /// now.
+    /// Marks the contact, if it still has the attempted form. `None`: it does not, or the contacts can't be edited now.
     async fn mark_disabled(
         &self,
         subject: &Subject,
@@ -187,7 +186,7 @@ impl<N: Notifier> DeliveryWorker<N> {
     }
 }
 
-/// What the other side said, in a few words.
+/// The receiver's answer in a few words.
 fn detail_of(outcome: &Outcome) -> String {
     let status = || outcome.status.map_or_else(String::new, |status| format!("status {status}"));
     outcome.error.clone().unwrap_or_else(status)

@@ -1,4 +1,4 @@
-//! The loop that leases what is due and spawns one bounded task for each.
+//! The loop that leases due deliveries and spawns one bounded task for each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs, nonce};
 
 impl<N: Notifier> DispatcherConfig<N> {
-    /// Leases and attempts deliveries until `stop`; then finishes the attempts that run and gives back leases that did
-    /// not start. How long that may take is the caller's to bound, by dropping the future: what is cut off then comes
-    /// back when its lease ends.
+    /// Leases and attempts deliveries until `stop`; then finishes the running attempts and releases leases that did not
+    /// start. The caller bounds that time by dropping the future: interrupted deliveries are attempted again when their
+    /// leases end.
     ///
-    /// Goes on by itself when Redis comes back.
+    /// Continues by itself when Redis is available again.
     ///
     /// # Errors
     ///
-    /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]): a key of ours holds another type,
-    /// or Redis refuses us.
+    /// [`OutboxError`] if continuing would mean guessing ([`OutboxError::is_fatal`]): one of our keys has another type,
+    /// or Redis refuses the daemon.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OutboxError> {
         let concurrency = self.config.concurrency as usize;
         let (settle_queue, settler) = settle_queue(self.outbox.clone(), self.config.clone());
@@ -55,7 +55,7 @@ impl<N: Notifier> DispatcherConfig<N> {
                 pending_outcomes: PendingOutcomes::default(),
                 settle_queue,
                 fan_out_queue: FanOutQueue::default(),
-                // Of its own, because a fatal error ends this loop's attempts but not the caller's other parts.
+                // A child token, because a fatal error ends this loop's attempts but not the caller's other parts.
                 stop: stop.child_token(),
             }),
         };
@@ -67,15 +67,15 @@ impl<N: Notifier> DispatcherConfig<N> {
 struct Dispatcher<N> {
     worker: Arc<DeliveryWorker<N>>,
     settler: Settler,
-    /// The most attempts that run or whose outcomes are not recorded yet: while outcomes can't be recorded, nothing
-    /// more is sent, since it would be sent again and again.
+    /// Maximum number of attempts that run or whose outcomes are unrecorded. If outcomes can't be recorded, nothing
+    /// more is sent, because it would be sent repeatedly.
     attempts_max: usize,
-    /// A permit for each delivery more that may wait for the end of an attempt before it.
+    /// One permit per delivery that may wait for the end of an earlier attempt.
     followers: Arc<Semaphore>,
-    /// Those that wait, by destination.
+    /// The waiting deliveries by destination.
     followers_at: HashMap<Destination, PrefetchQueue>,
     times: LeaseTimes,
-    /// Tells this dispatcher's leases from those of every other, also of another process.
+    /// Distinguishes this dispatcher's leases from all others, including those of other processes.
     nonce: String,
     calls: u64,
     attempts: RunningAttempts,
@@ -84,12 +84,12 @@ struct Dispatcher<N> {
     counting: CountingBacklog,
 }
 
-/// When there may be something to lease.
+/// When to lease again.
 #[derive(Debug, Clone, Copy)]
 struct NextLease {
-    /// After this long, if nothing happens before.
+    /// After this time, if nothing happens earlier.
     wait: Duration,
-    /// As soon as an attempt at an unhealthy destination may start: one waits for that.
+    /// When an attempt at an unhealthy destination may start, because one waits for that.
     unhealthy_waits: bool,
 }
 
@@ -124,7 +124,7 @@ impl<N: Notifier> Dispatcher<N> {
                 () = tokio::time::sleep(next.wait) => {}
             }
         };
-        // What was leased and has not started sees this and is given back.
+        // Leased deliveries that have not started see this and are released.
         self.worker.stop.cancel();
         tokio::select! {
             () = self.attempts.all_ended() => ended,
@@ -132,11 +132,11 @@ impl<N: Notifier> Dispatcher<N> {
         }
     }
 
-    /// Records the outcomes that have come, leases as many deliveries as there are free slots, and spawns their
-    /// attempts. Returns when to lease again.
+    /// Records finished outcomes, leases as many deliveries as there are free slots, and spawns their attempts. Returns
+    /// when to lease again.
     ///
-    /// Both calls are sent together, round after round: what ends meanwhile goes out with the next one, so that a call
-    /// serves many deliveries, and a place that an outcome leaves at its destination is taken in the same round.
+    /// Both calls are sent together in each round: attempts that end meanwhile are recorded in the next round, so that
+    /// a call serves many deliveries, and a place that an outcome frees at its destination is used in the same round.
     async fn settle_and_lease(&mut self) -> Result<NextLease, OutboxError> {
         let worker = Arc::clone(&self.worker);
         let DeliveryWorker { shared, pending_outcomes, stop, .. } = &*worker;
@@ -189,7 +189,7 @@ impl<N: Notifier> Dispatcher<N> {
             0 => NextLease { wait: healthy, unhealthy_waits: unhealthy.is_zero() },
             _ => NextLease { wait: healthy.min(unhealthy), unhealthy_waits: false },
         };
-        // The other partitions' dispatchers may need those that are left.
+        // The other partitions' dispatchers may need the rest.
         drop(slots);
         if !is_idle {
             self.counting.wait_for_counting(outbox, took, stop).await;
@@ -197,10 +197,10 @@ impl<N: Notifier> Dispatcher<N> {
         Ok(next)
     }
 
-    /// Spawns the attempts: those that follow others at their destination wait for them.
+    /// Spawns the attempts. Followers wait for earlier attempts at their destination.
     fn spawn(&mut self, mut leased: Vec<LeasedDelivery>, slots: &mut FreeSlots) {
         self.followers_at.retain(|_, followers| followers.are_in_use());
-        // Those that follow first: an attempt may end before the next one is spawned.
+        // Followers first, because an attempt may end before the next one is spawned.
         leased.sort_by_key(|leased| !leased.follows);
         let reads = LeasedRecipients::of_each(&self.worker.shared.outbox.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
@@ -218,7 +218,7 @@ impl<N: Notifier> Dispatcher<N> {
         }
     }
 
-    /// Says once that a pause has begun or ended.
+    /// Logs once that a pause has begun or ended.
     fn note_pause(&mut self, is_paused: bool) {
         if is_paused == self.is_paused {
             return;
@@ -246,7 +246,7 @@ fn log_dropped(dropped: &[DroppedDelivery]) {
     }
 }
 
-/// The attempts that run.
+/// The running attempts.
 #[derive(Debug, Default)]
 struct RunningAttempts {
     tasks: JoinSet<()>,
@@ -255,7 +255,7 @@ struct RunningAttempts {
 
 impl RunningAttempts {
     fn spawn(&mut self, delivery: DeliveryId, attempt: impl Future<Output = ()> + Send + 'static) {
-        // An attempt is some kilobytes, which spawning would copy several times.
+        // An attempt has some kilobytes, which spawning would copy several times.
         let id = self.tasks.spawn(Box::pin(attempt)).id();
         self.deliveries.insert(id, delivery);
     }
@@ -264,7 +264,7 @@ impl RunningAttempts {
         self.tasks.len()
     }
 
-    /// Returns when at least one has ended; never when none runs.
+    /// Returns when at least one has ended; never if none runs.
     async fn one_ended(&mut self) {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.reap(ended),
@@ -272,7 +272,7 @@ impl RunningAttempts {
         }
     }
 
-    /// Forgets those that have ended.
+    /// Forgets ended attempts.
     fn reap_ended(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.reap(ended);
@@ -285,7 +285,7 @@ impl RunningAttempts {
         }
     }
 
-    /// A panic is a bug of ours that must not take the others along: its delivery comes back when the lease ends.
+    /// A panic is a bug that must not end other attempts: its delivery is attempted again when the lease ends.
     fn reap(&mut self, ended: Result<(Id, ()), JoinError>) {
         match ended {
             Ok((id, ())) => {

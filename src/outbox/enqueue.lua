@@ -1,5 +1,5 @@
 #!lua
--- enqueue: make the delivery of a notification that is for one contact only.
+-- enqueue: create the delivery of a notification for one contact only.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 -- KEYS[9] the delivery's hash   KEYS[10] checkpoint hash
@@ -12,10 +12,10 @@
 --
 -- Returns 'made'     it is pending and due now
 --         'stale'    the delivery that it follows from ended, was erased, or another worker leased it: nothing written
---         'exists'   a delivery of this id is there, in whichever state: nothing written
+--         'exists'   a delivery with this id exists, in any state: nothing written
 --         an error   a key of another type, a total that is no number, a command that the user may not run, a key at
---                    another node of the cluster, or a partition that was moved away: nothing written. Refused whole
---                    when memory is full
+--                    another node of the cluster, or a partition that was moved away: nothing written. Refused when
+--                    memory is full
 --
 -- Safe to run twice: the second call finds the delivery.
 

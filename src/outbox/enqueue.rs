@@ -12,30 +12,30 @@ use crate::types::{Keys, Notification, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("enqueue.lua")));
 
-/// A notification on its way to one contact.
+/// A notification for one contact.
 #[derive(Debug, Clone, Copy)]
 pub struct NewDelivery<'a> {
-    /// What is told.
+    /// The notification.
     pub notification: &'a Notification,
-    /// To whom. The channel sets the length of the lease, the address selects the queue.
+    /// The contact. Its channel sets the length of the lease, its address selects the queue.
     pub contact: &'a Contact,
 }
 
-/// Whether a delivery was made.
+/// Whether a delivery was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnqueueReply {
-    /// It is pending and due now. The dispatcher should be notified.
+    /// It is pending and due now. Notify the dispatcher.
     Made,
-    /// An earlier call made it; it may have ended since.
+    /// An earlier call created it; it may have ended since.
     Exists,
-    /// The delivery that it follows from ended, was erased, or another worker leased it.
+    /// The delivery that it follows from has ended, was erased, or is leased by another worker.
     Stale,
 }
 
-/// Makes the one delivery of a notification to one contact: pending, due now, and in the totals, in one step.
+/// Creates the only delivery of a notification to one contact (pending, due now, and in the totals) in one step.
 ///
-/// Repeatable: the id follows from notification and contact ([`Notification::delivery_to`]), and a delivery that is
-/// there is left alone. Refused when memory is full.
+/// Repeatable: the id follows from notification and contact ([`Notification::delivery_to`]), and an existing delivery
+/// is not changed. Refused when memory is full.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ pub async fn enqueue(client: &RedisClient, keys: &Keys, new: NewDelivery<'_>) ->
     call(client, keys, new, ("", "")).await
 }
 
-/// As [`enqueue`] if the delivery that the notification follows from is still leased so: nothing new names a subject
-/// that was erased meanwhile.
+/// As [`enqueue`], if the delivery that the notification follows from still has this lease, so that nothing new names a
+/// subject that was erased meanwhile.
 pub(super) async fn enqueue_while_leased(
     client: &RedisClient,
     keys: &Keys,

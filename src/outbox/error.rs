@@ -1,4 +1,4 @@
-//! What can go wrong between the outbox and Redis.
+//! Errors between the outbox and Redis.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use crate::redis_client::{ErrorKind, error_kind};
 use crate::types::text_form::text_enum;
 
 text_enum! {
-    /// What was being done with Redis, as the label of `quotabell_redis_errors_total`.
+    /// The operation, as the label of `quotabell_redis_errors_total`.
     pub enum Operation {
         /// Reading alerts that are not fanned out yet.
         ReadOutbox = "read_outbox",
-        /// Turning one alert into deliveries.
+        /// Turning an alert into deliveries.
         FanOut = "fan_out",
-        /// Making the delivery of a notification for one contact.
+        /// Creating the delivery of a notification for one contact.
         Enqueue = "enqueue",
-        /// Taking deliveries that are due.
+        /// Leasing due deliveries.
         Lease = "lease",
         /// Recording how an attempt ended.
         Settle = "settle",
-        /// Doing with deliveries what an operator asks for.
+        /// Applying an operator's action to deliveries.
         Act = "change_deliveries",
         /// Making deliveries without contact due.
         Wake = "wake",
@@ -32,7 +32,7 @@ text_enum! {
 }
 
 impl Operation {
-    /// How an error begins that names it.
+    /// The beginning of an error about the operation.
     const fn phrase(self) -> &'static str {
         match self {
             Self::ReadOutbox => "read outbox",
@@ -48,21 +48,21 @@ impl Operation {
     }
 }
 
-/// A call to Redis that did not do its work. May be cloned, because one call may have been made for several deliveries.
+/// A failed call to Redis. Cloneable, because one call may serve several deliveries.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OutboxError {
-    /// Redis or the connection failed. Whether the call took effect is unknown unless Redis itself answered; each is
-    /// safe to repeat.
+    /// Redis or the connection failed. Unless Redis itself answered, the call may have taken effect; all calls are
+    /// repeatable.
     #[error("{} {of}", .operation.phrase())]
     Redis {
         operation: Operation,
-        /// With what: an alert, a delivery, a stream.
+        /// The object of the operation: an alert, a delivery, a stream.
         of: String,
         #[source]
         source: RedisError,
     },
-    /// A script answered with a word that its wrapper does not know: two versions of quotabell, or a bug.
+    /// A script returned a word that its wrapper does not know: two versions of quotabell, or a bug.
     #[error("{} {of}: the script gave the unexpected answer {answer:?}", .operation.phrase())]
     Answer { operation: Operation, of: String, answer: String },
     #[error(transparent)]
@@ -70,13 +70,13 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
-    /// Turns an error of Redis into ours, for `map_err`.
+    /// Wraps an error of Redis, for `map_err`.
     pub(super) fn redis(operation: Operation, of: impl fmt::Display) -> impl FnOnce(RedisError) -> Self {
         let of = of.to_string();
         move |source| Self::Redis { operation, of, source }
     }
 
-    /// What the failure means for whoever made the call.
+    /// What the failure means for the caller.
     pub fn error_kind(&self) -> ErrorKind {
         match self {
             Self::Redis { source, .. } => error_kind(source),
@@ -85,14 +85,14 @@ impl OutboxError {
         }
     }
 
-    /// Whether a loop has to end: a key of ours holds something else, we are not let in, or the partition was moved
-    /// away. Waiting mends none of these, and going on would mean to guess. An error of an unknown kind is retried:
-    /// servers have many ways to say "not now".
+    /// Whether a loop must end: one of our keys has another type, Redis refuses the daemon, or the partition was moved
+    /// away. Waiting fixes none of these, and continuing would mean guessing. An error of an unknown kind is retried,
+    /// because servers have many ways to say "not now".
     pub fn is_fatal(&self) -> bool {
         matches!(self.error_kind(), ErrorKind::WrongType | ErrorKind::Login | ErrorKind::Denied | ErrorKind::MovedAway)
     }
 
-    /// The operation as a metric's label.
+    /// The operation as a label of metrics.
     pub(super) const fn label(&self) -> &'static str {
         match self {
             Self::Redis { operation, .. } | Self::Answer { operation, .. } => operation.as_str(),
@@ -101,8 +101,7 @@ impl OutboxError {
     }
 }
 
-/// An error and its causes on one line, for the log. Some errors say their cause in their own text: it is not said
-/// again.
+/// An error and its causes on one line, for the log, without causes that an outer text already contains.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

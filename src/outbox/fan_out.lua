@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- fan_out: turn alerts into one delivery per contact each, and consume what they came from, in one step.
+-- fan_out: turn alerts into one delivery per contact each, and consume their sources, in one step.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 -- KEYS[9] outbox stream   KEYS[10] checkpoint hash
@@ -12,30 +12,29 @@
 --   deliveries wanted, and for each of these: delivery id, channel ('email', 'webhook', 'none'), contact id,
 --   destination. Without any contact the caller wants the one delivery of channel 'none'.
 --
--- What happens to a delivery wanted:
---   it does not exist            it is made: pending, due now ('none': when the alert expires, and in the waiting
+-- What happens to a wanted delivery:
+--   it does not exist            created: pending, due now ('none': due when the alert expires, and in the waiting
 --                                index)
---   it is the source             its contact is there after all, or there still is none: rescheduled, its lease given
---                                back
---   an operator cancelled it     left alone
---   it was cancelled else        its contact came back: pending again, due now, under the same id
---   it is pending or ended       left alone: a contact gets one delivery of an alert
--- The source is consumed: the outbox entry deleted, a delivery that is not wanted itself ended 'cancelled'. One that is
--- 'kept' is left alone: whoever has leased it settles it.
+--   it is the source             its contact still exists, or there still is none: rescheduled, its lease released
+--   an operator cancelled it     not changed
+--   cancelled otherwise          its contact came back: pending again, due now, under the same id
+--   it is pending or ended       not changed: a contact gets one delivery of an alert
+-- The source is consumed: the outbox entry is deleted, or a delivery that is not wanted itself ends 'cancelled'. A
+-- 'kept' source is not changed: its lease holder settles it.
 --
 -- Returns {now ms, deliveries waiting, an answer for each alert}
 --           {'done', 'consumed' | 'cancelled' | 'rescheduled' | 'kept', {made}, {reopened}}
---                           made and reopened are positions among the deliveries wanted, 1 for the first
---           {'gone'}        the outbox entry is not there: fanned out before, nothing written for it
+--                           made and reopened are positions among the wanted deliveries, from 1
+--           {'gone'}        the outbox entry does not exist: fanned out before, nothing written for it
 --           {'stale'}       the delivery ended or another worker leased it: nothing written for it
---           {'wrong_type'}  a delivery's key holds something else: nothing written for it, and not looked whether its
---                           outbox entry is there
+--           {'wrong_type'}  a delivery's key has another type: nothing written for it, and the existence of its outbox
+--                           entry is not checked
 --         an error          a key of another type, a total that is no number, a command that the user may not run, a
 --                           key at another node of the cluster, or a partition that was moved away: nothing written at
 --                           all
 --
--- Runs when memory is full too: it is bounded by the contacts and is what empties the outbox.
--- Safe to run twice: the second call finds the sources consumed or their leases given back.
+-- Also runs when memory is full: its writes are bounded by the contacts, and it empties the outbox.
+-- Safe to run twice: the second call finds the sources consumed or their leases released.
 
 -- JUDGE
 
@@ -44,7 +43,7 @@ local refusal = moved_away_from(KEYS[10]) or wrong_type(9, 'stream') or schedule
   or denied(KEYS[9], 'XDEL')
 if refusal then return refusal end
 
--- What is stored of a delivery that an alert wants; a word where it can't be one, or an error reply.
+-- The stored state of a wanted delivery; a word if it is unusable, or an error reply.
 local function judge_wanted(d)
   local exists, failed = redis.pcall('EXISTS', d.key)
   if type(exists) == 'table' then return exists end
@@ -58,14 +57,14 @@ local function judge_wanted(d)
   return failed
 end
 
--- Why nothing is done about an alert: the answer, or an error reply as the second value.
+-- Why an alert can't be processed: the reply, or an error reply as the second value.
 local function judge_source(alert)
   if alert.kind == 'outbox' then return nil end
   alert.key = ARGV[4] .. alert.source
   local held = redis.pcall('HMGET', alert.key, 'state', 'lease_token', 'channel', 'attempts', 'replayed_after', 'destination')
   if held.err and was_refused(held) then return nil, held end
   if held.err then return 'wrong_type' end
-  -- Also of an erased subject: nothing new may name it.
+  -- Also for an erased subject: nothing new may name it.
   if held[1] ~= 'pending' or held[2] ~= alert.token then return 'stale' end
   if alert.kind == 'kept' then return nil end
   alert.channel, alert.attempts, alert.before = held[3], tonumber(held[4]) or 0, tonumber(held[5] or '0') or 0
@@ -89,7 +88,7 @@ while at < #ARGV do
     local d = {at = position, id = ARGV[at], channel = ARGV[at + 1], contact = ARGV[at + 2], destination = ARGV[at + 3]}
     d.key = ARGV[4] .. d.id
     at = at + 4
-    -- Two contacts of one id are one contact.
+    -- Two contacts with one id are one contact.
     if not alert.known[d.id] then
       alert.known[d.id] = true
       alert.wanted[#alert.wanted + 1] = d
@@ -105,11 +104,11 @@ end
 
 local function waiting_member(alert, id) return alert.subject .. '\0' .. id end
 
--- Without a contact there is nothing to do until somebody wakes it.
+-- Without a contact nothing happens until somebody wakes it.
 local function due_of(alert, d) return d.channel == 'none' and math.max(now, alert.expires) or now end
 
--- The lease counted an attempt that did not take place; without any attempt there is no first one either. Returns how
--- many there were.
+-- Takes back the attempt that the lease counted, because it did not take place; without any attempt there is no first
+-- one either. Returns the number of attempts.
 local function give_back(alert)
   redis.call('HDEL', alert.key, 'lease_token')
   if alert.channel == 'none' or alert.attempts == 0 then return whole(alert.attempts) end
@@ -129,8 +128,8 @@ local function open(alert, d, created, attempts)
   if d.channel == 'none' then collect('ZADD', KEYS[4], '0', waiting_member(alert, d.id)) end
 end
 
--- Two sources of one alert may want the same delivery, or one may be what the other wants. What the first one did was
--- not there when the second was judged. Of a delivery that was cancelled: its attempts.
+-- Two sources of one alert may want the same delivery, or one may be wanted by the other. The second source was judged
+-- before the first one's writes. For a cancelled delivery: its attempts.
 local opened, cancelled = {}, {}
 
 local function fan_out(alert)
@@ -144,8 +143,7 @@ local function fan_out(alert)
       count('made', 1)
       made[#made + 1] = d.at
     elseif alert.kind == 'delivery' and d.id == alert.source then
-      -- The contact of an id may have changed its channel, which decides how long the next lease is, or its
-      -- destination.
+      -- The contact of an id may have changed its channel, which determines the next lease, or its destination.
       dequeue(d.queue_before, d.id)
       redis.call('HSET', d.key, 'channel', d.channel, 'destination', d.destination)
       give_back(alert)
@@ -178,8 +176,8 @@ local function fan_out(alert)
   return {'done', ended, made, reopened}
 end
 
--- Takes a source from where it lies; where it has gone, what to answer. One that is named twice is taken once. No entry
--- has an id that is none, for which XDEL has an error.
+-- Removes a source from its place, or returns the reply if it is gone. A source that is named twice is removed once. An
+-- invalid id of an entry does not exist; XDEL would raise an error for it.
 local taken = {}
 local function take(alert)
   if alert.kind == 'outbox' then return redis.pcall('XDEL', KEYS[9], alert.source) ~= 1 and 'gone' or nil end

@@ -14,10 +14,10 @@ use crate::types::{Alert, Channel, ContactId, DeliveryId, Destination, Keys, Uni
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("fan_out.lua")));
 
-/// The contact id of the delivery that waits for a contact.
+/// The contact id of a delivery that waits for a contact.
 pub const NO_CONTACT: &str = "none";
 
-/// What an alert is fanned out from. It is consumed by the same script that makes the deliveries.
+/// The source of a fan-out. The script that creates the deliveries consumes it.
 #[derive(Debug, Clone, Copy)]
 pub enum FanOutSource<'a> {
     /// An entry of the outbox.
@@ -25,7 +25,7 @@ pub enum FanOutSource<'a> {
         /// Its id.
         entry: &'a str,
     },
-    /// A leased delivery: one without contact, or one whose contact was removed.
+    /// A leased delivery without a contact, or whose contact was removed.
     Delivery {
         /// Its id.
         id: &'a DeliveryId,
@@ -41,64 +41,64 @@ pub enum FanOutSource<'a> {
     },
 }
 
-/// What the script answered.
+/// The script's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FanOutReply {
-    /// The source is consumed, every contact has its delivery.
+    /// The source is consumed, and every contact has its delivery.
     Done(FanOutResult),
-    /// The outbox entry is not there: it was fanned out before.
+    /// The outbox entry does not exist: it was fanned out before.
     Gone,
-    /// The delivery ended, or another worker leased it.
+    /// The delivery has ended, or another worker leased it.
     Stale,
-    /// The key of a delivery holds something else: nothing was written, and the source stays.
+    /// The key of a delivery has another type: nothing was written, and the source stays.
     WrongType,
 }
 
-/// A fan-out that took place.
+/// A completed fan-out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FanOutResult {
     /// Server time.
     pub now: UnixMs,
-    /// What became of the source.
+    /// What happened to the source.
     pub source: SourceDisposition,
-    /// How many deliveries were wanted: none where nobody hears the alert.
+    /// Number of wanted deliveries: none if no contact's filter accepts the alert.
     pub wanted: usize,
-    /// Deliveries made.
+    /// The created deliveries.
     pub made: Vec<WantedDelivery>,
-    /// Deliveries that had been cancelled because their contact was gone, and are pending again because it is back.
+    /// Deliveries that were cancelled because their contact was gone, and are pending again because it is back.
     pub reopened: Vec<WantedDelivery>,
     /// Deliveries of the partition that wait for a contact.
     pub waiting: u64,
 }
 
 text_enum! {
-    /// What became of the source.
+    /// What happened to the source.
     pub enum SourceDisposition {
         /// The outbox entry is deleted.
         Consumed = "consumed",
         /// The delivery ended `cancelled`.
         Cancelled = "cancelled",
-        /// The delivery is itself the one wanted: its lease is given back and it stays pending.
+        /// The delivery is itself wanted: its lease is released and it stays pending.
         Rescheduled = "rescheduled",
-        /// It is left alone.
+        /// It was not changed.
         Kept = "kept",
     }
 }
 
-/// One delivery that an alert should have.
+/// A delivery that an alert should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedDelivery {
     /// Its id, always the same for this alert and contact.
     pub id: DeliveryId,
-    /// Its channel; [`Channel::None`] when there is no contact.
+    /// Its channel; [`Channel::None`] without a contact.
     pub channel: Channel,
     /// Its contact, or [`NO_CONTACT`].
     pub contact: ContactId,
-    /// In whose queue it waits.
+    /// Its queue.
     pub destination: Destination,
 }
 
-/// The deliveries that an alert should have: one per recipient, and the one that waits for a contact.
+/// The deliveries that an alert should have: one per recipient, and possibly one that waits for a contact.
 pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
     let want = |channel, contact: ContactId, destination| WantedDelivery {
         id: DeliveryId::derive(&alert.id, &contact),
@@ -112,24 +112,24 @@ pub fn wanted(alert: &Alert, recipients: &Recipients) -> Vec<WantedDelivery> {
     told.chain(waits).collect()
 }
 
-/// An alert that is to be fanned out.
+/// An alert to fan out.
 #[derive(Debug, Clone, Copy)]
 pub struct FanOutRequest<'a> {
-    /// From what.
+    /// The source.
     pub source: FanOutSource<'a>,
     /// The alert.
     pub alert: &'a Alert,
-    /// Its JSON as the commit wrote it, which each delivery carries.
+    /// Its JSON as written by the commit; each delivery contains it.
     pub json: &'a [u8],
-    /// To whom.
+    /// The recipients.
     pub recipients: &'a Recipients,
 }
 
-/// Turns alerts into one delivery for each of their recipients and consumes their sources, in one step. Where the
-/// subject has no contact, one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
+/// Turns alerts into one delivery per recipient and consumes their sources, in one step. If the subject has no contact,
+/// one delivery of channel `none` waits until somebody wakes it, or until the alert expires.
 ///
-/// A contact that has a delivery of an alert gets none again; one whose delivery was cancelled gets that one back.
-/// Repeatable: the second call is [`FanOutReply::Gone`] or [`FanOutReply::Stale`]. The argument is in `fan_out.lua`.
+/// A contact with a delivery of an alert gets no second one; a cancelled delivery is restored. Repeatable: the second
+/// call returns [`FanOutReply::Gone`] or [`FanOutReply::Stale`]. `fan_out.lua` explains why.
 ///
 /// # Errors
 ///
@@ -171,7 +171,7 @@ pub async fn fan_out(
     })
 }
 
-/// What the script said of each alert; `None` when the script and this wrapper do not fit together.
+/// The script's replies for all alerts; `None` if the script and this wrapper do not match.
 fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResult<Option<Vec<FanOutReply>>> {
     let mut reply = reply.into_iter();
     let (Some(now), Some(waiting)) = (reply.next(), reply.next()) else { return Ok(None) };
@@ -185,7 +185,7 @@ fn answers_of(reply: Vec<Value>, wanted: Vec<Vec<WantedDelivery>>) -> RedisResul
             ("stale", _) => FanOutReply::Stale,
             ("wrong_type", _) => FanOutReply::WrongType,
             ("done", [_, end, made, reopened]) => {
-                // Positions are Lua's: 1 for the first.
+                // Lua counts positions from 1.
                 let pick = |positions: &Value| -> RedisResult<Vec<WantedDelivery>> {
                     let positions: Vec<usize> = redis::from_redis_value_ref(positions)?;
                     Ok(positions.iter().filter_map(|at| wanted.get(at - 1).cloned()).collect())

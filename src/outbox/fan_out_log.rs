@@ -1,4 +1,4 @@
-//! What the log and the metrics say of alerts that were fanned out.
+//! Logs and counts alerts that were fanned out.
 
 use metrics::counter;
 
@@ -7,7 +7,7 @@ use super::lease::LeasedDelivery;
 use super::settlement_log::count_ended;
 use crate::types::{Alert, Channel, DeliveryState, ONCE_A_MINUTE, meters};
 
-/// What a fan-out made: one event per delivery, and the metric.
+/// The result of a fan-out: one event per delivery, and the metric.
 pub(super) fn fanned_out(alert: &Alert, result: &FanOutResult) {
     let Alert { id, subject, .. } = alert;
     for made in &result.made {

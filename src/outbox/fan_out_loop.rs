@@ -1,4 +1,4 @@
-//! The loop that empties the outbox: each alert becomes deliveries as soon as it was raised.
+//! The loop that empties the outbox: it turns each alert into deliveries when it was raised.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::redis_outage::RedisOutage;
 use super::wake::wake_reachable;
 use crate::types::{Alert, Subject};
 
-/// Alerts read in one call.
+/// Number of alerts per read.
 const READ_MAX: usize = 64;
 
-/// About as many deliveries are made in one call: it holds the server some milliseconds.
+/// Approximate number of deliveries per call, which blocks the server for some milliseconds.
 const DELIVERIES_AT_ONCE: usize = 200;
 
-/// The most unreadable entries that are remembered so as to be named once.
+/// Maximum number of unreadable entries that are remembered, so that each is logged once.
 const NAMED_MAX: usize = 1000;
 
-/// The field of an outbox entry that holds the notification: its type names it, as in a delivery. Alerts alone are
-/// fanned out.
+/// The field of an outbox entry with the notification: its name is the type, as in a delivery. Only alerts are fanned
+/// out.
 const ALERT: &[u8] = b"alert";
 
 /// Fans out the alerts of one partition.
@@ -37,9 +37,9 @@ const ALERT: &[u8] = b"alert";
 pub struct FanOutLoop {
     outbox: OutboxContext,
     new_alerts: Arc<Notify>,
-    /// Entries that hold no alert and were named in the log.
+    /// Unreadable entries that were logged.
     named: HashSet<String>,
-    /// Subjects of which deliveries may wait although there is a contact: their contacts were read before.
+    /// Subjects whose deliveries may wait although there is a contact, because their contacts were read earlier.
     unsure: HashSet<Subject>,
     counting: CountingBacklog,
 }
@@ -47,7 +47,7 @@ pub struct FanOutLoop {
 /// An entry of the outbox.
 struct OutboxEntry {
     id: String,
-    /// With its JSON.
+    /// The alert with its JSON.
     alert: Result<(Alert, Vec<u8>), String>,
 }
 
@@ -58,12 +58,12 @@ impl FanOutLoop {
         Self { outbox, new_alerts, named: HashSet::new(), unsure: HashSet::new(), counting }
     }
 
-    /// Fans alerts out until `stop`. Goes on by itself when Redis comes back. May be dropped at any moment: what it has
-    /// not done lies in the outbox. Several may run on one partition.
+    /// Fans alerts out until `stop`. Continues by itself when Redis is available again. Safe to cancel at any time:
+    /// unfinished alerts stay in the outbox. Several may run on one partition.
     ///
     /// # Errors
     ///
-    /// [`OutboxError`] when going on would mean to guess ([`OutboxError::is_fatal`]).
+    /// [`OutboxError`] if continuing would mean guessing ([`OutboxError::is_fatal`]).
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), OutboxError> {
         let mut outage = RedisOutage::new("fan-out");
         while !stop.is_cancelled() {
@@ -88,11 +88,11 @@ impl FanOutLoop {
         Ok(())
     }
 
-    /// Goes through the outbox once, from its beginning to its end. From a backlog the newest alerts are taken in
-    /// between, so that what is raised now does not wait for all that was raised before. An entry that stays, because
-    /// it holds no alert or the server has something against it alone, does not hold up those behind it.
+    /// Reads the outbox once from beginning to end. In a backlog, the newest alerts are taken in between, so that new
+    /// alerts do not wait for all earlier ones. An entry that stays, because it is unreadable or the server refuses
+    /// only this entry, does not delay others.
     async fn drain(&mut self, stop: &CancellationToken) -> Result<(), OutboxError> {
-        // What an error left.
+        // Subjects left over by an error.
         self.look_again().await?;
         let mut from = "-".to_owned();
         loop {
@@ -135,7 +135,7 @@ impl FanOutLoop {
         }
         let mut unusable = Vec::new();
         for requests in chunks(&requests) {
-            // Noted before: where the answer is lost, they may wait.
+            // Recorded before the call: if the reply is lost, they may wait.
             let waiting = requests.iter().filter(|request| request.recipients.waits);
             self.unsure.extend(waiting.map(|request| request.alert.subject.clone()));
             for (request, answer) in requests.iter().zip(fan_out(client, keys, requests).await?) {
@@ -159,7 +159,7 @@ impl FanOutLoop {
         self.look_again().await
     }
 
-    /// Wakes what began to wait although its subject has got a contact meanwhile.
+    /// Wakes deliveries that started to wait although their subject got a contact meanwhile.
     async fn look_again(&mut self) -> Result<(), OutboxError> {
         let unsure: Vec<Subject> = self.unsure.iter().cloned().collect();
         wake_reachable(&self.outbox, &unsure).await?;
@@ -175,7 +175,8 @@ impl FanOutLoop {
         Ok(entries.into_iter().map(|(id, fields)| OutboxEntry { id, alert: alert_of(fields) }).collect())
     }
 
-    /// It is left where it is: a later version may be able to read it. Named once, and shown by the outbox gauge.
+    /// Leaves the entry in place, because a later version may be able to read it. Logs it once; the outbox gauge shows
+    /// it.
     fn name_unreadable(&mut self, entry: &str, why: &str) {
         if self.named.len() >= NAMED_MAX {
             self.named.clear();
@@ -187,7 +188,7 @@ impl FanOutLoop {
     }
 }
 
-/// In parts that one call takes: an alert more than fits goes by itself, however many contacts it has.
+/// Parts for one call each: an alert that exceeds a part is alone, whatever its number of contacts.
 pub(super) fn chunks<'a, 'b>(requests: &'a [FanOutRequest<'b>]) -> impl Iterator<Item = &'a [FanOutRequest<'b>]> {
     let mut left = DELIVERIES_AT_ONCE;
     requests.chunk_by(move |_, next| {

@@ -1,5 +1,5 @@
-//! Alerts that are fanned out again, each by the task of its delivery: what is asked for while one call runs goes out
-//! together with the next. So thousands that wait for one contact cost few calls.
+//! Repeated fan-outs, each requested by the task of its delivery: requests that arrive during a call are sent together
+//! in the next one. So thousands that waited for one contact cost few calls.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,14 +14,14 @@ use super::lease::LeasedDelivery;
 use super::recipients::Recipients;
 use crate::types::Alert;
 
-/// The most alerts that one caller fans out with its own: others wait for theirs meanwhile.
+/// Maximum number of alerts that one caller fans out with its own: others wait meanwhile.
 const AT_ONCE_MAX: usize = 100;
 
-/// Alerts that wait for a call. One task makes it for all that wait then.
+/// Alerts that wait for a call. One task makes the call for all of them.
 #[derive(Debug, Default)]
 pub(super) struct FanOutQueue {
     waiting: Mutex<Vec<QueuedFanOut>>,
-    /// Held by whoever makes the call.
+    /// Held by the task that makes the call.
     calling: tokio::sync::Mutex<()>,
 }
 
@@ -34,11 +34,11 @@ struct QueuedFanOut {
 }
 
 impl FanOutQueue {
-    /// As [`fan_out`] from one leased delivery. Repeatable.
+    /// As [`fan_out`] for one leased delivery. Repeatable.
     ///
     /// # Errors
     ///
-    /// [`OutboxError`], of the call that others shared.
+    /// [`OutboxError`] of the shared call.
     pub(super) async fn fan_out(
         &self,
         outbox: &OutboxContext,
@@ -54,7 +54,7 @@ impl FanOutQueue {
                 let _calling = self.calling.lock().await;
                 match answered.try_recv() {
                     Ok(answer) => return answer,
-                    // Whoever made the call was cut off in the middle of it.
+                    // The task that made the call was cancelled during it.
                     Err(TryRecvError::Closed) => break,
                     Err(TryRecvError::Empty) => self.fan_out_waiting(outbox).await,
                 }
@@ -62,7 +62,7 @@ impl FanOutQueue {
         }
     }
 
-    /// Fans out those that wait, the first of them first.
+    /// Fans out the waiting alerts, the first one first.
     async fn fan_out_waiting(&self, OutboxContext { client, keys, .. }: &OutboxContext) {
         let queued: Vec<QueuedFanOut> = {
             let mut waiting = self.waiting();
@@ -78,7 +78,7 @@ impl FanOutQueue {
             }
         }
         for (queued, answer) in queued.into_iter().zip(answers) {
-            // Whoever asked may have been cut off by the end of a drain.
+            // The requesting task may have been cancelled at the end of a drain.
             let _ = queued.answer.send(answer);
         }
     }

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- forget: remove deliveries of a subject, whatever their state.
+-- forget: remove deliveries of a subject in any state.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
@@ -9,8 +9,8 @@
 --         an error   a key of another type, a total that is no number, a command that the user may not run, or a key at
 --                    another node of the cluster: nothing written
 --
--- A pending one ends as cancelled in the totals. An attempt that is under way finds its lease gone and records nothing.
--- Runs when memory is full too: it frees some. Safe to run twice: the second call finds nothing.
+-- A pending delivery counts as cancelled in the totals. A running attempt finds its lease gone and records nothing.
+-- Also runs when memory is full, because it frees memory. Safe to run twice: the second call finds nothing.
 
 -- JUDGE
 

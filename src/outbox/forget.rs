@@ -1,4 +1,4 @@
-//! Forgetting a subject on the way out: its alerts in the outbox, and its deliveries (the wrapper of `forget.lua`).
+//! Erases a subject's alerts in the outbox and its deliveries (the wrapper of `forget.lua`).
 
 use std::sync::LazyLock;
 
@@ -10,17 +10,17 @@ use crate::types::{Alert, DeliveryId, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("forget.lua")));
 
-/// The most deliveries one call of the script removes.
+/// Maximum number of deliveries per call of the script.
 const DELIVERIES_AT_ONCE: usize = 500;
-/// Alerts of one read.
+/// Number of alerts per read.
 const ALERTS_AT_ONCE: usize = 1000;
 
-/// What was removed of deliveries.
+/// Number of removed deliveries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForgottenDeliveries {
-    /// All of them.
+    /// All removed deliveries.
     pub removed: u64,
-    /// Those that were pending.
+    /// The pending ones among them.
     pub pending: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct ForgottenDeliveries {
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a part may be removed.
+/// The error of Redis or of the connection; some alerts may already be removed.
 pub async fn forget_alerts(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<u64> {
     let is_of = |values: &[Vec<u8>]| {
         let alert = values.get(1).and_then(|json| serde_json::from_slice::<Alert>(json).ok());
@@ -37,11 +37,11 @@ pub async fn forget_alerts(Partition { client, keys }: &Partition, subject: &Sub
     client.remove_entries(&keys.outbox(), ALERTS_AT_ONCE, is_of).await
 }
 
-/// Removes these deliveries, as far as they are the subject's. Repeatable.
+/// Removes those of these deliveries that belong to the subject. Repeatable.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; a part may be removed.
+/// The error of Redis or of the connection; some deliveries may already be removed.
 pub async fn forget_deliveries(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -60,7 +60,7 @@ pub async fn forget_deliveries(
     Ok(forgotten)
 }
 
-/// Removes what is noted of the subject's contacts that fail. Repeatable.
+/// Removes the records of the subject's failing contacts. Repeatable.
 pub async fn forget_failures(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<()> {
     client.query(redis::cmd("UNLINK").arg(format!("{}{subject}", keys.failing_prefix()))).await
 }

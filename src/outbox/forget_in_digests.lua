@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- forget_in_digests: replace the digest that a delivery carries, if it is still the one that was read.
+-- forget_in_digests: replace the digest in a delivery, if it has not changed since it was read.
 --
 -- KEYS[1] the delivery's hash
 --
@@ -9,7 +9,7 @@
 --         'changed'   another erasure has replaced it, or the delivery is gone: nothing written
 --         an error    a key of another type, or a command that the user may not run: nothing written
 --
--- Runs when memory is full too: it frees some. Safe to run twice: the second call answers 'changed'.
+-- Also runs when memory is full, because it frees memory. Safe to run twice: the second call returns 'changed'.
 
 local failed = wrong_type(1, 'hash') or denied(KEYS[1], 'HSET')
 if failed then return failed end

@@ -1,6 +1,6 @@
-//! Forgetting a subject in the digests that are stored: the wrapper of `forget_in_digests.lua`.
+//! Erases a subject from stored digests: the wrapper of `forget_in_digests.lua`.
 //!
-//! A digest is about nobody, so it is not removed with its subjects. It keeps its numbers and loses the names.
+//! A digest belongs to no subject, so it is not removed. It keeps its numbers and loses the subject's name.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -13,11 +13,11 @@ use crate::types::{DailyDigest, DeliveryId, Notification, NotificationKind, Subj
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget_in_digests.lua")));
 
-/// Takes the subject out of the digests that these deliveries carry. Repeatable.
+/// Removes the subject from the digests in these deliveries. Repeatable.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; some may be done.
+/// The error of Redis or of the connection; some digests may already be changed.
 pub async fn forget_in_digests(
     Partition { client, keys }: &Partition,
     subject: &Subject,
@@ -26,7 +26,7 @@ pub async fn forget_in_digests(
     for key in ids.iter().map(|id| keys.delivery(id)) {
         let mut read = redis::cmd("HGET");
         read.arg(&key).arg(NotificationKind::Digest.as_str());
-        // Where another erasure was faster, the digest names fewer: so this ends.
+        // If another erasure was faster, the digest names fewer subjects, so this loop ends.
         while let Some(stored) = client.query::<Option<String>>(&read).await? {
             let Some(without) = without(&stored, subject) else { break };
             let answer: String = SCRIPT.call().key(&key).arg(stored).arg(without).run(client).await?;
@@ -38,8 +38,8 @@ pub async fn forget_in_digests(
     Ok(())
 }
 
-/// Takes the subjects out of these digests that were erased after a digest was read and before it was stored. Such a
-/// subject has no deliveries, and one that a digest names would have some. Repeatable.
+/// Removes subjects from these digests that were erased after a digest was read and before it was stored. An erased
+/// subject has no deliveries; a subject in a digest would have some. Repeatable.
 pub(super) async fn forget_erased(partitions: &Partitions, ids: &[DeliveryId]) -> RedisResult<()> {
     let Partition { client, keys } = partitions.first();
     for id in ids {
@@ -58,7 +58,7 @@ pub(super) async fn forget_erased(partitions: &Partitions, ids: &[DeliveryId]) -
     Ok(())
 }
 
-/// The digest without this subject; `None` where it does not name it.
+/// The digest without this subject; `None` if it does not name the subject.
 fn without(json: &str, subject: &Subject) -> Option<String> {
     let mut digest: DailyDigest = serde_json::from_str(json).ok()?;
     let named = digest.dead_first.len() + digest.waiting_first.len();

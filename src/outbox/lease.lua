@@ -1,41 +1,38 @@
 #!lua
--- lease: take deliveries that are due, of many destinations, so that nobody else attempts them until the lease runs
--- out.
+-- lease: lease due deliveries of many destinations, so that nobody else attempts them until their leases end.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
--- KEYS[9] the pause of all sending, a hash: while it is there, nothing is leased and nothing is given up
+-- KEYS[9] the pause of all sending, a hash: while it exists, nothing is leased and nothing is given up
 -- KEYS[10] checkpoint hash
 --
 -- ARGV[7] most deliveries to take, 1..150           ARGV[8] most of these for unhealthy destinations, 0..ARGV[7]
 -- ARGV[9] token of this call, never used before     ARGV[10] TTL of an ended delivery, s
--- ARGV[11] how long a delivery is tried, ms         ARGV[12] most deliveries that follow others, 0..150
+-- ARGV[11] how long a delivery is retried, ms       ARGV[12] most followers, 0..150
 -- ARGV[13 ..] per channel: channel, length of its lease in ms
 --
--- Returns {now ms, when something may leave for a healthy destination in ms (nil: nothing is scheduled), the same for
---          an unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
---           leased   one text, which is read faster than many: a MessagePack array of fourteen strings each: id, type
+-- Returns {now ms, next due time for a healthy destination in ms (nil: nothing is scheduled), the same for an
+--          unhealthy one, {leased}, {dropped}, {given up}, '1' while sending is paused, else '0'}
+--           leased   one text, which is parsed faster than many: a MessagePack array of fourteen strings each: id, type
 --                    of the notification, its JSON, subject, channel, contact id, attempts (this one included),
---                    attempts before the last replay, first attempt ms, how long sending was paused since in ms, token,
---                    end of the lease ms, destination, and what that is: 'unhealthy', 'healthy', 'busy': healthy, and
---                    more than one is due there, or 'following': busy, and to be attempted in the place of an attempt
---                    that has ended there
---           dropped  two strings each: an id that was due and what was wrong with it: 'missing', 'malformed' or
---                    'ended'. It is out of the schedule, so that it blocks nothing; its alert may be lost, so the
---                    caller says so loudly
+--                    attempts before the last replay, first attempt ms, pauses since then in ms, token,
+--                    end of the lease ms, destination, and its state: 'unhealthy'; 'healthy'; 'busy': healthy with more
+--                    than one due delivery; or 'following': busy, and to be attempted in the place of an ended attempt
+--                    there
+--           dropped  two strings each: a due id and what is wrong with it: 'missing', 'malformed' or 'ended'. It
+--                    leaves the schedule, so that it blocks nothing; its alert may be lost, so the caller logs it
 --           given up two strings each: id and channel of a delivery that ended dead without an attempt, because the
---                    circuit of its destination was open until its time was over
+--                    circuit of its destination stayed open until its time was over
 --         an error   a key of another type, a total that is no number, a command that the user may not run, a key at
 --                    another node of the cluster, to which the slot moves, or a partition that was moved away: nothing
 --                    written. Refused whole when memory is full
 --
--- A destination whose circuit is open gets one attempt once its time has come.
--- Destinations take turns, in the order in which something may leave for them. Where both kinds wait for more than is
--- to be taken, each has half of it. None has more attempts in flight than its bound, over all daemons. A delivery that
--- follows is attempted in the place of one that has ended. While it is leased it counts, so that nobody else takes that
--- place.
--- A delivery without contact is leased without counting an attempt: none takes place.
--- Safe to run twice: the second call takes other deliveries; those of an answer that was lost come back when their
--- lease ends.
+-- A destination with an open circuit gets one attempt when its time has come.
+-- Destinations take turns, in the order of their due times. If both kinds have more than the maximum, each gets half.
+-- No destination has more attempts in flight than its bound, over all daemons. A follower is attempted in the place of
+-- an ended attempt. While it is leased it counts, so that nobody else takes that place.
+-- A delivery without a contact is leased without counting an attempt, because none takes place.
+-- Safe to run twice: the second call leases other deliveries; those of a lost reply become due again when their leases
+-- end.
 
 -- JUDGE
 
@@ -59,7 +56,7 @@ local function judge(id)
     return 'malformed', fields
   end
   if fields[1] ~= 'pending' then return 'ended', fields end
-  -- The notification lies in the field that its type names; a delivery that states no type is an alert's.
+  -- The notification is in the field named by its type; a delivery without a type is an alert's.
   fields[9] = fields[9] or 'alert'
   if fields[9] ~= 'alert' then fields[2] = redis.call('HGET', ARGV[4] .. id, fields[9]) end
   local attempts = fields[6] and string.match(fields[6], '^%d+$')
@@ -69,18 +66,19 @@ local function judge(id)
   return nil, fields
 end
 
--- How long sending was paused up to now: pause.lua adds it up.
+-- The duration of pauses so far; pause.lua sums it up.
 local paused_ms = tonumber(redis.call('HGET', KEYS[7], 'paused_ms') or '0') or 0
 
 local slots = tonumber(ARGV[7])
 local healthy = both_ends(KEYS[1], now, slots)
 local unhealthy = both_ends(KEYS[2], now, math.min(slots, tonumber(ARGV[8])))
--- With one slot both kinds have it in turn.
+-- A single slot alternates between both kinds.
 local reserved = math.min(#unhealthy, math.floor((slots + now % 2) / 2))
 
--- The most deliveries that one call gives up behind one open circuit. Those that came due first are judged first. The
--- time of a delivery begins with its first attempt, or when it came due if it was never tried, but not before the
--- circuit opened: sending may have been paused or impossible until then. Time without a daemon does not count.
+-- Maximum number of deliveries that one call gives up behind one open circuit. The earliest due ones are judged first.
+-- The time of a delivery begins with its first attempt, or with its due time if it was never attempted, but not before
+-- the circuit opened, because sending may have been paused or impossible until then. Time without a daemon does not
+-- count.
 local GIVEN_UP_MAX = 100
 local overdue, given_up = {}, {}
 local function give_up(d)
@@ -102,13 +100,13 @@ local function give_up(d)
   end
 end
 
--- Behind each attempt at a healthy destination so many follow in its place, so that it is not empty while outcomes are
--- recorded. Those that follow count too. Many would keep a bound that grows from being used, so few follow then.
+-- Number of followers per attempt at a healthy destination, so that its place is not empty while outcomes are recorded.
+-- Followers count too. A growing bound needs attempts, so it gets only few followers.
 local FOLLOWING = 8
 local function following_each(d) return is_healthy(d) and math.min(FOLLOWING, math.floor(d.bound / 2)) or 0 end
 
--- Of each destination its share, as far as its bound allows. All are read before the first write: a hash that is
--- elsewhere is no delivery that was lost.
+-- The share of each destination, within its bound. All are read before the first write, because a hash on another node
+-- is not a lost delivery.
 local due, visited, followers = {}, {}, tonumber(ARGV[12])
 local function take(names, slots_left)
   for at, name in ipairs(names) do
@@ -144,7 +142,7 @@ if failed then return failed end
 
 -- WRITE
 
--- Deliveries made = ended + pending, so one that was pending and can't be read ends 'cancelled'.
+-- Deliveries made = ended + pending, so an unreadable pending delivery ends 'cancelled'.
 local function drop(d, id, why, fields)
   dequeue(d, id)
   local was_pending = redis.call('ZREM', KEYS[3], id) == 1
@@ -171,7 +169,7 @@ for i, delivery in ipairs(due) do
     local first = string.match(fields[8] or '', '^%d+$')
     local before_ms = first and tonumber(fields[10] or '') or paused_ms
     first = first or whole(now)
-    -- Whoever gives the lease back puts it there again.
+    -- A released lease restores this place.
     local place = redis.call('ZSCORE', d.due, id) or whole(now)
     collect('ZADD', d.due, lease_end, id)
     collect('ZADD', d.leased, lease_end, id)

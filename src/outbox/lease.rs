@@ -1,4 +1,4 @@
-//! Taking deliveries that are due: the wrapper of `lease.lua`.
+//! Leases due deliveries: the wrapper of `lease.lua`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::types::{Channel, ContactId, DeliveryId, Destination, Keys, Notificati
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("lease.lua")));
 
-/// The most deliveries one call takes: it holds the server one to two milliseconds, and four where each has a
-/// destination of its own.
+/// Maximum number of deliveries per call, which blocks the server for one to two milliseconds, or four if all have
+/// different destinations.
 pub const LEASE_MAX: usize = 150;
 
-/// How long the lease of a delivery without contact lasts, beside the margin: looking up contacts takes two calls to
+/// Length of the lease of a delivery without a contact, without the margin: the lookup of contacts needs two calls to
 /// Redis.
 const NO_CONTACT_LEASE: Duration = crate::redis_client::client::RESPONSE_TIMEOUT;
 
-/// Strings in the script's answer for each delivery.
+/// Number of strings per delivery in the script's reply.
 const FIELDS: usize = 14;
 
-/// The script's answer, in its order.
+/// The script's reply, in its order.
 type Reply = (i64, Option<i64>, Option<i64>, Vec<u8>, Vec<String>, Vec<String>, u8);
 
-/// How long a lease lasts, by channel, in the order of [`Channel::ALL`].
+/// The length of leases by channel, in the order of [`Channel::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes([Duration; Channel::ALL.len()]);
 
 impl LeaseTimes {
-    /// The channel's deadline for one attempt and `margin` (see [`LEASE_MARGIN`]).
+    /// The channel's deadline of one attempt plus `margin` (see [`LEASE_MARGIN`]).
     pub fn from_timeouts(timeout: impl Fn(Channel) -> Duration, margin: Duration) -> Self {
         Self(Channel::ALL.map(|channel| match channel {
             Channel::None => NO_CONTACT_LEASE + LEASE_MARGIN,
@@ -51,42 +51,42 @@ impl LeaseTimes {
     }
 }
 
-/// What to lease.
+/// A request for leases.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseRequest<'a> {
-    /// The most deliveries to take; at most [`LEASE_MAX`] are.
+    /// Maximum number of deliveries; at most [`LEASE_MAX`].
     pub deliveries_max: usize,
-    /// The most of these for destinations that failed last time or were never tried.
+    /// Maximum number of these for destinations that failed last time or were never attempted.
     pub unhealthy_max: usize,
-    /// The most attempts in flight at one destination.
+    /// Maximum number of attempts in flight at one destination.
     pub per_destination_max: u32,
-    /// The most deliveries that follow others, each in the place of an attempt that has ended.
+    /// Maximum number of followers, each in the place of an ended attempt.
     pub followers_max: usize,
     /// A token that no other call ever used.
     pub token: &'a str,
-    /// How long the leases last.
+    /// The length of the leases.
     pub times: LeaseTimes,
-    /// How long a delivery is tried: one that waits behind an open circuit for longer ends dead.
+    /// How long a delivery is retried: one that waits behind an open circuit for longer ends dead.
     pub give_up_after: Duration,
 }
 
-/// What a call found.
+/// The result of a call.
 #[derive(Debug)]
 pub struct LeaseReply {
-    /// Server time of the call: the leases began then.
+    /// Server time of the call, at which the leases began.
     pub now: UnixMs,
-    /// When something may leave for a destination whose last attempt was answered; `None` when nothing is scheduled for
-    /// any. At or before `now`: more may leave already.
+    /// When something is due for a healthy destination; `None` if nothing is scheduled for any. At or before `now`:
+    /// more may be due already.
     pub next_healthy: Option<UnixMs>,
-    /// The same for the other destinations.
+    /// The same for unhealthy destinations.
     pub next_unhealthy: Option<UnixMs>,
-    /// The deliveries taken.
+    /// The leased deliveries.
     pub leased: Vec<LeasedDelivery>,
-    /// Ids that were due without a delivery behind them. They are out of the schedule.
+    /// Due ids without a readable delivery. They were removed from the schedule.
     pub dropped: Vec<DroppedDelivery>,
-    /// Deliveries that ended dead, because the circuit of their destination was open until their time was over.
+    /// Deliveries that ended dead because the circuit of their destination was open until their time was over.
     pub given_up: Vec<GivenUpDelivery>,
-    /// Whether sending is paused: then nothing is leased, whatever is due.
+    /// Whether sending is paused: then nothing is leased.
     pub is_paused: bool,
 }
 
@@ -99,46 +99,46 @@ pub struct GivenUpDelivery {
     pub channel: Channel,
 }
 
-/// A delivery that is ours until its lease ends.
+/// A delivery that this worker holds until the lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasedDelivery {
     /// Its id.
     pub id: DeliveryId,
-    /// The notification, or why the stored text is none.
+    /// The notification, or why the stored text is invalid.
     pub notification: Result<Notification, String>,
     /// The stored text.
     pub json: Vec<u8>,
-    /// Whom it is about, as stored; for the log of a notification that can't be read.
+    /// The stored subject, for the log of an unreadable notification.
     pub subject: String,
     /// Its channel.
     pub channel: Channel,
     /// Its contact.
     pub contact: ContactId,
-    /// Attempts since it was made, this one included (without contact: not included, none takes place).
+    /// Number of attempts since its creation, including this one (but without a contact there is no attempt).
     pub attempts: u32,
-    /// Attempts since it was made or last replayed, this one included: what the schedule of delays goes by.
+    /// Number of attempts since its creation or last replay, including this one; it determines the delay.
     pub attempt_since_replay: u32,
-    /// When the first attempt since then began, server time.
+    /// Start of the first attempt since then, server time.
     pub first_attempt: UnixMs,
-    /// How long sending was paused since then.
+    /// Duration of pauses since then.
     pub paused: Duration,
-    /// What the settlement must show.
+    /// The token that the settlement must present.
     pub token: String,
-    /// When the lease ends, server time.
+    /// End of the lease, server time.
     pub lease_end: UnixMs,
-    /// In whose queue it is.
+    /// Its queue.
     pub destination: Destination,
     /// Whether the last attempt there was answered.
     pub is_healthy: bool,
-    /// Whether that one is healthy, and more was due there at the same time.
+    /// Whether that destination is healthy and had more due deliveries.
     pub more_follows: bool,
-    /// Whether it may be attempted only in the place of an attempt that has ended at the same destination.
+    /// Whether it may be attempted only in the place of an ended attempt at the same destination.
     pub follows: bool,
-    /// How long the lease is still ours.
+    /// Clock of the lease.
     pub(super) clock: LeaseClock,
 }
 
-/// An id that was due without a readable delivery.
+/// A due id without a readable delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DroppedDelivery {
     /// The id.
@@ -147,15 +147,15 @@ pub struct DroppedDelivery {
     pub why: String,
 }
 
-/// Takes up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their
-/// lease ends. Destinations take turns, and none has more attempts in flight than its bound.
+/// Leases up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their
+/// leases end. Destinations take turns, and none has more attempts in flight than its bound.
 ///
-/// Repeatable: a second call takes others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent
+/// Repeatable: a second call leases others. Refused when memory is full (`ErrorKind::Full`), so that nothing is sent
 /// whose outcome might not be recorded.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]; what an answer that was lost had leased becomes due again when those leases end.
+/// [`OutboxError`]; if a reply was lost, its deliveries become due again when their leases end.
 pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>) -> Result<LeaseReply, OutboxError> {
     let deliveries_max = request.deliveries_max.min(LEASE_MAX);
     let mut call = schedule::bounded_call(&SCRIPT, keys, request.per_destination_max).key(keys.paused());
@@ -196,7 +196,7 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
     })
 }
 
-/// All deliveries of the answer; `None` when the script and this wrapper do not fit together.
+/// All deliveries of the reply; `None` if the script and this wrapper do not match.
 fn all_leased_of(mut packed: &[u8], clock_of: impl Fn(Channel) -> LeaseClock) -> Option<Vec<LeasedDelivery>> {
     let count = rmp::decode::read_array_len(&mut packed).ok()? as usize;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! How long a lease is still ours.
+//! The remaining time of a lease.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use tokio::time::Instant;
 
 use crate::types::UnixMs;
 
-/// How long a lease is still ours, by a clock that can't jump.
+/// The remaining time of a lease, by a monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseClock {
-    /// Before the call that leased: the lease began then or later, so we never believe in it for too long.
+    /// Time before the call: the lease began then or later, so the remaining time is never overestimated.
     pub(super) called: Instant,
-    /// How long it lasts.
+    /// Length of the lease.
     pub(super) length: Duration,
-    /// When the answer came, and what the server's clock had said.
+    /// Time of the reply; the server's time is known for it.
     pub(super) answered: Instant,
     pub(super) server_now: UnixMs,
 }
 
 impl LeaseClock {
-    /// How long it lasts from now.
+    /// Remaining time of the lease.
     pub(super) fn remaining(&self) -> Duration {
         self.length.saturating_sub(self.called.elapsed())
     }
 
-    /// The latest moment at which an attempt may start that takes as long as this; `None` when that is past.
+    /// The latest start of an attempt with this timeout; `None` if that is in the past.
     pub(super) fn start_by(&self, timeout: Duration) -> Option<Instant> {
         self.remaining().checked_sub(timeout).map(|left| Instant::now() + left)
     }
 
-    /// How long ago it ran out.
+    /// Time since the end of the lease.
     pub(super) fn lapsed(&self) -> Duration {
         self.called.elapsed().saturating_sub(self.length)
     }
 
-    /// Server time now, as far as we can tell without asking.
+    /// Current server time, estimated without asking.
     pub(super) fn now(&self) -> UnixMs {
         self.server_now.after(self.answered.elapsed())
     }

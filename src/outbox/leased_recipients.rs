@@ -1,8 +1,8 @@
-//! What Redis holds of who gets the alerts of one call of the lease, read in one write.
+//! The stored recipients for all alerts of one lease call, read in one write.
 //!
-//! Whichever of their tasks asks first reads for all of them. What was read serves for a moment only: a delivery that
-//! has followed others for longer asks for itself, so that a contact that was removed meanwhile gets nothing. Read
-//! next: [`super::delivery_worker`].
+//! The first task that asks reads for all of them. The result is valid only for a moment: a follower that has waited
+//! longer reads for itself, so that a contact that was removed meanwhile gets nothing. Read next:
+//! [`super::delivery_worker`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::contacts::resolver::{ContactResolver, StoredRecipients};
 use crate::redis_client::RedisClient;
 use crate::types::Notification;
 
-/// How long what was read is taken for what is stored: no longer than a request may be on its way anyway.
+/// How long the result is used: no longer than a request may take anyway.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// What one delivery gets of a reading for all that were leased together.
+/// One delivery's share of the common read.
 #[derive(Debug)]
 pub(super) struct LeasedRecipients {
     shared: Arc<SharedRead>,
@@ -39,7 +39,7 @@ struct Replies {
 }
 
 impl LeasedRecipients {
-    /// Reads nothing yet. `None` for a delivery that is about no alert.
+    /// Reads nothing yet. `None` for a delivery that is not about an alert.
     pub(super) fn of_each(contacts: &ContactResolver, leased: &[LeasedDelivery]) -> Vec<Option<Self>> {
         let (mut pipeline, mut positions) = (Pipeline::new(), Vec::with_capacity(leased.len()));
         pipeline.ignore_errors();
@@ -56,7 +56,7 @@ impl LeasedRecipients {
         positions.into_iter().map(at).collect()
     }
 
-    /// What is stored of who gets this delivery's alert; `None` where that was read too long ago.
+    /// The stored recipients of this delivery's alert; `None` if they were read too long ago.
     pub(super) async fn get(&self, client: &RedisClient) -> Option<RedisResult<StoredRecipients>> {
         let SharedRead { pipeline, replies } = &*self.shared;
         let read = || async { Replies { asked: Instant::now(), stored: client.pipe(pipeline).await } };

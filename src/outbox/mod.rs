@@ -1,10 +1,9 @@
-//! Notifications on their way out: fan-out to deliveries, the schedule of due times, leases, attempts, and how each is
-//! settled.
+//! Outgoing notifications: fan-out to deliveries, the schedule of due times, leases, attempts, and their settlement.
 //!
-//! Owns the outbox stream and everything about deliveries in Redis; every change of a delivery is one script, so that
-//! at every moment deliveries made = ended + pending. Never renders or sends anything: that is the channels' part,
-//! which [`notifier`] asks. At-least-once with a stable id: no attempt starts after success was recorded, and none is
-//! lost when a worker dies, because the schedule lives in Redis and a lease runs out.
+//! Owns the outbox stream and all data of deliveries in Redis. Every change of a delivery is one script, so that at
+//! every moment deliveries made = ended + pending. Never renders or sends: [`notifier`] calls the channels for that.
+//! At-least-once with a stable id: no attempt starts after success was recorded, and no delivery is lost with a worker,
+//! because the schedule is in Redis and a lease ends by itself.
 //!
 //! ```text
 //! outbox --fan_out--> due --lease--> leased --settle--> delivered | dead | muted | expired | cancelled
@@ -13,8 +12,8 @@
 //!                      +---------------- replay, retry --------------+
 //! ```
 //!
-//! A notification for one contact only, as a request for consent, is made by [`enqueue()`] and takes the same way from
-//! `due` on.
+//! A notification for one contact only, such as a request for consent, is created by [`enqueue()`] and follows the same
+//! path from `due` on.
 //!
 //! Read next: [`fan_out_loop`], then [`dispatcher`].
 
@@ -82,19 +81,19 @@ pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};
 pub use wake::{WakeScan, wake_subject, wake_subjects};
 
-/// How long a delivery stays readable after its end: 14 days.
+/// How long an ended delivery stays readable: 14 days.
 pub const ENDED_DELIVERY_TTL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// How much longer a lease lasts than the channel's deadline: time to look the contact up before, and to record the
-/// outcome after.
+/// How much longer a lease lasts than the channel's deadline: time to look up the contact before the attempt and to
+/// record the outcome after it.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
-/// How often a delivery looks whether a contact can be read again that may be its own.
+/// Interval at which a delivery with unreadable contacts is tried again.
 const UNREADABLE_CONTACT_WAIT: Duration = Duration::from_secs(60);
 
-/// An alert whose period ended longer ago than this before its first attempt is recorded, not sent: an old stream that
-/// is read for the first time must not mail anybody about last month, and an alert that nobody can be told of must not
-/// wait for ever. An hour is of no interest any more while a day still is.
+/// An alert whose period ended longer ago than this before its first attempt is recorded but not sent: an old stream
+/// must not cause alerts about last month, and an alert without a contact must not wait forever. An hour loses its
+/// relevance sooner than a day.
 pub const fn expires_after_hours(window: Window) -> i64 {
     match window {
         Window::Hour => 2,
@@ -102,16 +101,15 @@ pub const fn expires_after_hours(window: Window) -> i64 {
     }
 }
 
-/// When an alert expires that was not attempted by then.
+/// When an alert without an attempt expires.
 const fn expires_at(alert: &Alert) -> UnixMs {
     alert.resets_at_ms.plus(expires_after_hours(alert.window) * 3_600_000)
 }
 
-/// How long a loop sleeps at most when nothing wakes it: other processes can make work without being able to notify
-/// this one.
+/// Maximum sleep of a loop, because other processes can create work without being able to notify this one.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Milliseconds of a duration as scripts take them. Below 2^53 for any duration we know.
+/// A duration in milliseconds for scripts. Below 2^53 for all durations in use.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 11)
 }

@@ -1,4 +1,4 @@
-//! Tells the dispatchers of this process that deliveries were made or woken, so that they need not wait for their next
+//! Notifies the dispatchers of this process of created or woken deliveries, so that these need not wait for the next
 //! look.
 
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use tokio::sync::Notify;
 
 use crate::types::PartitionNumber;
 
-/// One notification for each partition. Cheap to clone.
+/// One signal per partition. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct NewDeliveries {
     of: Arc<[Arc<Notify>]>,
 }
 
 impl NewDeliveries {
-    /// For so many partitions.
+    /// Signals for this number of partitions.
     pub fn new(count: u32) -> Self {
         Self { of: PartitionNumber::all(count).map(|_| Arc::default()).collect() }
     }
 
-    /// That of one partition.
+    /// The signal of one partition.
     pub fn signal_of(&self, partition: PartitionNumber) -> &Arc<Notify> {
         &self.of[partition.get() as usize]
     }

@@ -1,9 +1,8 @@
-//! One attempt of one delivery: recheck mute and expiry, ask the cap, send through the channel, decide what is
-//! recorded.
+//! One attempt of one delivery: check mute and expiry again, ask the cap, send through the channel, decide what to
+//! record.
 //!
-//! Owns the order of these steps. Knows no schedule and records nothing: what comes in is an [`AttemptRequest`], what
-//! goes out is a [`Settlement`]. Read next: [`mod@super::retry_policy`] for the retries, and [`crate::channels`] for
-//! what is sent.
+//! Owns the order of these steps. Knows no schedule and records nothing: its input is an [`AttemptRequest`], its output
+//! a [`Settlement`]. Read next: [`mod@super::retry_policy`] for the retries, and [`crate::channels`] for the sending.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,39 +24,39 @@ use crate::types::{
     Channel, DeliveryId, Notification, Outcome, OutcomeClass, Secret, Subject, UnixMs, VerificationRequest, nonce,
 };
 
-/// What makes an attempt: [`ChannelNotifier`] in the daemon, a double in tests.
+/// Makes attempts: [`ChannelNotifier`] in the daemon, a fake in tests.
 pub trait Notifier: Send + Sync + 'static {
     /// The deadline of one attempt on this channel; [`Notifier::attempt`] keeps it.
     fn timeout(&self, channel: Channel) -> Duration;
 
-    /// Makes one attempt and says what is to be recorded. Records nothing.
+    /// Makes one attempt and returns what to record. Records nothing.
     fn attempt(&self, request: AttemptRequest<'_>) -> impl Future<Output = Settlement> + Send;
 }
 
-/// A delivery whose attempt is due.
+/// A delivery with a due attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptRequest<'a> {
-    /// The delivery; e-mail derives its Message-ID from it.
+    /// The delivery; the Message-ID of emails is derived from it.
     pub delivery: &'a DeliveryId,
-    /// What it tells.
+    /// The notification.
     pub notification: &'a Notification,
-    /// The contact as it stands now.
+    /// The contact in its current form.
     pub contact: &'a Contact,
-    /// Where the subject's contacts come from. Only its own can unsubscribe.
+    /// The origin of the subject's contacts. Only the subject's own can unsubscribe.
     pub source: ContactsSource,
-    /// Whether more is due at the same destination, which answered its last attempt.
+    /// Whether more is due at the same healthy destination.
     pub more_follows: bool,
-    /// Attempts since it was made, this one included. Only the first can find its alert too old.
+    /// Number of attempts since its creation, including this one. Only the first one checks the alert's expiry.
     pub attempts: u32,
-    /// Which attempt this is since the last replay, 1 for the first: the delays start over with a replay.
+    /// Number of this attempt since the last replay, from 1: the delays restart with a replay.
     pub attempt_since_replay: u32,
-    /// When the first attempt since the last replay began, server time; this attempt's own start if it is the first.
+    /// Start of the first attempt since the last replay, server time; this attempt's start if it is the first.
     pub first_attempt: UnixMs,
-    /// How long sending was paused since then.
+    /// Duration of pauses since then.
     pub paused: Duration,
-    /// Server time at which this attempt starts.
+    /// Start of this attempt, server time.
     pub now: UnixMs,
-    /// The latest moment at which the message may leave, so that its deadline lies within the lease.
+    /// The latest start of sending, so that the deadline is within the lease.
     pub start_by: Instant,
 }
 
@@ -71,17 +70,17 @@ pub struct ChannelNotifier {
 }
 
 impl ChannelNotifier {
-    /// A notifier that sends through `channels`, as far as `caps` allow. `consents` draws what requests for consent
-    /// show.
+    /// A notifier that sends through `channels` within `caps`. `consents` generates the content of requests for
+    /// consent.
     pub fn new(channels: Arc<Channels>, caps: Caps, retry: RetryConfig, consents: Arc<dyn ConsentRequests>) -> Self {
         Self { channels, caps, retry, consents }
     }
 
-    /// Why the delivery can't leave now, if it can't. Last before sending, so that only what is about to leave is
-    /// counted.
+    /// Why the delivery can't be sent now, if so. Checked last, so that caps count only messages that are about to be
+    /// sent.
     async fn held_back(&self, request: &AttemptRequest<'_>) -> Option<Settlement> {
         match self.caps.decide_attempt(&self.channels, request.contact).await {
-            // Redis was slow: an attempt that started now could outlive its lease and overlap with another worker's.
+            // Redis was slow: an attempt that started now could exceed its lease and overlap with another worker's.
             CapDecision::Allowed if Instant::now() > request.start_by => Some(Settlement::Released(Duration::ZERO)),
             CapDecision::Allowed => None,
             CapDecision::Exhausted { retry_after } => Some(Settlement::Throttled(retry_after)),
@@ -108,7 +107,7 @@ impl ChannelNotifier {
         Ok(self.channels.send(Message { delivery, contact, content, unsubscribe, more_follows, now }).await)
     }
 
-    /// The link with which a person takes consent back. A message without it is better than none.
+    /// The link with which a person withdraws consent. A message without it is better than none.
     async fn unsubscribe_url(&self, subject: &Subject, contact: &Contact) -> Option<Secret> {
         if definition(contact.channel())?.consent != ConsentMethod::CodeAndLink {
             return None;
@@ -120,8 +119,7 @@ impl ChannelNotifier {
         })
     }
 
-    /// Asks for consent. Where the receiver itself answers, its consent is stored before the attempt counts as
-    /// delivered.
+    /// Asks for consent. If the receiver itself answers, its consent is stored before the attempt counts as delivered.
     async fn ask(
         &self,
         request: &AttemptRequest<'_>,
@@ -130,7 +128,7 @@ impl ChannelNotifier {
         let AttemptRequest { delivery, contact, more_follows, now, .. } = *request;
         let method = definition(contact.channel()).expect("every contact has a channel of the registry").consent;
         let (id, proof) = match method {
-            // Each mail has another code, and mail software shows one of those that have the same id.
+            // Each email has another code, and mail software shows only one of several emails with the same id.
             ConsentMethod::CodeAndLink => {
                 let proof = ConsentProof::CodeAndLink(self.consents.generate(asked).await?);
                 (format!("{}_{}", asked.id, request.attempts), proof)
@@ -153,8 +151,8 @@ impl Notifier for ChannelNotifier {
         self.channels.timeout(channel)
     }
 
-    /// Leaves the machine unless nothing is to be sent; ends within [`Self::timeout`] of `start_by`. Repeating it sends
-    /// again, with the same id.
+    /// Sends the message unless there is a reason not to; ends within [`Self::timeout`] of `start_by`. A repetition
+    /// sends again, with the same id.
     async fn attempt(&self, request: AttemptRequest<'_>) -> Settlement {
         if let Some(unsent) = unsent(&request) {
             return unsent;
@@ -184,7 +182,7 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
         return Some(Settlement::Muted(format!("the contact is {mute}")));
     }
     match request.notification {
-        // Only the very first: a delivery that was tried before, or is replayed later, has been found worth sending.
+        // Only the first attempt: a delivery that was attempted before, or is replayed later, was found worth sending.
         Notification::Alert(alert) if request.attempts <= 1 => {
             let expired = request.first_attempt > super::expires_at(alert);
             expired.then_some(Settlement::Expired)
@@ -194,8 +192,8 @@ fn unsent(request: &AttemptRequest<'_>) -> Option<Settlement> {
     }
 }
 
-/// A request for consent that could be tried again only when nobody waits for it any more expires now, with its error:
-/// nobody can do anything about it, so it is not dead.
+/// A request for consent whose retry would come after its expiry ends `expired` now, with its error. It is not dead,
+/// because nobody can do anything about it.
 fn not_after_expiry(settlement: Settlement, request: &AttemptRequest<'_>) -> Settlement {
     let Notification::Verification(asked) = request.notification else { return settlement };
     match settlement {

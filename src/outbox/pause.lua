@@ -3,16 +3,16 @@
 --
 -- KEYS[1] the pause of all sending, a hash   KEYS[2] totals hash
 --
--- ARGV[1] 'pause' or 'resume'   ARGV[2] now, ms: the same for all partitions, so that each says the same
--- ARGV[3] why, in somebody's own words; '' without a reason ('pause' only)
+-- ARGV[1] 'pause' or 'resume'   ARGV[2] now, ms: the same for all partitions
+-- ARGV[3] why, in the operator's words; '' without a reason ('pause' only)
 --
 -- Returns 'done'
 --         an error   a key of another type, a total that is no number, or a command that the user may not run: nothing
 --                    written
 --
--- How long sending was paused is added up in 'paused_ms' of the totals: that time ends no delivery. A second pause
--- keeps the beginning of the first.
--- Safe to run twice: the second call finds what the first one wrote.
+-- The duration of pauses is summed up in 'paused_ms' of the totals, because it ends no delivery. A second pause keeps
+-- the start of the first.
+-- Safe to run twice: the second call finds the first one's writes.
 
 -- JUDGE
 

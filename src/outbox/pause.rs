@@ -1,5 +1,5 @@
-//! The pause of all sending: a key in each partition at which `lease.lua` looks. While it is there, nothing is leased
-//! by any daemon. How long pauses lasted is added up, so that they end no delivery. The wrapper of `pause.lua`.
+//! The pause of all sending: a key in each partition that `lease.lua` checks. While it exists, no daemon leases
+//! anything. The duration of pauses is summed up, so that pauses end no delivery. The wrapper of `pause.lua`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,24 +12,23 @@ use crate::types::{Keys, UnixMs};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("pause.lua")));
 
-/// The field of the totals with the length of all pauses that have ended.
+/// The field of the totals with the duration of all ended pauses.
 const PAUSED_MS: &str = "paused_ms";
 
-/// That nothing is sent.
+/// A pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// Since when, server time; `None` where somebody wrote the key by hand.
+    /// Its start, server time; `None` if somebody wrote the key by hand.
     pub since: Option<UnixMs>,
-    /// Why, in somebody's own words.
+    /// Why, in the operator's words.
     pub reason: Option<String>,
 }
 
-/// Pauses all sending, of all daemons. Attempts that are under way end by themselves. Repeatable; a second pause gives
-/// its own reason.
+/// Pauses sending of all daemons. Running attempts end normally. Repeatable; a second pause sets its own reason.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; some of the partitions may be paused.
+/// The error of Redis or of the connection; some partitions may already be paused.
 pub async fn pause(partitions: &Partitions, reason: Option<&str>) -> RedisResult<()> {
     run(partitions, "pause", reason.unwrap_or_default()).await
 }
@@ -38,7 +37,7 @@ pub async fn pause(partitions: &Partitions, reason: Option<&str>) -> RedisResult
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; some of the partitions may still be paused.
+/// The error of Redis or of the connection; some partitions may still be paused.
 pub async fn resume(partitions: &Partitions) -> RedisResult<()> {
     run(partitions, "resume", "").await
 }
@@ -52,11 +51,11 @@ async fn run(partitions: &Partitions, action: &str, reason: &str) -> RedisResult
     Ok(())
 }
 
-/// How long sending has been paused in all, a pause that lasts included.
+/// The total duration of pauses, including the current one.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said.
+/// The error of Redis or of the connection.
 pub async fn paused_for(client: &RedisClient, keys: &Keys, now: UnixMs) -> RedisResult<Duration> {
     let ended: Option<u64> = client.query(redis::cmd("HGET").arg(keys.totals()).arg(PAUSED_MS)).await?;
     let lasts = read_pause(client, keys).await?.and_then(|pause| pause.since).map(|since| now.since(since));

@@ -1,14 +1,14 @@
-//! Outcomes that Redis has not taken yet.
+//! Outcomes that Redis has not accepted yet.
 //!
-//! While Redis is away, leases run out. If the next lease came before the outcomes that wait, a delivery that was
-//! accepted would be attempted again. So the dispatcher has those recorded first.
+//! While Redis is unavailable, leases end. If the next lease came before the waiting outcomes, an accepted delivery
+//! would be attempted again. So the dispatcher records these outcomes first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// Counts the tasks whose outcome waits for Redis, and has them try again when it is back.
+/// Counts the tasks whose outcome waits for Redis, and makes them retry when Redis is available again.
 #[derive(Debug, Default)]
 pub(super) struct PendingOutcomes {
     waiting: AtomicUsize,
@@ -16,12 +16,12 @@ pub(super) struct PendingOutcomes {
     cleared: Notify,
 }
 
-/// One task that waits. Ends when dropped.
+/// One waiting task. Ends on drop.
 #[derive(Debug)]
 pub(super) struct PendingOutcome<'a>(&'a PendingOutcomes);
 
 impl PendingOutcomes {
-    /// One more outcome waits, as long as the returned value lives.
+    /// Counts a waiting outcome while the returned value exists.
     pub(super) fn add(&self) -> PendingOutcome<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         PendingOutcome(self)
@@ -32,14 +32,13 @@ impl PendingOutcomes {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns when somebody says that Redis is back. A task that is not listening at that moment finds out by its own
-    /// delay.
+    /// Returns when a retry is requested. A task that does not listen at that moment retries after its own delay.
     pub(super) async fn retry_requested(&self) {
         self.retry.notified().await;
     }
 
-    /// Redis is back: waits until the outcomes are recorded, for `timeout` at most, so that one that can't be recorded
-    /// does not hold up the others for long.
+    /// Call it when Redis is available again: waits until the outcomes are recorded, at most `timeout`, so that an
+    /// unrecordable one does not delay others for long.
     pub(super) async fn flush(&self, timeout: Duration) {
         let cleared = async {
             while self.any() {
@@ -54,7 +53,7 @@ impl PendingOutcomes {
 impl Drop for PendingOutcome<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // A permit is kept when nobody listens yet, so this is never missed.
+            // A permit is kept if nobody listens yet, so this is never missed.
             self.0.cleared.notify_one();
         }
     }

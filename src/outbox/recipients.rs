@@ -1,25 +1,25 @@
-//! Who is told of an alert. Pure.
+//! The recipients of an alert. Pure.
 
 use super::config::MultiplePolicy;
 use crate::contacts::resolver::ResolvedContacts;
 use crate::contacts::{Contact, OperatorContact};
 use crate::types::{Alert, ContactFilter};
 
-/// Who is told of an alert.
+/// The recipients of an alert.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recipients {
     /// The contacts that get a delivery each.
     pub contacts: Vec<Contact>,
-    /// Whether the alert also waits for a contact of the subject, which has none.
+    /// Whether the alert also waits for a contact, because the subject has none.
     pub waits: bool,
 }
 
 impl Recipients {
-    /// The contacts that hear this alert: the subject's own or the fallback, and those of the operator that ask for it.
+    /// The contacts whose filters accept this alert: the subject's own or the fallback, and the operator's contacts
+    /// that request copies.
     ///
-    /// Where nobody but disabled contacts would hear it, it goes to the subject's other contacts, whatever they hear
-    /// otherwise; without any, to the contacts of the operator that get notices. So a contact that is disabled silences
-    /// no alert.
+    /// If only disabled contacts would get it, it goes to the subject's other contacts regardless of their filters;
+    /// without any, to the operator's contacts that get notices. So a disabled contact silences no alert.
     pub fn select(alert: &Alert, contacts: &ResolvedContacts, on_multiple: MultiplePolicy) -> Self {
         let hears = |contact: &Contact| hears(&contact.filter, alert, on_multiple);
         let ResolvedContacts { readable, disabled, operator, .. } = contacts;
@@ -36,7 +36,7 @@ impl Recipients {
     }
 }
 
-/// Whether a contact that hears these alerts is told of this one.
+/// Whether a contact with this filter gets this alert.
 fn hears(filter: &ContactFilter, alert: &Alert, on_multiple: MultiplePolicy) -> bool {
     let hears_higher = || alert.higher_percents.iter().any(|percent| filter.takes_threshold(*percent));
     filter.takes(alert) && (on_multiple == MultiplePolicy::Each || !hears_higher())
@@ -53,7 +53,7 @@ mod tests {
         percents.iter().filter_map(|percent| Percent::new(*percent)).collect()
     }
 
-    /// A contact that hears these thresholds; all without any.
+    /// A contact with a filter for these thresholds; without any it gets all.
     fn contact(name: &str, thresholds: &[u16]) -> Contact {
         let filter = ContactFilter { thresholds: percents(thresholds), metrics: Vec::new() };
         Contact { filter, ..Contact::email(&format!("{name}@b.test")) }
@@ -74,7 +74,7 @@ mod tests {
         Alert { higher_percents: percents(higher), ..Sample::example().alert(at, UnixMs(1)) }
     }
 
-    /// The local parts of the addresses that are told, and whether the alert waits.
+    /// The local parts of the recipients' addresses, and whether the alert waits.
     fn told(alert: &Alert, contacts: &ResolvedContacts, on_multiple: MultiplePolicy) -> (Vec<String>, bool) {
         let Recipients { contacts, waits } = Recipients::select(alert, contacts, on_multiple);
         let local = |contact: &Contact| contact.address().split('@').next().unwrap_or_default().to_owned();
@@ -85,7 +85,7 @@ mod tests {
         (names.iter().map(ToString::to_string).collect(), waits)
     }
 
-    /// Who asks for a threshold gets it and nobody else does; an alert that nobody asks for waits for nobody.
+    /// A contact gets only the thresholds of its filter; an alert that no filter accepts does not wait.
     #[test]
     fn an_alert_goes_to_those_that_hear_it() {
         let contacts = ResolvedContacts {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(told(&alert(80, &[]), &ResolvedContacts::default(), each), names(&[], true));
     }
 
-    /// The highest threshold of a jump may be one that a contact does not hear: then it would hear nothing at all.
+    /// The highest threshold of a jump may be outside of a contact's filter: the contact must then get a lower one.
     #[test]
     fn the_highest_is_that_which_a_contact_hears() {
         let contacts = ResolvedContacts {
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(told(&alert(100, &[]), &contacts, highest), names(&["all"], false));
     }
 
-    /// A receiver that has gone must not take the only alert of its kind along.
+    /// A disabled receiver must not silence the only alert of its kind.
     #[test]
     fn what_only_a_disabled_contact_would_hear_goes_to_the_others() {
         let each = MultiplePolicy::Each;

@@ -1,4 +1,4 @@
-//! A log line when Redis stops answering, and one when it answers again.
+//! Logs once when Redis stops answering and once when it answers again.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::error::{OutboxError, chain};
 use crate::redis_client::ErrorKind;
 use crate::redis_client::backoff::{Backoff, BackoffPolicy};
 
-/// Counts the failures of one loop in a row, says how long to wait, and logs them.
+/// Counts consecutive failures of one loop, computes the delay, and logs them.
 #[derive(Debug)]
 pub(super) struct RedisOutage {
-    /// Which loop, for the log.
+    /// The loop, for the log.
     task: &'static str,
     retries: Backoff,
     /// The kind of the last failure, which is logged once.
@@ -21,7 +21,7 @@ impl RedisOutage {
         Self { task, retries: Backoff::new(BackoffPolicy::RECONNECT), failing: None }
     }
 
-    /// One more failure: the delay before the next try.
+    /// Counts a failure and returns the delay before the next try.
     pub(super) fn failed(&mut self, error: &OutboxError) -> Duration {
         let kind = error.error_kind();
         kind.count(error.label());
@@ -46,7 +46,7 @@ impl RedisOutage {
         self.retries.next_delay()
     }
 
-    /// It worked.
+    /// Records a success.
     pub(super) fn worked(&mut self) {
         if self.retries.failures() > 0 {
             tracing::info!(task = self.task, failures = self.retries.failures(), "redis serves deliveries again");

@@ -1,4 +1,4 @@
-//! The retry policy: whether a failed attempt is followed by another, and when. Pure but for the jitter.
+//! The retry policy: whether another attempt follows a failed one, and when. Pure except for the jitter.
 
 use std::time::Duration;
 
@@ -7,32 +7,31 @@ use super::settle::Settlement;
 use crate::types::duration::whole_ms;
 use crate::types::{Outcome, OutcomeClass, UnixMs};
 
-/// How long a receiver is asked again that refuses what it gets: somebody may mend it within a day, as a URL or a
-/// password.
+/// How long a delivery is retried at a receiver that refuses it: somebody may fix the cause, such as a URL or a
+/// password, within a day.
 const REJECTED_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// One attempt that ended.
+/// An attempt that ended.
 #[derive(Debug, Clone)]
 pub struct EndedAttempt {
-    /// How.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// Which one it was, 1 for the first.
+    /// Its number, from 1.
     pub attempt: u32,
     /// When the first attempt began.
     pub first_attempt: UnixMs,
-    /// How long sending was paused since then, which does not count.
+    /// Duration of pauses since then, which does not count.
     pub paused: Duration,
-    /// When this one began.
+    /// When this attempt began.
     pub now: UnixMs,
 }
 
-/// Decides what comes after an attempt: its end, or another attempt no earlier than so many whole milliseconds after
-/// this one's end.
+/// Decides what follows an attempt: the end of the delivery, or another attempt after a delay in whole milliseconds.
 ///
-/// The delay is the schedule's for this many failures, with jitter, but never shorter than the receiver's Retry-After;
-/// both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the end of this
-/// one, without the time in which the operator paused sending, and is judged here, after a failure, however long a
-/// worker was away; and in `lease.lua` for deliveries that wait behind an open circuit.
+/// The delay comes from the schedule for this number of failures, with jitter, but is never shorter than the receiver's
+/// Retry-After; both are capped at `max_interval`. `give_up_after` counts from the start of the first attempt to the
+/// end of this one, without the operator's pauses. It is checked here after a failure, and in `lease.lua` for
+/// deliveries that wait behind an open circuit.
 pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement {
     let EndedAttempt { outcome, attempt, first_attempt, paused, now } = ended;
     match outcome.class {
@@ -51,7 +50,7 @@ pub fn settlement_after(ended: EndedAttempt, retry: &RetryConfig) -> Settlement 
     }
 }
 
-/// How long failures of this class are tried again; `configured` is the operator's `retry.give_up_after`.
+/// How long failures of this class are retried; `configured` is the operator's `retry.give_up_after`.
 pub fn give_up_after(class: OutcomeClass, configured: Duration) -> Duration {
     match class {
         OutcomeClass::Rejected => configured.min(REJECTED_FOR_MAX),
@@ -88,7 +87,7 @@ mod tests {
         settlement_after(ended, &retry())
     }
 
-    /// Success and certain failure end a delivery at once, whatever the receiver asks for.
+    /// Success and permanent failure end a delivery at once, whatever delay the receiver requests.
     #[test]
     fn delivered_and_permanent_end_the_delivery() {
         let asked = Some(Duration::from_secs(60));
@@ -96,7 +95,7 @@ mod tests {
         assert!(matches!(after(&outcome(OutcomeClass::Permanent, asked), 1, 0), Settlement::Dead(_)));
     }
 
-    /// Giving up at the first failure after `give_up_after`, not before and not without an attempt.
+    /// A delivery is given up at the first failure after `give_up_after`, not earlier and not without an attempt.
     #[test]
     fn a_delivery_is_given_up_once_it_was_tried_long_enough() {
         let failed = outcome(OutcomeClass::Transient, None);
@@ -106,7 +105,7 @@ mod tests {
         assert!(matches!(after(&failed, 9, end_ms * 100), Settlement::Dead(_)));
     }
 
-    /// An operator who pauses sending over a long weekend must not lose what waits.
+    /// A pause over a long weekend must not lose waiting deliveries.
     #[test]
     fn the_time_of_a_pause_does_not_count() {
         let (failed, end_ms) = (outcome(OutcomeClass::Transient, None), 3 * 86_400_000);
@@ -115,7 +114,7 @@ mod tests {
         assert!(matches!(after_pause(&failed, 9, end_ms + 980, paused), Settlement::Dead(_)));
     }
 
-    /// A receiver that refuses is asked for a day, and no longer than everything else where that is shorter.
+    /// A refusing receiver is retried for a day, or for `give_up_after` if that is shorter.
     #[test]
     fn a_rejected_delivery_is_given_up_after_a_day() {
         let (failed, day_ms) = (outcome(OutcomeClass::Rejected, None), 86_400_000);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// I6: never before Retry-After; and never later than `max_interval`, or a receiver could silence us for ever.
+        /// I6: never before Retry-After; and never later than `max_interval`, or a receiver could delay forever.
         #[test]
         fn retries_respect_retry_after_and_max_interval(attempt in 1_u32..100, asked_ms in 0_u64..100_000_000) {
             let asked = Duration::from_millis(asked_ms);
@@ -143,7 +142,7 @@ mod tests {
             }
         }
 
-        /// Without Retry-After the delay is the schedule's, within its jitter.
+        /// Without Retry-After the delay comes from the schedule, within its jitter.
         #[test]
         fn retries_follow_the_schedule(attempt in 1_u32..100) {
             let centre = (5.0 * 4.0_f64.powi(attempt as i32 - 1)).min(21_600.0);

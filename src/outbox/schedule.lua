@@ -1,6 +1,6 @@
 #!lua
--- schedule: the queues of deliveries, one for each destination, and when something may leave for each. The loader puts
--- it before each script that changes a delivery.
+-- schedule: the queues of deliveries, one per destination, and the due time of each destination. The loader inserts it
+-- into each script that changes a delivery.
 --
 -- KEYS[1] destinations zset   KEYS[2] unhealthy destinations zset   KEYS[3] pending zset   KEYS[4] waiting zset
 -- KEYS[5] deliveries zset   KEYS[6] dead zset   KEYS[7] totals hash   KEYS[8] open circuits zset
@@ -12,18 +12,18 @@
 -- ARGV[5] the most attempts in flight at one destination, 1 and up
 -- ARGV[6] prefix of a subject's deliveries
 --
--- Returns nothing: the script goes on behind it. Each comment has a line of its own.
+-- Returns nothing: the script continues behind it. Each comment needs its own line.
 
--- What can't be due: above every time.
+-- A score above every time, for members that can't be due.
 local NEVER = 9007199254740991
 -- How long the state of a destination is kept after its last attempt, s: 14 days.
 local STATE_TTL_S = 1209600
--- So many wait before any is taken out of its order: see both_ends.
+-- Minimum number of waiting deliveries before any is taken out of order: see both_ends.
 local BACKLOG = 64
--- A circuit opens after so many failures in a row.
+-- Number of consecutive failures that open a circuit.
 local OPEN_AFTER = 5
 
--- The error reply where a key of the schedule has another type, or the user may not write one; else nil.
+-- An error reply if a key of the schedule has another type, or the user may not write one; else nil.
 local function schedule_refusal()
   for at = 1, 8 do
     local failed = wrong_type(at, at == 7 and 'hash' or 'zset')
@@ -36,14 +36,14 @@ local function schedule_refusal()
   return refusal or denied(ARGV[3] .. 'x', 'HSET', 'HDEL', 'EXPIRE') or denied(ARGV[4] .. 'x', 'HSET', 'HDEL', 'EXPIRE', 'PERSIST')
 end
 
--- The error reply where the total of deliveries that ended so, or were made, is no number. Each is looked at once.
+-- An error reply if the total of deliveries with this end, or of created ones, is not a number. Each is checked once.
 local total_errors = {}
 local function refused_total(field)
   if total_errors[field] == nil then total_errors[field] = wrong_total(KEYS[7], field) or false end
   return total_errors[field] or nil
 end
 
--- The reply of a command, or the error reply as the second value where the key is another's or elsewhere.
+-- The reply of a command, or an error reply as the second value if the key has another type or is on another node.
 local function read(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
@@ -52,8 +52,8 @@ local function read(command, key, ...)
   return reply
 end
 
--- Writes of one command to one key go together, so that many deliveries cost one of each. Only for members that no
--- other command in the call writes, because their order is lost.
+-- Writes of one command to one key are collected, so that many deliveries cost one of each. Only for members that no
+-- other command of the call writes, because their order is lost.
 local collected, collected_of = {}, {ZADD = {}, ZREM = {}}
 local function collect(command, key, first, second)
   local write = collected_of[command][key]
@@ -65,11 +65,12 @@ local function collect(command, key, first, second)
   write[size + 1], write[size + 2] = first, second
 end
 
--- The deliveries of each subject, by when their hashes expire: NEVER while they are pending. Here: the size of each
--- list that was judged, and of each subject whose deliveries the call changes, whether one of them is pending now.
+-- The deliveries of each subject, by the expiry of their hashes: NEVER while they are pending. Here: the size of each
+-- checked list, and for each subject with changed deliveries whether one of them is pending now.
 local list_sizes, changed_lists = {}, {}
 
--- The error reply where the deliveries of a subject can't be kept. Asked before the first write, as destination_of is.
+-- An error reply if the list of a subject's deliveries can't be written. Called before the first write, like
+-- destination_of.
 local function refused_subject(subject)
   if list_sizes[subject] then return nil end
   local failed
@@ -77,20 +78,20 @@ local function refused_subject(subject)
   return failed
 end
 
--- A delivery is pending.
+-- Records that a delivery is pending.
 local function note_pending(subject, id)
   collect('ZADD', ARGV[6] .. subject, whole(NEVER), id)
   changed_lists[subject] = true
 end
 
--- A delivery has ended: its hash lives for so many seconds. Those begin when EXPIRE runs, which is later in the call,
--- so it is listed for a minute more.
+-- Records that a delivery has ended and its hash lives for ttl_s. EXPIRE runs later in the call, so the id is listed
+-- for a minute more.
 local function note_ended(subject, id, now, ttl_s)
   collect('ZADD', ARGV[6] .. subject, whole(now + 1000 * ttl_s + 60000), id)
   changed_lists[subject] = changed_lists[subject] or false
 end
 
--- The key lives as long as the last hash. When a delivery ends, those whose hashes are gone leave the list.
+-- The key lives as long as the last hash. When a delivery ends, ids with expired hashes leave the list.
 local EXPIRED_AT_ONCE = 100
 local function keep_subject(subject, has_pending, now)
   local key, size = ARGV[6] .. subject, list_sizes[subject]
@@ -114,7 +115,7 @@ local function keep_subject(subject, has_pending, now)
   end
 end
 
--- Deliveries by how they ended, and those made.
+-- Numbers of deliveries by end, and of created ones.
 local counted = {}
 local function count(field, n) counted[field] = (counted[field] or 0) + n end
 
@@ -127,16 +128,16 @@ end
 
 local destinations = {}
 
--- How long nobody made the attempt that was due through an open circuit, in ms: no daemon sent, or all were busy. What
--- is late by less than this is no outage of ours.
+-- How long nobody made the attempt that was due through an open circuit, in ms: no daemon sent, or all were busy. A
+-- shorter delay does not count as our own outage.
 local PROBE_LATE = 60000
 local function lateness(d, now)
   local late = now - d.probe_at
   return late > PROBE_LATE and late or 0
 end
 
--- A destination with its state, read once, and the error reply where a key of it can't be used. Reads every key of it:
--- in a cluster one may be elsewhere, which has to be found out before the first write.
+-- A destination with its state, read once, or an error reply if one of its keys is unusable. Reads all its keys,
+-- because in a cluster one may be on another node, which must be known before the first write.
 local function destination_of(name)
   local known = destinations[name]
   if known then return known, known.failed end
@@ -150,14 +151,14 @@ local function destination_of(name)
   d.failed = d.failed or failed
   if d.failed then return d, d.failed end
   if name == 'none' then
-    -- Deliveries without contact leave for nobody.
+    -- Deliveries without a contact have no receiver, so no bound applies.
     d.bound, d.failures = NEVER, 0
   else
     d.bound = math.max(1, math.min(tonumber(state[1] or '1') or 1, tonumber(ARGV[5])))
-    -- None is known: it was never tried.
+    -- Unknown: never attempted.
     d.failures = tonumber(state[2] or '')
-    -- While its circuit is open: when the next attempt may be made, how many have failed since it opened, how long
-    -- nobody was there to make them, and when it opened.
+    -- If its circuit is open: when the next attempt may be made, the number of failed ones since it opened, how long
+    -- nobody made them, and when it opened.
     d.probe_at, d.probes = tonumber(state[3] or ''), tonumber(state[4] or '') or 0
     d.away, d.opened_at = tonumber(state[5] or '') or 0, tonumber(state[6] or '') or 0
     if d.probe_at then d.bound = 1 end
@@ -169,7 +170,7 @@ local function is_healthy(d) return d.failures == 0 end
 
 local function in_flight(d, now) return redis.call('ZCOUNT', d.leased, '(' .. whole(now), '+inf') end
 
--- Puts a destination where the next lease looks for it. Whoever was just served stands behind those that were not.
+-- Puts a destination where the next lease finds it. A destination that was just served comes after those that were not.
 local function place(d, now, was_served)
   local index, other = KEYS[1], KEYS[2]
   if not is_healthy(d) then index, other = other, index end
@@ -197,33 +198,33 @@ local function place(d, now, was_served)
   redis.call('ZADD', index, whole(first), d.name)
 end
 
--- Writes what was collected, and places every destination that was read.
+-- Writes the collected changes, and places every destination that was read.
 local function place_all(now)
   write_collected(now)
   for _, d in pairs(destinations) do place(d, now) end
 end
 
--- A delivery is due in the queue of a destination, and leased by nobody.
+-- Puts a delivery into the queue of a destination, without a lease.
 local function enqueue_due(d, id, due)
   redis.call('ZADD', d.due, whole(due), id)
   redis.call('ZREM', d.leased, id)
 end
 
--- A delivery leaves the queue of a destination.
+-- Removes a delivery from the queue of a destination.
 local function dequeue(d, id)
   redis.call('ZREM', d.due, id)
   redis.call('ZREM', d.leased, id)
 end
 
--- Members that are due, as many as asked for, and how many are in all. The oldest; from a backlog as many of the
--- newest, in turn, so that what came last does not wait for all that came before it, and the oldest still get on.
+-- Up to `count` due members, and the number of all due ones. The oldest ones; in a backlog alternately oldest and
+-- newest ones, so that new deliveries do not wait for all earlier ones, and the oldest make progress.
 local function both_ends(key, now, count)
   if count <= 0 then return {}, 0 end
   local waiting = redis.call('ZCOUNT', key, '-inf', whole(now))
   if waiting <= math.max(count, BACKLOG) then
     return redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, count), waiting
   end
-  -- Where only one is attempted at once, each end has its turn by the time.
+  -- If only one is attempted at once, the time decides between both ends.
   local newest_first = now % 2 == 1
   local oldest_count = math.floor((count + (newest_first and 0 or 1)) / 2)
   local oldest = redis.call('ZRANGEBYSCORE', key, '-inf', whole(now), 'LIMIT', 0, oldest_count)
@@ -238,7 +239,7 @@ local function both_ends(key, now, count)
   return members, waiting
 end
 
--- An attempt told something about its destination. What was told is stored by store_states.
+-- Applies what an attempt revealed about its destination. store_states stores it.
 local function learn(d, was_answered, now, probe_first, probe_max)
   if d.name == 'none' then return end
   d.has_changed = true
@@ -254,14 +255,15 @@ local function learn(d, was_answered, now, probe_first, probe_max)
     d.has_opened, d.has_closed = not d.has_closed, false
     d.probe_at, d.probes, d.away, d.opened_at = now + probe_first, 0, 0, now
   elseif d.probe_at <= now then
-    -- Only what began before the circuit opened ends before the next attempt may begin, and tells nothing new.
+    -- Only attempts from before the circuit opened end before the next one may begin, and they reveal nothing new.
     d.probes, d.away = d.probes + 1, d.away + lateness(d, now)
     d.probe_at = now + math.min(probe_max, probe_first * 2 ^ math.min(d.probes, 20))
   end
   d.bound = 1
 end
 
--- Stores what was learned, and returns the names of the destinations whose circuit opened, and of those whose closed.
+-- Stores the applied changes, and returns the names of the destinations whose circuits opened, and of those whose
+-- circuits closed.
 local function store_states()
   local opened, closed = {}, {}
   for _, d in pairs(destinations) do

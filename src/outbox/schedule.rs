@@ -1,5 +1,4 @@
-//! What the scripts of deliveries have in common: the keys and arguments that `schedule.lua` takes, which stands before
-//! each of them.
+//! The common keys and arguments of all scripts of deliveries, for `schedule.lua`, which is inserted into each of them.
 
 use crate::redis_client::Script;
 use crate::redis_client::script::ScriptCall;
@@ -10,12 +9,12 @@ pub(super) fn script(source: &'static str) -> Script {
     Script::with_preludes(source, include_str!("schedule.lua"))
 }
 
-/// Begins a call: the keys and arguments that each of these scripts takes first. The stored bounds hold.
+/// Starts a call with the keys and arguments that each of these scripts takes first. The stored bounds apply.
 pub(super) fn call<'a>(script: &'a Script, keys: &Keys) -> ScriptCall<'a> {
     bounded_call(script, keys, u32::MAX)
 }
 
-/// The same where no destination has more attempts in flight than this, and no bound grows beyond it.
+/// The same with a maximum of attempts in flight per destination, which also limits the stored bounds.
 pub(super) fn bounded_call<'a>(script: &'a Script, keys: &Keys, per_destination_max: u32) -> ScriptCall<'a> {
     let call = script.call().key(keys.destinations()).key(keys.destinations_unhealthy()).key(keys.pending());
     let call = call.key(keys.waiting()).key(keys.deliveries()).key(keys.dead()).key(keys.totals());

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- settle: end leases of deliveries, each with its end, with the time of its next attempt, or by giving it back.
+-- settle: end leases of deliveries, each with its end, with the time of its next attempt, or by releasing it.
 --
 -- KEYS[1] .. KEYS[8], ARGV[1] .. ARGV[6] as schedule.lua has them
 --
--- ARGV[7] TTL of an ended delivery, s   ARGV[8] attempts kept, 1..1000   ARGV[9] most ids to trim of each list, 0..1000
--- ARGV[10] and ARGV[11] first and longest time between attempts through an open circuit, ms
+-- ARGV[7] TTL of an ended delivery, s   ARGV[8] attempts kept, 1..1000   ARGV[9] most ids to trim per list, 0..1000
+-- ARGV[10] and ARGV[11] first and maximum time between attempts through an open circuit, ms
 -- ARGV[12] prefix of the failing contacts of a subject
 -- ARGV[13] how long the failures of a contact are remembered, s, 1 and up
 -- ARGV[14] how long it is remembered that a server knows no such mailbox, s, 1 and up
@@ -12,26 +12,26 @@
 --   delivery id, lease token,
 --   'delivered' | 'dead' | 'muted' | 'expired' | 'cancelled': how it ended
 --     'retry': the next attempt is due after the wait      'released': no attempt took place, due again after the wait;
---     without one it keeps the place that it had when it was leased,
+--     with wait 0 it gets its former place,
 --   wait, ms, 0 and up,
---   the attempt as JSON without its opening brace and time, '' when none took place: the lease's count is taken back,
---   what went wrong, '' for nothing,
---   what the attempt told of its destination: 'answered', 'failed', or '' for nothing,
---   what it told of its contact: 'reached', 'failing', 'unknown' (mailbox), or '' for nothing
+--   the attempt as JSON without its opening brace and time, '' if none took place: the lease's count is taken back,
+--   the error, or '',
+--   what the attempt revealed about its destination: 'answered', 'failed', or '',
+--   what it revealed about its contact: 'reached', 'failing', 'unknown' (mailbox), or ''
 --
 -- Returns {now ms, how many circuits opened, how many closed, the destination of each that opened, that of each that
 --         closed, an answer for each lease}
---           'settled'     it stands
---           'repeated'    an earlier call with this token stands, whose answer was lost: nothing written for it
+--           'settled'     the end is recorded
+--           'repeated'    an earlier call with this token succeeded, but its reply was lost: nothing written for it
 --           'stale'       another worker has leased the delivery since, or it was ended or replayed: nothing written
 --                         for it
---           'wrong_type'  the delivery's key holds something else: nothing written for it
+--           'wrong_type'  the delivery's key has another type: nothing written for it
 --         an error        a key of another type, a total that is no number, a command that the user may not run, or a
 --                         key at another node of the cluster: nothing written at all
 --
--- A lease that ran out is still ours until somebody else takes it, so an outcome that comes late is recorded and not
--- lost. Runs when memory is full too: it ends deliveries, which frees memory. Trims ids whose hash has expired on the
--- way. Safe to run twice: the second call finds its tokens settled.
+-- A lease that has ended is still ours until somebody else takes it, so a late outcome is recorded and not lost. Also
+-- runs when memory is full, because ended deliveries free memory. Also trims ids with expired hashes. Safe to run
+-- twice: the second call finds its tokens settled.
 
 -- JUDGE
 
@@ -83,7 +83,7 @@ end
 
 -- WRITE
 
--- The newest attempts stay readable. Numbers may be missing (a worker died), so the oldest are found by looking.
+-- The latest attempts stay readable. Numbers may be missing (a worker died), so the oldest ones are searched.
 local function forget_oldest_attempts(lease)
   local kept = tonumber(ARGV[8])
   if lease.attempts <= kept then return end
@@ -96,8 +96,8 @@ local function forget_oldest_attempts(lease)
   for i = 1, #numbers - kept do redis.call('HDEL', lease.key, 'attempt:' .. whole(numbers[i])) end
 end
 
--- When a contact failed first and when it did last, or when its mailbox was called unknown, until something reaches
--- it. Notes that are over for so long begin anew.
+-- Stores when a contact failed first and last, or when its mailbox was reported unknown, until a message reaches it.
+-- Records that ended long ago start again.
 local function note(lease)
   if lease.contact_told == 'reached' then
     if lease.noted[1] or lease.noted[2] then redis.call('HDEL', lease.failing, lease.contact, lease.unknown) end
@@ -151,15 +151,15 @@ end
 local opened, closed = store_states()
 place_all(now)
 
--- Ids older than the TTL whose hash is gone leave the lists. The old ones that stay (pending for weeks) must not hide
--- those behind them, so a call looks at a stretch that depends on the time.
+-- Removes ids from the lists that are older than the TTL and have no hash. Old ids that stay (pending for weeks) must
+-- not hide later ones, so a call checks a section that depends on the time.
 local most = tonumber(ARGV[9])
 for i = 5, 6 do
   local old = redis.call('ZCOUNT', KEYS[i], '-inf', whole(now - 1000 * tonumber(ARGV[7])))
   if old > 0 and most > 0 then
     local from = old > most and now % (old - most + 1) or 0
     for _, id in ipairs(redis.call('ZRANGE', KEYS[i], whole(from), whole(math.min(from + most, old) - 1))) do
-      -- Where the slot moves it may be at another node: then the id stays.
+      -- If the slot moves, the hash may be on another node: then the id stays.
       if redis.pcall('EXISTS', ARGV[4] .. id) == 0 then redis.call('ZREM', KEYS[i], id) end
     end
   end

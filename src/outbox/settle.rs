@@ -1,4 +1,4 @@
-//! Ending a lease: the wrapper of `settle.lua`.
+//! Ends leases: the wrapper of `settle.lua`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,46 +13,46 @@ use crate::types::{Attempt, Channel, DeliveryId, DeliveryState, Destination, Key
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("settle.lua")));
 
-/// The newest attempts that stay readable. With the default schedule a delivery has about 20 in its three days.
+/// Number of latest attempts that stay readable. With the default schedule a delivery has about 20 in three days.
 pub const ATTEMPTS_KEPT: usize = 100;
 
-/// The most leases that one call ends: it holds the server a few milliseconds.
+/// Maximum number of leases per call, which blocks the server for a few milliseconds.
 pub const SETTLE_MAX: usize = 100;
 
-/// The most ids that one call trims from each list. A settlement adds at most one, so the lists shrink while there is
-/// work.
+/// Maximum number of ids that one call trims from each list. A settlement adds at most one, so the lists shrink while
+/// there is work.
 const TRIM_MAX: usize = 16;
 
 /// How a lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// The other side took it.
+    /// The receiver accepted it.
     Delivered(Outcome),
     /// Given up after this attempt.
     Dead(Outcome),
-    /// Given up without an attempt: what is stored can't be sent, for this reason.
+    /// Given up without an attempt: the stored data can't be sent, for this reason.
     Unsendable(String),
-    /// The next attempt is due after this long.
+    /// The next attempt is due after this delay.
     Retry(Outcome, Duration),
-    /// The contact, the subject or the metric is muted, in these words; nothing was sent.
+    /// The contact, the subject or the metric is muted, with this text; nothing was sent.
     Muted(String),
     /// Its period ended too long ago; nothing was sent.
     Expired,
-    /// This attempt failed, and the next one would come when nobody waits for it any more.
+    /// This attempt failed, and the next one would come after the expiry.
     ExpiredAfter(Outcome),
     /// Its contact is gone or disabled; nothing was sent.
     Cancelled,
     /// This attempt disabled its contact: the alert goes to others.
     ContactDisabled(Outcome),
-    /// A cap is used up: no attempt took place; it is due again after this long.
+    /// A cap is exhausted: no attempt took place; due again after this delay.
     Throttled(Duration),
-    /// No attempt took place; it is due again after this long. For a drain, a cap that can't be asked, contacts that
-    /// can't be read.
+    /// No attempt took place; due again after this delay. Used for a drain, a cap that can't be asked, and unreadable
+    /// contacts.
     Released(Duration),
 }
 
 impl Settlement {
-    /// The state in which the delivery is afterwards.
+    /// The state of the delivery afterwards.
     pub const fn state(&self) -> DeliveryState {
         match self {
             Self::Delivered(_) => DeliveryState::Delivered,
@@ -64,7 +64,7 @@ impl Settlement {
         }
     }
 
-    /// The outcome of the attempt, when one took place.
+    /// The outcome of the attempt, if one took place.
     pub const fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::Delivered(outcome)
@@ -92,7 +92,7 @@ impl Settlement {
         }
     }
 
-    /// What the attempt told of its contact. One that is disabled begins anew when somebody enables it.
+    /// What the attempt revealed about its contact. A disabled contact starts again when somebody enables it.
     fn contact_health(&self, channel: Channel) -> Option<ContactHealth> {
         match self {
             Self::ContactDisabled(_) => Some(ContactHealth::Reached),
@@ -108,27 +108,27 @@ impl Settlement {
     }
 }
 
-/// What the script answered.
+/// The script's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleReply {
-    /// The outcome stands, since this server time.
+    /// The outcome is recorded, at this server time.
     Done(UnixMs),
-    /// It stood already: an earlier call with this token came through, only its answer was lost.
+    /// It was already recorded: an earlier call with this token succeeded, and only its reply was lost.
     Repeated,
     /// Another worker has leased the delivery since, or it was ended or replayed: nothing was written.
     Stale,
-    /// The delivery's key holds something else: nothing was written.
+    /// The delivery's key has another type: nothing was written.
     WrongType,
 }
 
-/// What a call of [`settle`] did.
+/// The result of a call of [`settle`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledLeases {
-    /// An answer for each lease.
+    /// A reply for each lease.
     pub answers: Vec<SettleReply>,
-    /// The destinations whose circuits it opened.
+    /// The destinations whose circuits were opened.
     pub circuits_opened: Vec<Destination>,
-    /// The destinations whose circuits it closed.
+    /// The destinations whose circuits were closed.
     pub circuits_closed: Vec<Destination>,
 }
 
@@ -145,12 +145,12 @@ pub struct SettleRequest {
     pub settlement: Settlement,
 }
 
-/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] in one call. What
-/// the attempts told of their destinations moves the bounds of those.
+/// Records how leases ended and, for retries, when the next attempts are due; at most [`SETTLE_MAX`] per call. Also
+/// adjusts the bounds of the destinations by the results of the attempts.
 ///
-/// A lease that ran out is still ours until another worker takes it. Repeatable: a second call is
-/// [`SettleReply::Repeated`] or [`SettleReply::Stale`] and changes nothing. Also runs when memory is full. The
-/// argument is in `settle.lua`.
+/// A lease that has ended is still ours until another worker takes it. Repeatable: a second call returns
+/// [`SettleReply::Repeated`] or [`SettleReply::Stale`] and changes nothing. Also runs when memory is full. `settle.lua`
+/// explains why.
 ///
 /// # Errors
 ///
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::types::OutcomeClass;
 
-    /// The script puts the time in front by hand; what it makes must read back as the same attempt.
+    /// The script prepends the time; the resulting JSON must parse as the same attempt.
     #[test]
     fn the_tail_completed_by_the_script_reads_back() {
         let outcome = Outcome {

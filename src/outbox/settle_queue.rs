@@ -1,4 +1,4 @@
-//! Outcomes on their way to Redis: what is told while one call runs goes out together with the next.
+//! The queue of outcomes to record: outcomes that arrive during a call are sent together in the next one.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -8,33 +8,33 @@ use super::error::OutboxError;
 use super::lease::LeasedDelivery;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
 
-/// Takes the outcomes of attempts. Each caller gets its own answer.
+/// Accepts the outcomes of attempts. Each caller gets its own reply.
 #[derive(Debug, Clone)]
 pub(super) struct SettleQueue {
     sender: mpsc::Sender<QueuedRequest>,
 }
 
-/// Records what the queue takes.
+/// Records the outcomes in the queue.
 #[derive(Debug)]
 pub(super) struct Settler {
     outbox: OutboxContext,
     config: DeliveryConfig,
     receiver: mpsc::Receiver<QueuedRequest>,
-    /// Taken from the queue, and not recorded yet.
+    /// Taken from the queue but not recorded yet.
     ends: Vec<QueuedRequest>,
 }
 
-/// A request, and who waits for its reply.
+/// A request, and the receiver of its reply.
 type QueuedRequest = (SettleRequest, oneshot::Sender<Result<SettleReply, OutboxError>>);
 
-/// A queue, and what empties it.
+/// A queue and the settler that empties it.
 pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (SettleQueue, Settler) {
     let (sender, receiver) = mpsc::channel(SETTLE_MAX);
     (SettleQueue { sender }, Settler { outbox, config, receiver, ends: Vec::new() })
 }
 
 impl SettleQueue {
-    /// As [`settle`] with one lease. Never returns if the settler is gone: then the attempts are cut off too.
+    /// As [`settle`] for one lease. Never returns if the settler is gone, because the attempts are then cancelled too.
     pub(super) async fn settle(
         &self,
         leased: &LeasedDelivery,
@@ -52,7 +52,7 @@ impl SettleQueue {
 }
 
 impl Settler {
-    /// Records what comes, call after call, as long as the queue lives.
+    /// Records outcomes in successive calls while the queue exists.
     pub(super) async fn run(&mut self) {
         loop {
             self.filled().await;
@@ -60,14 +60,14 @@ impl Settler {
         }
     }
 
-    /// Returns when there is something to record. May be dropped: nothing is lost.
+    /// Returns when there is something to record. Safe to cancel at any time.
     pub(super) async fn filled(&mut self) {
         if self.ends.is_empty() && self.receiver.recv_many(&mut self.ends, SETTLE_MAX).await == 0 {
             std::future::pending().await
         }
     }
 
-    /// Records what there is, in one call.
+    /// Records the waiting outcomes in one call.
     pub(super) async fn record(&mut self) {
         while self.ends.len() < SETTLE_MAX
             && let Ok(end) = self.receiver.try_recv()
@@ -84,14 +84,14 @@ impl Settler {
         }
         for (at, (_, reply)) in self.ends.drain(..).enumerate() {
             let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
-            // The task that asked may have been cut off by the end of a drain.
+            // The requesting task may have been cancelled at the end of a drain.
             let _ = reply.send(answer);
         }
     }
 }
 
-/// Said when a circuit changes, and not for each delivery behind it. A destination is an origin, without the path of
-/// the URL, which may be a secret.
+/// Logs a changed circuit once, instead of each delivery behind it. A destination is an origin without the path of the
+/// URL, which may be a secret.
 fn log_circuits(settled: &SettledLeases) {
     let SettledLeases { circuits_opened, circuits_closed, .. } = settled;
     for destination in circuits_opened {

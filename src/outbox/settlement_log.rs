@@ -1,4 +1,4 @@
-//! What the log and the metrics say of a delivery whose attempt was recorded.
+//! Logs and counts a delivery whose attempt was recorded.
 
 use metrics::{counter, histogram};
 use tracing::field::display;
@@ -12,7 +12,7 @@ pub(super) fn count_ended(channel: Channel, state: DeliveryState) {
     counter!(meters::DELIVERIES_ENDED, "channel" => channel.as_str(), "state" => state.as_str()).increment(1);
 }
 
-/// One event per outcome, and the metrics.
+/// One log event per outcome, and the metrics.
 pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, settlement: &Settlement, now: UnixMs) {
     let LeasedDelivery { id: delivery, attempts: attempt, channel, subject, .. } = leased;
     let (alert, request) = (notification.alert_id().map(display), notification.request_id().map(display));
@@ -24,7 +24,7 @@ pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, sett
         Settlement::Delivered(outcome) => {
             let seconds = (now.0 - notification.happened_at().0).max(0) as f64 / 1000.0;
             histogram!(meters::DELIVERED_SECONDS, "channel" => channel).record(seconds);
-            // A u128 would stand in JSON as text.
+            // JSON would show a u128 as text.
             let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
             tracing::info!(subject, alert, request, %delivery, attempt, channel, status, took_ms, "delivered");
         }
@@ -41,7 +41,7 @@ pub(super) fn settled(leased: &LeasedDelivery, notification: &Notification, sett
             tracing::warn!(%subject, alert, request, %delivery, attempt, channel, status, error, "attempt failed, and the next one would come after the expiry: expired");
         }
         Settlement::Throttled(wait) | Settlement::Released(wait) => {
-            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease given back");
+            tracing::debug!(subject, alert, request, %delivery, attempt, channel, due_in = ?wait, "lease released");
         }
         Settlement::Muted(_) | Settlement::Expired | Settlement::Cancelled => {
             tracing::info!(subject, alert, request, %delivery, attempt, channel, %state, "delivery ended without an attempt");

@@ -1,11 +1,10 @@
-//! The slots of a process: how many attempts run at once, and how many of these at destinations that may not answer.
-//! And the deliveries that follow at one destination: where an attempt has ended, another one takes its place, with its
-//! slot.
+//! The slots of a process: the number of concurrent attempts, and the share of them at destinations that may not
+//! answer. Also the followers at one destination: when an attempt has ended, another one takes its place with its slot.
 //!
-//! A call leases more than may be attempted at once: so a destination that answers quickly is not left alone while
-//! outcomes are recorded. Each place belongs to a lease that is not settled, and the next call grants only as many as
-//! the bound allows beside those leases, so there are never more attempts than the bound. Nothing follows an attempt to
-//! which the destination did not answer. Read next: [`super::dispatcher`], which spawns both.
+//! A call leases more than may be attempted at once, so that a fast destination is not idle while outcomes are
+//! recorded. Each place belongs to an unsettled lease, and the next call grants only as many as the bound allows beside
+//! those leases, so there are never more attempts than the bound. Nothing follows an unanswered attempt. Read next:
+//! [`super::dispatcher`], which spawns both.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,26 +18,26 @@ use super::lease::LEASE_MAX;
 #[derive(Debug, Clone)]
 pub struct Slots {
     all: Arc<Semaphore>,
-    /// Half of them: the most that destinations may hold whose last attempt failed, or that were never tried. However
-    /// many of those hang, the others have the rest.
+    /// Half of them: the maximum for destinations whose last attempt failed, or that were never attempted. Even if many
+    /// of those hang, the others have the other half.
     unhealthy: Arc<Semaphore>,
 }
 
-/// Slots that are free for one call of the lease.
+/// Free slots for one call of the lease.
 #[derive(Debug)]
 pub(super) struct FreeSlots {
     all: Vec<OwnedSemaphorePermit>,
     unhealthy: Vec<OwnedSemaphorePermit>,
 }
 
-/// What an attempt holds while it runs. Dropped, it is for the attempt that follows at the same destination.
+/// The slot of a running attempt. On drop it passes to the follower at the same destination.
 #[derive(Debug)]
 pub(super) struct AttemptPermit {
     permits: Option<SlotPermits>,
     followers: PrefetchQueue,
 }
 
-/// A slot, as the semaphores count it.
+/// A slot as permits of the semaphores.
 #[derive(Debug)]
 pub(super) struct SlotPermits {
     slot: Option<OwnedSemaphorePermit>,
@@ -46,14 +45,14 @@ pub(super) struct SlotPermits {
 }
 
 impl Slots {
-    /// As many as `delivery.concurrency` says.
+    /// The number of slots is `delivery.concurrency`.
     pub fn new(config: &DeliveryConfig) -> Self {
         let all = config.concurrency as usize;
         Self { all: Arc::new(Semaphore::new(all)), unhealthy: Arc::new(Semaphore::new(all.div_ceil(2))) }
     }
 
-    /// Takes half of the free slots, at least one if there is any. The other partitions' dispatchers of this process
-    /// need some too: a server of a cluster that does not answer must not hold all of them.
+    /// Takes half of the free slots, at least one if there is any. Other partitions' dispatchers of this process need
+    /// some too: an unresponsive server of a cluster must not hold all of them.
     pub(super) fn take_free(&self) -> FreeSlots {
         FreeSlots { all: half_of(&self.all), unhealthy: half_of(&self.unhealthy) }
     }
@@ -75,17 +74,17 @@ fn half_of(semaphore: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
 }
 
 impl FreeSlots {
-    /// How many attempts may start.
+    /// Number of attempts that may start.
     pub(super) const fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// How many of these at unhealthy destinations.
+    /// Number of these at unhealthy destinations.
     pub(super) const fn unhealthy(&self) -> usize {
         self.unhealthy.len()
     }
 
-    /// Takes one for an attempt after which these follow.
+    /// Takes one for an attempt with these followers.
     pub(super) fn take_permit(&mut self, is_healthy: bool, followers: &PrefetchQueue) -> AttemptPermit {
         let unhealthy = if is_healthy { None } else { self.unhealthy.pop() };
         AttemptPermit::new(followers.clone(), SlotPermits { slot: self.all.pop(), unhealthy })
@@ -93,7 +92,7 @@ impl FreeSlots {
 }
 
 impl SlotPermits {
-    /// What follows is at a destination that has answered.
+    /// A follower is at a destination that has answered.
     fn healthy(self) -> Self {
         drop(self.unhealthy);
         Self { slot: self.slot, unhealthy: None }
@@ -105,13 +104,13 @@ impl AttemptPermit {
         Self { permits: Some(permits), followers }
     }
 
-    /// The destination does not answer: none of those that wait is attempted, here or in this place.
+    /// Call it if the destination does not answer: none of the followers is attempted in this place.
     pub(super) fn close_followers(self) {
         self.followers.close();
         self.free();
     }
 
-    /// Gives the slot back to all.
+    /// Frees the slot for all.
     pub(super) fn free(mut self) {
         self.permits = None;
     }
@@ -125,7 +124,7 @@ impl Drop for AttemptPermit {
     }
 }
 
-/// Deliveries that wait for the attempts before them at one destination, whichever call leased them. Cheap to clone.
+/// Deliveries of any call that wait for earlier attempts at one destination. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrefetchQueue {
     followers: Arc<Mutex<VecDeque<Follower>>>,
@@ -137,32 +136,32 @@ struct Follower {
 }
 
 impl PrefetchQueue {
-    /// Waits for the slot of an attempt that has ended. An error: nothing is to follow.
+    /// Waits for the slot of an ended attempt. An error: nothing may follow.
     pub(super) fn follow(&self) -> oneshot::Receiver<AttemptPermit> {
         let (slot, follows) = oneshot::channel();
         self.followers().push_back(Follower { slot });
         follows
     }
 
-    /// An attempt has ended: its slot is for the one that follows, and free where none does.
+    /// Passes the slot of an ended attempt to the next follower, or frees it if there is none.
     pub(super) fn hand_over(&self, permits: SlotPermits) {
         let mut slot = AttemptPermit::new(self.clone(), permits.healthy());
         loop {
             let Some(next) = self.followers().pop_front() else { return slot.free() };
             match next.slot.send(slot) {
                 Ok(()) => return,
-                // It has waited for too long and is given back.
+                // It has waited for too long and is released.
                 Err(refused) => slot = refused,
             }
         }
     }
 
-    /// Whether an attempt runs there, at the end of which another may follow.
+    /// Whether an attempt runs there whose follower may start at its end.
     pub(super) fn are_in_use(&self) -> bool {
         Arc::strong_count(&self.followers) > 1
     }
 
-    /// None of those that wait follows any more.
+    /// No waiting delivery may follow any more.
     pub(super) fn close(&self) {
         self.followers().clear();
     }

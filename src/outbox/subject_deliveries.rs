@@ -1,15 +1,14 @@
-//! Which deliveries a subject has: an index that `schedule.lua` keeps with each change of a delivery.
+//! The deliveries of a subject: an index that `schedule.lua` updates with each change of a delivery.
 //!
-//! So nobody who asks for one subject reads the deliveries of all. Each id stays for as long as its hash, which
-//! schedule.lua says.
+//! So a query about one subject need not read all deliveries. An id stays as long as its hash; schedule.lua has the
+//! details.
 
 use redis::RedisResult;
 
 use crate::redis_client::Partition;
 use crate::types::{DeliveryId, Subject};
 
-/// The ids of the deliveries of a subject, in no order; without one, of those that are about nobody: digests. A hash
-/// may have expired.
+/// The ids of a subject's deliveries, unsorted; without a subject, those of digests. A listed hash may have expired.
 pub async fn deliveries_of(
     Partition { client, keys }: &Partition,
     subject: Option<&Subject>,

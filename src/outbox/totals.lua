@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- totals: what was done and what is left, all of one moment.
+-- totals: totals and remaining work at one moment.
 --
--- A script and no MULTI, because Redis refuses everything inside a MULTI when memory is full, and that is when people
--- look.
+-- A script instead of MULTI, because Redis refuses everything inside a MULTI when memory is full, and the totals are
+-- needed then.
 --
 -- KEYS[1] totals hash   KEYS[2] pending zset   KEYS[3] waiting zset   KEYS[4] dead zset   KEYS[5] outbox stream
 -- KEYS[6] destinations zset   KEYS[7] unhealthy destinations zset   KEYS[8] open circuits zset

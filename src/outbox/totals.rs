@@ -1,4 +1,4 @@
-//! What was done and what is left, for `/metrics`: the wrapper of `totals.lua`.
+//! Totals and remaining work, for `/metrics`: the wrapper of `totals.lua`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,15 +12,15 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_
 /// Destinations with pending deliveries, by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DestinationCounts {
-    /// Whose last attempt was answered.
+    /// Destinations whose last attempt was answered.
     pub healthy: u64,
-    /// Whose last attempt failed, or that were never tried, while their circuit is closed.
+    /// Destinations whose last attempt failed, or that were never attempted, with a closed circuit.
     pub unhealthy: u64,
-    /// Whose circuit is open.
+    /// Destinations with an open circuit.
     pub open: u64,
 }
 
-/// What all daemons of a partition did together, and what is left to do, all of one moment.
+/// Totals of all daemons of a partition, and the remaining work, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Server time.
@@ -33,7 +33,7 @@ pub struct Totals {
     pub duplicates: u64,
     /// Alerts raised.
     pub raised: u64,
-    /// Deliveries made: always the sum of the next five and [`Totals::pending`].
+    /// Created deliveries: always the sum of the next five and [`Totals::pending`].
     pub made: u64,
     /// Deliveries that ended delivered.
     pub delivered: u64,
@@ -45,7 +45,7 @@ pub struct Totals {
     pub expired: u64,
     /// Deliveries that ended cancelled.
     pub cancelled: u64,
-    /// Deliveries that are pending.
+    /// Pending deliveries.
     pub pending: u64,
     /// Pending deliveries that wait for a contact.
     pub waiting: u64,
@@ -53,13 +53,13 @@ pub struct Totals {
     pub dead_kept: u64,
     /// Alerts that are not fanned out yet.
     pub outbox: u64,
-    /// When the oldest pending delivery was made.
+    /// When the oldest pending delivery was created.
     pub oldest_pending: Option<UnixMs>,
     /// Destinations with pending deliveries.
     pub destinations: DestinationCounts,
     /// Whether sending is paused.
     pub is_paused: bool,
-    /// How long all pauses that have ended lasted, milliseconds.
+    /// Duration of all ended pauses, milliseconds.
     pub paused_ms: u64,
 }
 
@@ -85,14 +85,14 @@ impl Totals {
         self.destinations.unhealthy += other.destinations.unhealthy;
         self.destinations.open += other.destinations.open;
         self.is_paused |= other.is_paused;
-        // A pause is one of all partitions.
+        // A pause covers all partitions.
         self.paused_ms = self.paused_ms.max(other.paused_ms);
         self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
     }
 }
 
 impl Totals {
-    /// The counts that are stored, by their names.
+    /// The stored counts by name.
     pub const fn counts(&self) -> [(&'static str, u64); 11] {
         [
             ("counted", self.counted),
@@ -110,10 +110,10 @@ impl Totals {
     }
 }
 
-/// The script's answer, in its order.
+/// The script's reply, in its order.
 type Reply = (i64, u64, u64, u64, u64, Option<i64>, HashMap<String, i64>, u64, u64, u64, u8);
 
-/// Reads the totals of a partition, all of one moment. Works on a full server too.
+/// Reads the totals of a partition, all at one moment. Also works on a full server.
 pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxError> {
     let call = SCRIPT.call().key(keys.totals()).key(keys.pending()).key(keys.waiting()).key(keys.dead());
     let call = call.key(keys.outbox()).key(keys.destinations()).key(keys.destinations_unhealthy());

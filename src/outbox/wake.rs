@@ -1,4 +1,4 @@
-//! Deliveries that wait for a contact look again: the wrapper of `wake.lua`.
+//! Wakes deliveries that wait for a contact: the wrapper of `wake.lua`.
 
 use std::sync::LazyLock;
 
@@ -11,11 +11,11 @@ use crate::types::{Destination, Keys, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| schedule::script(include_str!("wake.lua")));
 
-/// The most deliveries one call of the script wakes: it holds the server a millisecond or two.
+/// Maximum number of deliveries per call of the script, which blocks the server for one or two milliseconds.
 pub const WAKE_MAX: usize = 500;
 
-/// Makes the deliveries of `subject` that wait for a contact due now. For whoever notices that the subject changed; the
-/// dispatcher should be notified afterwards. Returns how many were woken. Repeatable.
+/// Makes the deliveries of `subject` that wait for a contact due now. Call it when the subject changed, and notify the
+/// dispatcher afterwards. Returns the number of woken deliveries. Repeatable.
 ///
 /// # Errors
 ///
@@ -24,8 +24,9 @@ pub async fn wake_subject(client: &RedisClient, keys: &Keys, subject: &Subject) 
     wake(client, keys, Members::for_subject(subject)).await
 }
 
-/// As [`wake_subject`] for many subjects of one partition. A subject for which nothing waits, as most of those that an
-/// import writes, costs a range of the waiting index, and all of them together one look where nothing waits at all.
+/// As [`wake_subject`] for many subjects of one partition. A subject without waiting deliveries, which is the usual
+/// case in an import, costs one range of the waiting index; if nothing waits at all, all of them cost one read
+/// together.
 ///
 /// # Errors
 ///
@@ -51,17 +52,17 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
     Ok(woken)
 }
 
-/// Wakes deliveries of these subjects that began to wait although their subject has a contact: it got one between the
-/// reading of its contacts and the writing of the deliveries, and whoever woke the subject then found none. The
-/// dispatcher is notified of what was woken.
+/// Wakes deliveries of these subjects that started to wait although their subject has a contact: the contact was added
+/// between the read of the contacts and the write of the deliveries, when a wake-up found nothing. Notifies the
+/// dispatcher.
 ///
-/// With this, no delivery waits beside a contact. A contact is written before its change is noticed, and the deliveries
-/// are written before this reads contacts. If the contact is written before this reading, this wakes them; else the
-/// change is noticed when the deliveries are there, and the look at what waits finds them.
+/// With this, no delivery waits beside a contact: a contact is written before its change is noticed, and the deliveries
+/// are written before this reads contacts. If the contact was written before this read, this wakes them; otherwise the
+/// change is noticed after the deliveries were written, and the search for waiting deliveries finds them.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]; to be called again.
+/// [`OutboxError`]; call it again.
 pub(super) async fn wake_reachable(outbox: &OutboxContext, subjects: &[Subject]) -> Result<(), OutboxError> {
     let OutboxContext { client, keys, contacts, new_deliveries, .. } = outbox;
     let found = contacts.contacts_of_each(client, &subjects.iter().collect::<Vec<_>>()).await?;
@@ -73,10 +74,10 @@ pub(super) async fn wake_reachable(outbox: &OutboxContext, subjects: &[Subject])
     Ok(())
 }
 
-/// The deliveries that wait, in slices: those of subjects with a contact are woken, the others sleep on.
+/// The waiting deliveries in slices: those of subjects with a contact are woken, the others keep waiting.
 #[derive(Debug)]
 pub struct WakeScan {
-    /// Where the next slice begins, as ZRANGEBYLEX takes it.
+    /// Start of the next slice, in the form of ZRANGEBYLEX.
     from: Vec<u8>,
 }
 
@@ -87,11 +88,11 @@ impl Default for WakeScan {
 }
 
 impl WakeScan {
-    /// Goes through the next slice. Returns how many were woken; `None` when none was left to look at. Repeatable.
+    /// Processes the next slice. Returns the number of woken deliveries; `None` at the end. Repeatable.
     ///
     /// # Errors
     ///
-    /// As [`wake_subject`]; the next call looks at the same slice.
+    /// As [`wake_subject`]; the next call processes the same slice.
     pub async fn next(
         &mut self,
         client: &RedisClient,
@@ -122,15 +123,15 @@ impl WakeScan {
     }
 }
 
-/// A range of the waiting index, as ZRANGEBYLEX takes it.
+/// A range of the waiting index, in the form of ZRANGEBYLEX.
 struct Members {
     least: Vec<u8>,
     greatest: Vec<u8>,
 }
 
 impl Members {
-    /// Those of a subject: a member is the subject, NUL, the delivery id. A subject holds no control character, so SOH
-    /// ends exactly its members.
+    /// The members of a subject: a member is the subject, NUL, the delivery id. A subject contains no control
+    /// character, so SOH ends exactly its members.
     fn for_subject(subject: &Subject) -> Self {
         Self { least: format!("[{subject}\0").into_bytes(), greatest: format!("({subject}\u{1}").into_bytes() }
     }
@@ -147,8 +148,8 @@ async fn wake(client: &RedisClient, keys: &Keys, mut members: Members) -> Result
             .await
             .map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
         woken += now_woken;
-        // Woken deliveries stay in the index until they are fanned out, so the next call begins behind the last one.
-        // Each step moves on, so this ends.
+        // Woken deliveries stay in the index until they are fanned out, so the next call begins after the last one.
+        // Each step advances, so this ends.
         let Some(last) = last else { return Ok(woken) };
         members.least = [b"(".as_slice(), &last].concat();
     }

@@ -75,8 +75,8 @@ impl RedisClient {
     /// Runs one command.
     ///
     /// # Errors
+    ///
     /// The error of Redis or of the connection; see [`error_kind`]. If the connection broke, the command may have run.
-    /// run.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match &self.servers {
             Servers::One(connection) => connection.query(command).await,

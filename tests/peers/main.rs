@@ -6,7 +6,6 @@
 //! Both limiters use one server whose clock the test controls. The schedules avoid exact boundaries and compare fixed
 //! windows only up to the first refusal: beyond that the two differ on purpose, and separate tests show how, so that a
 //! change of either is noticed.
-//! change of either is noticed.
 
 mod mail_servers;
 mod messages;
