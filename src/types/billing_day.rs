@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::text_form::inline_schema;
-use super::units::visited_number;
+use super::units::read_whole_number;
 
 /// The last day of the longest month.
 const BILLING_DAY_MAX: u8 = 31;
@@ -44,35 +44,10 @@ impl Default for BillingDay {
 
 impl<'de> Deserialize<'de> for BillingDay {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_u64(BillingDayVisitor)
-    }
-}
-
-/// Reads a number, and names the allowed range for any other value.
-struct BillingDayVisitor;
-
-impl de::Visitor<'_> for BillingDayVisitor {
-    type Value = BillingDay;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a day of the month, 1 to {BILLING_DAY_MAX}")
-    }
-
-    fn visit_u64<E: de::Error>(self, day: u64) -> Result<BillingDay, E> {
-        let day_of_month = u8::try_from(day).ok().and_then(BillingDay::new);
-        day_of_month.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(day), &self))
-    }
-
-    fn visit_i64<E: de::Error>(self, day: i64) -> Result<BillingDay, E> {
-        match u64::try_from(day) {
-            Ok(day) => self.visit_u64(day),
-            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(day), &self)),
-        }
-    }
-
-    fn visit_f64<E: de::Error>(self, day: f64) -> Result<BillingDay, E> {
-        let day = visited_number(day, &self)?;
-        self.visit_u64(day)
+        const EXPECTED: &str = "a day of the month, 1 to 31";
+        let day = read_whole_number(deserializer, EXPECTED)?;
+        let in_month = u8::try_from(day).ok().and_then(Self::new);
+        in_month.ok_or_else(|| de::Error::custom(format_args!("invalid value: {day}, expected {EXPECTED}")))
     }
 }
 

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Error, Visitor};
-use serde::{Deserializer, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize as _, Deserializer, Serializer};
+use serde_json::Value;
+
+use super::units::unexpected;
 
 /// Reads a duration; for `#[serde(with = "types::duration")]`.
 ///
@@ -12,7 +15,14 @@ use serde::{Deserializer, Serializer};
 ///
 /// An error that shows the text and gives examples; it also refuses a bare number, because its unit would be a guess.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserializer.deserialize_str(DurationText)
+    const EXAMPLES: &str = "\"300ms\", \"6h\" or \"3d\"";
+    let value = Value::deserialize(deserializer)?;
+    let Some(text) = value.as_str() else {
+        return Err(unexpected(&value, &format!("a duration in quotes, such as {EXAMPLES}")));
+    };
+    let wrong =
+        || D::Error::custom(format_args!("{text:?} is not a duration: write a number and a unit, such as {EXAMPLES}"));
+    parse(text).ok_or_else(wrong)
 }
 
 /// Parses a duration. Refuses months and years: they have no fixed length, and `1M` resembles a minute.
@@ -26,24 +36,6 @@ pub fn parse(text: &str) -> Option<Duration> {
 pub fn whole_ms(delay: Duration) -> Duration {
     let ms = delay.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
-}
-
-struct DurationText;
-
-impl Visitor<'_> for DurationText {
-    type Value = Duration;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a duration in quotes, such as \"300ms\", \"6h\" or \"3d\"")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
-        parse(text).ok_or_else(|| {
-            E::custom(format_args!(
-                "{text:?} is not a duration: write a number and a unit, such as \"300ms\", \"6h\" or \"3d\""
-            ))
-        })
-    }
 }
 
 /// Writes a duration in the form that [`deserialize`] reads.

@@ -5,11 +5,11 @@ use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text_form::UnknownVariant;
-use super::units::{UnitsError, visited_number};
+use super::units::{UnitsError, whole_number};
 use super::{Units, Window};
 
 /// Units that a subject may use of a metric in one period of a window.
@@ -200,8 +200,8 @@ impl<'de> Visitor<'de> for LimitsVisitor {
     }
 
     fn visit_f64<E: Error>(self, units: f64) -> Result<Limits, E> {
-        let units = visited_number(units, &self)?;
-        self.visit_u64(units)
+        let whole = whole_number(units).ok_or_else(|| E::invalid_type(Unexpected::Float(units), &self))?;
+        self.visit_u64(whole)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Limits, E> {
@@ -232,8 +232,8 @@ impl Visitor<'_> for WindowLimitVisitor {
     }
 
     fn visit_f64<E: Error>(self, units: f64) -> Result<WindowLimit, E> {
-        let units = visited_number(units, &self)?;
-        self.visit_u64(units)
+        let whole = whole_number(units).ok_or_else(|| E::invalid_type(Unexpected::Float(units), &self))?;
+        self.visit_u64(whole)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<WindowLimit, E> {

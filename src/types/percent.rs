@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::text_form::inline_schema;
-use super::units::{Units, visited_number};
+use super::units::{Units, read_whole_number};
 
 /// The largest threshold: ten times the limit.
 pub const PERCENT_MAX: u16 = 1000;
@@ -81,31 +81,8 @@ impl TryFrom<u64> for Percent {
 
 impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_u64(PercentVisitor)
-    }
-}
-
-/// Reads a number, and names the allowed values for anything else.
-struct PercentVisitor;
-
-impl de::Visitor<'_> for PercentVisitor {
-    type Value = Percent;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number of percent, 1 to {PERCENT_MAX}")
-    }
-
-    fn visit_u64<E: de::Error>(self, percent: u64) -> Result<Percent, E> {
-        Percent::try_from(percent).map_err(E::custom)
-    }
-
-    fn visit_i64<E: de::Error>(self, percent: i64) -> Result<Percent, E> {
-        percent.try_into().map_or(Err(E::custom(PercentError)), |percent: u64| self.visit_u64(percent))
-    }
-
-    fn visit_f64<E: de::Error>(self, percent: f64) -> Result<Percent, E> {
-        let percent = visited_number(percent, &self)?;
-        self.visit_u64(percent)
+        let percent = read_whole_number(deserializer, "a whole number of percent, 1 to 1000")?;
+        Self::try_from(percent).map_err(de::Error::custom)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::Value;
 
 use super::text_form::inline_schema;
 
@@ -66,9 +67,32 @@ pub fn whole_number(float: f64) -> Option<u64> {
     (float.fract() == 0.0 && (0.0..=UNITS_MAX as f64).contains(&float)).then_some(float as u64)
 }
 
-/// The whole number in a float that serde passes to a visitor.
-pub(super) fn visited_number<E: de::Error>(float: f64, visitor: &dyn de::Expected) -> Result<u64, E> {
-    whole_number(float).ok_or_else(|| E::invalid_type(de::Unexpected::Float(float), visitor))
+/// Reads a whole number, also one that is written with a point or an exponent.
+///
+/// # Errors
+///
+/// Names what is there, and what is `expected`.
+pub fn read_whole_number<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<u64, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let whole = value.as_u64().or_else(|| value.as_f64().and_then(whole_number));
+    whole.ok_or_else(|| unexpected(&value, expected))
+}
+
+/// The error that names what is there, and what is `expected`.
+pub(super) fn unexpected<E: de::Error>(value: &Value, expected: &str) -> E {
+    let found = match value {
+        Value::Null => de::Unexpected::Unit,
+        Value::Bool(bool) => de::Unexpected::Bool(*bool),
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(number), _) => de::Unexpected::Unsigned(number),
+            (None, Some(number)) => de::Unexpected::Signed(number),
+            (None, None) => de::Unexpected::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => de::Unexpected::Str(text),
+        Value::Array(_) => de::Unexpected::Seq,
+        Value::Object(_) => de::Unexpected::Map,
+    };
+    E::invalid_type(found, &expected)
 }
 
 impl TryFrom<u64> for Units {
