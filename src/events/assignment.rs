@@ -1,8 +1,8 @@
-//! Which daemon is to read which partition: rendezvous hashing, with an equal share for each. Pure.
+//! Which daemon should read which partition: rendezvous hashing, with an equal share for each daemon. Pure.
 //!
-//! Every daemon computes it by itself from the list of live daemons, so nobody has to be elected. Where two lists
-//! differ for a moment, two daemons want the same partition, or nobody does: the partition's lease lets one of them
-//! read, and the next look at the list ends it.
+//! Every daemon computes the assignment by itself from the list of live daemons, so no election is needed. If two
+//! daemons see different lists for a moment, both want the same partition, or neither does. The partition's lease lets
+//! only one of them read, and the next look at the list ends the disagreement.
 
 use sha2::{Digest, Sha256};
 
@@ -10,9 +10,9 @@ use super::daemon_name::DaemonName;
 
 /// The partitions of one daemon, as numbers below `count`, ascending.
 ///
-/// Each partition ranks the daemons by a hash of both and goes to the first that can take one more. A daemon takes its
-/// equal share; so few partitions that do not divide evenly leave one more to some. A daemon that comes or goes moves
-/// hardly more partitions than it has to read or leaves behind.
+/// Each partition ranks the daemons by a hash of both and goes to the first daemon that has room for one more. A daemon
+/// takes its equal share; if the partitions do not divide evenly, some daemons take one more. When a daemon joins or
+/// leaves, hardly more partitions move than the ones it takes over or leaves behind.
 pub fn partitions_of(me: &DaemonName, daemons: &[DaemonName], count: u32) -> Vec<u32> {
     let mut daemons: Vec<&DaemonName> = daemons.iter().collect();
     daemons.sort_unstable();
@@ -40,7 +40,7 @@ fn len(daemons: &[&DaemonName]) -> u32 {
     u32::try_from(daemons.len()).unwrap_or(u32::MAX)
 }
 
-/// Ranks a daemon by host and address, so that one that is started again there reads the same partitions.
+/// Ranks a daemon by host and address, so that a daemon that restarts there reads the same partitions.
 fn rank(daemon: &DaemonName, partition: u32) -> [u8; 32] {
     Sha256::new().chain_update(daemon.address_prefix()).chain_update(partition.to_be_bytes()).finalize().into()
 }
@@ -76,7 +76,7 @@ mod tests {
                 let share = readers.iter().filter(|reader| **reader == at).count();
                 prop_assert!(share == count as usize / alive || share == (count as usize).div_ceil(alive), "{readers:?}");
             }
-            // The order in which the list comes does not matter.
+            // The order of the list does not matter.
             let mut reversed = daemons.clone();
             reversed.reverse();
             for daemon in &daemons {
@@ -84,8 +84,8 @@ mod tests {
             }
         }
 
-        /// Whoever takes a partition over reads everything that it holds anew: a daemon that leaves must not shuffle
-        /// the others'.
+        /// A daemon that takes over a partition reads all of its state again: when one daemon leaves, the partitions of
+        /// the others must not move.
         #[test]
         fn a_daemon_that_leaves_moves_few_partitions(alive in 2_usize..9, count in 8_u32..64) {
             let all = daemons(alive);
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Who does not know the list yet must not take what others read.
+    /// A daemon that does not know the list yet must not take what others read.
     #[test]
     fn without_daemons_nobody_has_a_partition() {
         let me = &daemons(1)[0];

@@ -1,8 +1,8 @@
-//! Adding up: entries become new totals of counters. No Redis here.
+//! Turns entries into new totals of counters. Does not call Redis.
 //!
-//! The same subject comes again and again, so each keeps the rows that its last event was counted in; most events are
-//! then one look into the table of subjects and one addition a window. Entries are added in the order of the stream,
-//! each whole or not at all, and a batch that is full ends between two of them.
+//! The same subjects occur again and again, so each subject remembers the rows of its last event. Most events then cost
+//! one lookup of the subject and one addition per window. Entries are added in stream order, each completely or not at
+//! all, so a full batch ends between two entries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,52 +21,54 @@ use super::worker_cache::{LoadRequest, MissingRecords, WorkerCache};
 
 pub use super::looked_up_entry::StreamEntry;
 
-/// A batch whose first entry was read longer ago than its last is committed: limits must not be outdated by the time.
+/// A batch whose first entry was read this much earlier than its last is committed, so that limits are not applied
+/// late.
 const SPAN_MAX_MS: i64 = 1_000;
-/// The number of the first batch: rows that are in none, whose number is 0, are older than it and the one before it.
+/// The number of the first batch. Rows that belong to no batch have number 0, which is older than this batch and the
+/// one before it.
 const NUMBER_FIRST: u64 = 2;
-/// A refused event, which becomes an entry of a stream, costs the server as much as so many counters, ...
+/// What a refused event costs the server, in counters: it becomes an entry of a stream.
 const REFUSED_COST: usize = 15;
-/// ... and so many event ids as much as one.
+/// How many event ids cost the server as much as one counter.
 const IDS_OF_A_COUNTER: usize = 4;
-/// About the most bytes of refused events of one commit.
+/// Approximate maximum number of bytes of refused events in one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchBounds {
-    /// Entries.
+    /// Maximum number of entries.
     pub entries: u64,
-    /// What its commit costs the server, about: in counters that are there already and get another value.
+    /// Approximate maximum cost of the commit for the server, in updates of existing counters.
     pub cost: usize,
 }
 
-/// Adds up one batch.
+/// Builds one batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Of the partition whose events these are.
+    /// The keys of the partition that the events belong to.
     keys: Keys,
     bounds: BatchBounds,
-    /// Events that arrived longer ago are refused.
+    /// Events that arrived longer ago than this are refused.
     age_max: Duration,
-    /// Number of the batch; tells whether a row is in it.
+    /// Number of the batch; tells whether a row belongs to it.
     number: u64,
     batch: Batch,
-    /// The checkpoint that the batch before this one follows; that one may be on its way to Redis.
+    /// The checkpoint that the previous batch follows. That batch may still be on its way to Redis.
     closed_from: Option<StreamId>,
     first_entry: StreamId,
     /// Server time of the newest reading.
     newest_read: UnixMs,
-    /// The readings that came last, as far as each was full.
+    /// The last readings, if each of them was full.
     full_readings: Option<FullReadings>,
     changes: BatchChanges,
     rows: RowFinder,
     refused_bytes: usize,
-    /// Event ids that the batch remembers.
+    /// Number of event ids that the batch remembers.
     ids: usize,
 }
 
-/// Readings that followed one another, each of which was full: more entries were there than one takes.
+/// Consecutive readings that were all full: the stream had more entries than one reading takes.
 #[derive(Debug, Clone, Copy)]
 struct FullReadings {
     first: UnixMs,
@@ -76,16 +78,16 @@ struct FullReadings {
 /// What happened to an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddResult {
-    /// It is in the batch: counted, a duplicate, or refused.
+    /// It is in the batch: counted, dropped as a duplicate, or refused.
     Added,
-    /// Something has to be read first ([`BatchBuilder::needs`]); then it is to be added again.
+    /// Something must be read first ([`BatchBuilder::needs`]); then the entry must be added again.
     Missing,
     /// The batch is full.
     Full,
 }
 
 impl BatchBuilder {
-    /// The first batch of a session, which is still empty.
+    /// The first batch of a session, which is empty.
     pub fn new(keys: Keys, late_max: Duration, batch: Batch, bounds: BatchBounds) -> Self {
         let mut changes = BatchChanges::default();
         changes.begin(NUMBER_FIRST);
@@ -106,18 +108,18 @@ impl BatchBuilder {
         }
     }
 
-    /// The same where events that arrived longer ago are refused.
+    /// Sets the age above which events are refused.
     #[must_use]
     pub fn with_age_max(self, age_max: Duration) -> Self {
         Self { age_max, ..self }
     }
 
-    /// Whether entries that were read from the process with this run id may be added.
+    /// Whether entries that were read from the server process with this run id may be added.
     pub fn reads_from(&self, server: Option<&Arc<str>>) -> bool {
         self.batch.server.as_ref() == server
     }
 
-    /// A reading has come, of this server time.
+    /// Notes a reading that was made at this server time.
     pub fn note_reading(&mut self, is_full: bool, server: UnixMs) {
         let first = self.full_readings.map_or(server, |readings| readings.first);
         self.full_readings = is_full.then_some(FullReadings { first, last: server });
@@ -128,16 +130,16 @@ impl BatchBuilder {
         self.number
     }
 
-    /// The oldest batch whose rows are in use: the one before this may be on its way to Redis.
+    /// The oldest batch whose rows are in use: the previous batch may still be on its way to Redis.
     pub const fn oldest_batch_in_use(&self) -> u64 {
         self.number - 1
     }
 
-    /// Whether the batch may build on what was read while this checkpoint was stored: that of the batch itself, or of
-    /// the one before it, which may be on its way.
+    /// Whether the batch may build on data that was read while this checkpoint was stored: the batch's own checkpoint,
+    /// or that of the previous batch, which may be on its way to Redis.
     ///
-    /// Had somebody else committed by then, the batch would be stale, unless a failover takes that commit back: then
-    /// its own would count on units that are no more.
+    /// If another worker has committed in the meantime, the batch is stale. But a failover can undo that commit; the
+    /// batch would then be accepted and count on top of units that no longer exist.
     pub fn follows(&self, checkpoint: StreamId) -> bool {
         checkpoint == self.batch.from || self.closed_from == Some(checkpoint)
     }
@@ -147,12 +149,12 @@ impl BatchBuilder {
         self.batch.entries
     }
 
-    /// How long its commit will hold the server, about: in counters that are there already and get another value.
+    /// Approximate time for which the commit blocks the server, in updates of existing counters.
     pub const fn cost(&self) -> usize {
         self.changes.cost() + REFUSED_COST * self.batch.refused.len() + self.ids / IDS_OF_A_COUNTER
     }
 
-    /// Whether no more may be added.
+    /// Whether no more entries may be added.
     pub fn is_full(&self) -> bool {
         self.batch.entries >= self.bounds.entries
             || self.cost() >= self.bounds.cost
@@ -160,8 +162,8 @@ impl BatchBuilder {
             || self.newest_read.0 - self.batch.read_at.0 >= SPAN_MAX_MS && self.batch.entries > 0
     }
 
-    /// Adds entries, which were read at `server`, in their order: until one needs something that has to be read first,
-    /// or the batch is full. How many were added, and what became of the one behind them.
+    /// Adds entries that were read at `server`, in order, until one needs something that must be read first or the
+    /// batch is full. Returns how many were added, and the outcome of the next one.
     pub fn add<'a, F>(
         &mut self,
         held: &mut WorkerCache,
@@ -204,7 +206,7 @@ impl BatchBuilder {
         AddResult::Added
     }
 
-    /// Adds an entry that was not read to its end at `server`, because it is too long, as refused.
+    /// Adds an entry that is too long as refused. It was not read completely at `server`.
     pub fn add_truncated(&mut self, entry: &TruncatedEntry, server: UnixMs) {
         let detail = format!("an entry must have at most {ENTRY_BYTES_MAX} bytes, with all its fields");
         let broken = InvalidEvent::new(RefusalReason::TooLarge, detail);
@@ -217,7 +219,7 @@ impl BatchBuilder {
             self.batch.read_at = server;
             self.first_entry = entry;
         }
-        // The oldest decides, also where the server's clock was set back between two readings.
+        // The oldest reading decides, even if the server's clock was set back between two readings.
         self.batch.read_at = self.batch.read_at.min(server);
         self.newest_read = server;
         self.batch.entries += 1;
@@ -235,7 +237,7 @@ impl BatchBuilder {
         check_arrival(arrival, server, self.age_max)?;
         let bytes = raw.subject.ok_or_else(RawEvent::missing_subject)?;
         let Some(subject_index) = *subject_index else {
-            // What is held was judged when it was added.
+            // A subject in memory was judged when it was added.
             check_subject(&self.keys, bytes)?;
             return Ok(AddResult::Missing);
         };
@@ -274,7 +276,8 @@ impl BatchBuilder {
         }
     }
 
-    /// Whether an entry needs something that is not held, which is added to `missing`. Broken entries need nothing.
+    /// Adds to `missing` what an entry needs and the cache does not hold, and returns whether that is anything. Broken
+    /// entries need nothing.
     pub fn needs<'a, F>(
         &mut self,
         held: &mut WorkerCache,
@@ -298,7 +301,7 @@ impl BatchBuilder {
         };
         held.cache.subject_mut(subject_index).used = self.number;
         let Ok(event) = raw.parse(arrival) else { return false };
-        // What is broken is said when the entry is added.
+        // A broken event is reported when the entry is added.
         self.rows.find(held, subject_index, &event, Some(missing)) == Ok(RowsFound::NotAll)
     }
 
@@ -312,17 +315,17 @@ impl BatchBuilder {
         self.batch.refused.push(RefusedEvent { entry: entry.id, reason, detail, fields });
     }
 
-    /// The counters that have reached a threshold and whose raised alerts have not been read yet.
+    /// The counters that have reached a threshold and whose alert records have not been read yet.
     pub fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         self.changes.reached(held)
     }
 
-    /// Takes what was raised, of the first of [`Self::reached`].
+    /// Takes the alert records of the first counters of [`Self::reached`].
     pub fn take_records(&mut self, held: &WorkerCache, records: Vec<RaisedRecords>) {
         self.changes.take_records(held, records, self.newest_read);
     }
 
-    /// Whether the batch can be closed: it is known what was raised of each counter that has reached a threshold.
+    /// Whether the batch can be closed: the alert records of every counter that has reached a threshold are known.
     pub const fn is_ready(&self) -> bool {
         self.changes.has_all_records()
     }
@@ -365,7 +368,7 @@ mod tests {
         BatchBuilder::new(Keys::new("usage"), Duration::ZERO, first, bounds)
     }
 
-    /// A batch of 45,000 ids holds the server for milliseconds more, however few counters it writes.
+    /// Remembering 45,000 ids blocks the server for milliseconds more, however few counters the batch writes.
     #[test]
     fn event_ids_are_part_of_the_cost() {
         let plans = Plans::without_limits();
@@ -388,8 +391,8 @@ mod tests {
         assert_eq!(builder.cost(), new + hash + 8 / 4);
     }
 
-    /// A threshold that was raised already costs the server nothing. Batches of subjects that are above their limits
-    /// would otherwise be a fraction of what a commit may hold.
+    /// A threshold whose alert was raised costs the server nothing. Otherwise batches of subjects above their limits
+    /// would be a fraction of what a commit may hold.
     #[test]
     fn what_was_raised_before_is_not_part_of_the_cost() {
         let percents = [80, 100].map(|percent| Percent::new(percent).expect("in range"));
@@ -422,7 +425,7 @@ mod tests {
         let raised = builder.finish(&mut held, bounds).alerts;
         let records: RaisedRecords = raised.into_iter().map(|alert| (alert.percent(), alert.record)).collect();
         assert_eq!(records.len(), 2);
-        // Other settings: what they say of the thresholds has to be compared with what was raised.
+        // Other settings: their thresholds must be compared with the raised alerts.
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));
         add(&mut builder, &mut held, 2, "1");
         assert_eq!(builder.cost(), known + hash + two_alerts, "until it is known what was raised, each may be");
@@ -430,7 +433,7 @@ mod tests {
         assert_eq!(builder.cost(), known + hash);
     }
 
-    /// Fan-out and sending leave the server to counting that is behind, and to no other.
+    /// Fan-out and sending leave the server to counting only while counting is behind.
     #[test]
     fn a_batch_says_for_how_long_readings_have_been_full() {
         let mut held = held(&Plans::without_limits());

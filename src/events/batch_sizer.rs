@@ -1,36 +1,36 @@
-//! How large a batch may grow, so that no commit holds the server for long. Pure.
+//! Chooses how large a batch may grow, so that no commit blocks the server for long. Pure.
 
 use std::time::Duration;
 
 use super::batch_builder::BatchBounds;
 
-/// The most entries of a batch: where the same subjects come again and again, its cost stays small.
+/// Maximum number of entries of a batch. It matters if few subjects occur again and again, because the cost stays
+/// small.
 const ENTRIES_MAX: u64 = 45_000;
-/// What a commit may cost at first, in counters, and where the server can't tell how long its script ran: 2 ms of a
-/// server from which 2.5 million entries a second can be read.
+/// Maximum cost of the first commit, in counters, and of each commit if the server can't tell how long its script ran:
+/// 2 ms on a server that reads 2.5 million entries a second.
 const COST_FIRST: usize = 8_000;
-/// The most that a commit may cost, however fast the server is.
+/// Maximum cost of a commit, however fast the server is.
 const COST_MAX: usize = 20_000;
-/// Below this cost a batch is not made smaller because of a slow commit alone: then it is not what it writes that is
-/// slow.
+/// A slow commit does not make batches smaller than this cost: what is slow is not what such a batch writes.
 const COST_MIN: usize = 500;
-/// A script that ran longer wrote too much. With what the server does before and behind the script, one command in a
-/// hundred takes more than 6 ms (SLOWLOG), and with its append-only file more than 8.
+/// A script that ran longer than this wrote too much. At this bound, with the server's work before and after the
+/// script, one command in a hundred takes more than 6 ms (SLOWLOG), or more than 8 ms with an append-only file.
 const RUN_MAX: Duration = Duration::from_millis(3);
-/// A commit that comes back later cost too much, whatever its script did. What the server did before it, a reading or
-/// two, is in this time.
+/// A commit that takes longer than this cost too much, however short its script ran. The time includes a reading or two
+/// that the server made before it.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(40);
 
-/// Bounds of batches, from commit to commit.
+/// Adapts the bounds of batches after each commit.
 #[derive(Debug)]
 pub(super) struct BatchSizer {
     bounds: BatchBounds,
-    /// Whether the script of the last commit ran for too long. Once may be chance.
+    /// Whether the script of the last commit ran for too long. A single slow run may be chance.
     was_slow: bool,
 }
 
 impl BatchSizer {
-    /// Nothing is known yet.
+    /// Starts with the bounds for a server of unknown speed.
     pub(super) const fn new() -> Self {
         Self { bounds: BatchBounds { entries: ENTRIES_MAX, cost: COST_FIRST }, was_slow: false }
     }
@@ -40,12 +40,12 @@ impl BatchSizer {
         self.bounds
     }
 
-    /// A batch of this cost was committed. Its script ran for `ran`, as far as the server can tell.
+    /// Adapts the bounds after a commit of this cost. Its script ran for `ran`, if the server can tell.
     pub(super) fn committed(&mut self, cost: usize, round_trip: Duration, ran: Option<Duration>) {
         let BatchBounds { entries, cost: bound } = &mut self.bounds;
         *entries = (*entries * 2).min(ENTRIES_MAX);
         let (took, longest, most) = match ran {
-            // Other threads of the server may be in it.
+            // `ran` may include the time of other threads of the server.
             Some(ran) => (ran.min(round_trip), RUN_MAX, COST_MAX),
             None => (round_trip, ROUND_TRIP_MAX, COST_FIRST),
         };
@@ -57,14 +57,14 @@ impl BatchSizer {
         } else if is_slow && self.was_slow {
             *bound = ((*bound).min(cost) * 7 / 8).max(least);
         } else if !is_slow && (cost * 8 > *bound * 7 || *bound < COST_MIN) {
-            // As much as would take nine tenths of the longest, and half as much again at most.
+            // Aims at nine tenths of the longest allowed time, and grows by half at most.
             let share = longest.mul_f64(0.9).div_duration_f64(took.max(Duration::from_nanos(1)));
             *bound = (*bound).max((*bound as f64 * share.min(1.5)).ceil() as usize).min(most);
         }
         self.was_slow = is_slow;
     }
 
-    /// A batch could not be committed in time: half of everything next time.
+    /// Halves all bounds after a batch that could not be committed in time.
     pub(super) fn failed(&mut self) {
         let BatchBounds { entries, cost } = &mut self.bounds;
         *entries = ((*entries).min(COST_MIN as u64) / 2).max(1);
@@ -76,7 +76,7 @@ impl BatchSizer {
 mod tests {
     use super::*;
 
-    /// A commit that is too slow each time would otherwise be tried again for ever.
+    /// Otherwise a commit that is too slow would be tried again forever.
     #[test]
     fn failures_make_batches_smaller_until_one_entry_is_left() {
         let mut sizer = BatchSizer::new();
@@ -93,7 +93,8 @@ mod tests {
         assert!(entries == ENTRIES_MAX && cost >= COST_MIN, "and grow again: {cost}");
     }
 
-    /// Commits batches that are as full as this, in percent, on a server that takes so long for a counter.
+    /// Commits batches that fill `fullness` percent of the bound, on a server that needs `of_a_counter` for each
+    /// counter.
     fn commit(sizer: &mut BatchSizer, batches: usize, fullness: usize, of_a_counter: Duration, tells: bool) -> usize {
         for _ in 0..batches {
             let cost = sizer.bounds().cost * fullness / 100;
@@ -103,7 +104,7 @@ mod tests {
         sizer.bounds().cost
     }
 
-    /// What commits may cost follows the time for which their scripts run, on a fast server and on a slow one.
+    /// The allowed cost follows the run time of the scripts, on a fast server and on a slow one.
     #[test]
     fn the_cost_follows_the_time_that_scripts_run() {
         let mut sizer = BatchSizer::new();
@@ -117,14 +118,14 @@ mod tests {
         assert_eq!(commit(&mut sizer, 100, 100, Duration::from_nanos(1), true), COST_MAX);
     }
 
-    /// The next full batch would otherwise cost twice of what was ever tried.
+    /// Otherwise the next full batch would cost twice as much as any batch before it.
     #[test]
     fn batches_that_are_not_full_prove_nothing() {
         let mut sizer = BatchSizer::new();
         assert_eq!(commit(&mut sizer, 100, 80, Duration::from_nanos(250), true), COST_FIRST);
     }
 
-    /// What a thread of the server does beside the script must not make batches small.
+    /// Work of another server thread beside the script must not make batches smaller.
     #[test]
     fn one_slow_commit_may_be_chance() {
         let mut sizer = BatchSizer::new();
@@ -137,7 +138,7 @@ mod tests {
         assert!(sizer.bounds().cost > COST_FIRST, "it did not run longer than its answer took");
     }
 
-    /// A script may tell little of the time: its process had to wait, or the append-only file was written.
+    /// The reported run time may be too short: the process had to wait, or the append-only file was written.
     #[test]
     fn a_long_round_trip_halves_the_cost_whatever_the_script_did() {
         let mut sizer = BatchSizer::new();

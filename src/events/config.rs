@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::commit_settings::TrimPolicy;
 use crate::types::duration;
 
-/// How the usage stream is read.
+/// How the daemon reads the usage stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamConfig {
-    /// The stream's name. Holds no brace.
+    /// The stream's name, without braces.
     pub key: String,
-    /// How many partitions there are, 1 to [`PARTITIONS_MAX`](crate::types::PARTITIONS_MAX).
+    /// Number of partitions, 1 to [`PARTITIONS_MAX`](crate::types::PARTITIONS_MAX).
     pub partitions: u32,
-    /// What happens to entries that have been counted.
+    /// What happens to counted entries.
     pub trim: TrimPolicy,
     /// How long after the end of its day an event may arrive and still be counted.
     #[serde(with = "duration")]
@@ -23,16 +23,16 @@ pub struct StreamConfig {
     /// How long ago an event may have arrived and still be counted.
     #[serde(with = "duration")]
     pub age_max: Duration,
-    /// The most entries of one reading.
+    /// Maximum number of entries per reading.
     pub batch_entries: u32,
-    /// The most event ids that are held of a partition.
+    /// Maximum number of event ids that are remembered for a partition.
     pub event_ids_max: usize,
-    /// The most metrics of a partition on one day.
+    /// Maximum number of metrics of a partition on one day.
     pub metrics_max: usize,
 }
 
 impl StreamConfig {
-    /// How old an event may be when it is counted.
+    /// Maximum age of an event when it is counted.
     pub const fn event_age_max(&self) -> Duration {
         self.age_max.saturating_add(self.late_max)
     }

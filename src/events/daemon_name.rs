@@ -3,35 +3,35 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// What stands before the number of a daemon that sends nothing.
+/// Precedes the number of a daemon that sends nothing.
 const NO_SEND: &str = "no-send-";
 
-/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` of one that sends nothing: in the
-/// leases that it holds, and in the list of live daemons.
+/// `<host>/<address>/<random number>`, or `<host>/<address>/no-send-<random number>` for a daemon that sends nothing.
+/// It is used in the leases that the daemon holds and in the list of live daemons.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DaemonName {
     name: String,
 }
 
 impl DaemonName {
-    /// A name for the daemon that listens on `address` of `host`; no two are equal.
+    /// Creates a unique name for the daemon that listens on `address` of `host`.
     pub fn new(host: &str, address: SocketAddr) -> Self {
         Self { name: format!("{host}/{address}/{:016x}", rand::random::<u64>()) }
     }
 
-    /// The same daemon as one that reads and sends nothing, so that others can tell why deliveries wait.
+    /// Marks the daemon as one that counts and sends nothing, so that others can tell why deliveries wait.
     #[must_use]
     pub fn without_sending(self) -> Self {
         let (prefix, number) = self.name.split_at(self.address_prefix().len());
         Self { name: format!("{prefix}{NO_SEND}{number}") }
     }
 
-    /// Whether it sends what is due.
+    /// Whether the daemon sends deliveries.
     pub fn sends(&self) -> bool {
         !self.name[self.address_prefix().len()..].starts_with(NO_SEND)
     }
 
-    /// The name as it was stored.
+    /// Reads a stored name.
     pub fn from_stored(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
@@ -41,8 +41,8 @@ impl DaemonName {
         &self.name
     }
 
-    /// `<host>/<address>/`, with which the names of every daemon begin that ran there. No two processes can listen
-    /// there at once, so whoever else has a name that begins so is dead.
+    /// `<host>/<address>/`: the prefix of the names of all daemons that ever listened there. No two processes can
+    /// listen there at once, so every other daemon with this prefix is dead.
     pub fn address_prefix(&self) -> &str {
         let end = self.name.rfind('/').map_or(self.name.len(), |slash| slash + 1);
         &self.name[..end]
@@ -54,14 +54,14 @@ impl DaemonName {
 pub struct DaemonEntry {
     /// The daemon.
     pub name: DaemonName,
-    /// Which stream it reads.
+    /// The stream that it reads.
     pub stream: String,
     /// The fingerprint of its plans.
     pub plans: String,
 }
 
 impl DaemonEntry {
-    /// Reads a member; `None` if it is none. The name of a stream may contain spaces.
+    /// Parses a member; returns `None` if it has another form. The name of a stream may contain spaces.
     pub fn parse(member: &str) -> Option<Self> {
         let (name, rest) = member.split_once(' ')?;
         let (stream, plans) = rest.rsplit_once(' ')?;
@@ -85,7 +85,7 @@ impl fmt::Display for DaemonName {
 mod tests {
     use super::*;
 
-    /// A stream whose name holds a space must not have its daemons taken for those of another one.
+    /// The daemons of a stream whose name has a space must not be taken for those of another stream.
     #[test]
     fn a_member_is_read_back() {
         let name = DaemonName::from_stored("host/127.0.0.1:1/ab");

@@ -1,20 +1,20 @@
-//! The metrics of a day, as far as they bound new ones: whoever invents a name for each event would make counters
-//! without end, and days that are never archived.
+//! Limits the number of metrics of a day: a producer that invents a name for each event would create endless counters,
+//! and days that are never archived.
 //!
-//! A metric that its subject has a limit for is always counted: names that somebody invents must not keep those out
-//! that limits are about.
+//! A metric for which the subject has a limit is always counted, so that invented names do not displace the metrics
+//! that matter.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::types::{Day, Metric};
 
-/// Maximum number of held days, unless one load has more: events that arrive at one time are of fewer days.
+/// Maximum number of days in memory, unless one load needs more. Events that arrive at one time belong to fewer days.
 const DAYS_MAX: usize = 16;
 
 /// The metrics of a partition by day.
 #[derive(Debug, Default)]
 pub struct DayMetrics {
-    /// The most metrics of a day; `None`: any number.
+    /// Maximum number of metrics of a day; `None` means unlimited.
     metrics_max: Option<usize>,
     days: BTreeMap<Day, HashSet<Metric>>,
 }
@@ -22,37 +22,36 @@ pub struct DayMetrics {
 /// Whether an event of a metric may be counted on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricAdmission {
-    /// It is, or becomes, one of the day's metrics.
+    /// It is one of the day's metrics now.
     Admitted,
-    /// The day has as many as it may have.
+    /// The day has its maximum number of metrics.
     Full {
-        /// The setting.
+        /// The maximum in the configuration.
         metrics_max: usize,
     },
-    /// The metrics of the day have to be read first.
+    /// The metrics of the day must be read first.
     NotHeld,
 }
 
 impl DayMetrics {
-    /// No day is held. A day has at most so many metrics.
+    /// Holds no day yet. Each day has at most `metrics_max` metrics.
     pub(super) const fn new(metrics_max: usize) -> Self {
         Self { metrics_max: Some(metrics_max), days: BTreeMap::new() }
     }
 
-    /// Whether the metrics of a day are held.
+    /// Whether the metrics of a day are in memory.
     pub(super) fn holds(&self, day: Day) -> bool {
         self.days.contains_key(&day)
     }
 
-    /// Takes the sets of days that one load has read, and releases the oldest of the other days if there are too many.
-    /// Entries may need all days of the load at once: without one of them they would wait for ever.
+    /// Takes the days that one load has read, and drops the oldest other days if there are too many. An entry may need
+    /// all days of a load at once, and would wait forever if one of them were dropped.
     pub(super) fn insert(&mut self, days: &[Day], metrics: Vec<Vec<Metric>>) {
         while self.days.len() + days.len() > DAYS_MAX && self.days.pop_first().is_some() {}
         self.days.extend(days.iter().copied().zip(metrics.into_iter().map(HashSet::from_iter)));
     }
 
-    /// Judges a metric, and keeps a new one that is admitted.
-    /// The name was checked.
+    /// Judges a metric with a checked name, and stores it if it is new and admitted.
     pub(super) fn admit(&mut self, day: Day, name: &str, has_limit: impl FnOnce(&Metric) -> bool) -> MetricAdmission {
         let Some(metrics_max) = self.metrics_max else { return MetricAdmission::Admitted };
         let Some(metrics) = self.days.get_mut(&day) else { return MetricAdmission::NotHeld };

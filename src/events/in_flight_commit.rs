@@ -1,5 +1,5 @@
-//! The commit that is under way while the next batch is read: one at most, because each names the checkpoint of the one
-//! before.
+//! The commit that runs while the next batch is built. There is one at most, because each commit names the checkpoint
+//! of the one before it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ use super::batch_sizer::BatchSizer;
 
 /// A commit that has an answer.
 pub(super) struct FinishedCommit {
-    /// What was to be committed.
+    /// The batch that the commit was to store.
     pub(super) batch: Batch,
-    /// What it was to cost the server ([`BatchBounds::cost`](super::batch_builder::BatchBounds::cost)).
+    /// Expected cost for the server ([`BatchBounds::cost`](super::batch_builder::BatchBounds::cost)).
     pub(super) cost: usize,
-    /// What became of it.
+    /// The reply of Redis.
     pub(super) answer: RedisResult<CommitReply>,
-    /// Its round trip.
+    /// The round-trip time.
     pub(super) took: Duration,
 }
 
 impl FinishedCommit {
-    /// Adjusts how large the next batches may be.
+    /// Adapts the bounds of the next batches.
     pub(super) fn adjust(&self, sizer: &mut BatchSizer) {
         match &self.answer {
             Ok(CommitReply::Committed { ran, .. }) => sizer.committed(self.cost, self.took, *ran),
@@ -35,12 +35,12 @@ impl FinishedCommit {
     }
 }
 
-/// The commit that is under way, if there is one.
+/// The running commit, if there is one.
 #[derive(Default)]
 pub(super) struct InFlightCommit(Option<AbortOnDropHandle<FinishedCommit>>);
 
 impl InFlightCommit {
-    /// Begins a commit: a task of its own, so that it leaves while the worker adds up the next batch.
+    /// Starts a commit as a task of its own, so that it is sent while the worker builds the next batch.
     pub(super) fn begin(batch: Batch, cost: usize, committer: &Arc<Committer>, client: &Arc<RedisClient>) -> Self {
         let (committer, client) = (Arc::clone(committer), Arc::clone(client));
         Self(Some(AbortOnDropHandle::new(tokio::spawn(async move {
@@ -50,12 +50,12 @@ impl InFlightCommit {
         }))))
     }
 
-    /// Whether there is one.
+    /// Whether a commit runs.
     pub(super) const fn is_under_way(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Its answer; never, if there is none. May be given up at any moment and asked again.
+    /// Waits for the reply; forever if no commit runs. Cancel-safe.
     pub(super) async fn finished(&mut self) -> FinishedCommit {
         match &mut self.0 {
             Some(commit) => {
@@ -73,7 +73,8 @@ mod tests {
     use super::*;
     use crate::types::{DeploymentId, StreamId};
 
-    /// A commit that is too slow or too old would otherwise be tried again for ever, and a quick one change nothing.
+    /// Otherwise a commit that is too slow or too old would be tried again forever, and a quick one would change
+    /// nothing.
     #[test]
     fn the_next_batch_is_as_large_as_the_answer_allows() {
         let mut sizer = BatchSizer::new();

@@ -1,5 +1,5 @@
-//! Entries that do not come through with others, or not at all: what was read before them is committed, and they are
-//! read alone or refused.
+//! Handles entries that are too large for a normal reading. What was read before them is committed; then they are read
+//! alone or refused.
 //!
 //! The loop that meets them is in [`super::session`].
 
@@ -10,8 +10,8 @@ use super::session::Session;
 use super::session_error::SessionError;
 
 impl Session<'_> {
-    /// Commits what was read before a reading failed. Readings that fail again and again, because entries are too large
-    /// for the server or the network, would otherwise keep what came before them from ever being counted.
+    /// Commits what was read before a reading failed. If entries are too large for the server or the network, readings
+    /// fail again and again, and the entries before them would never be counted.
     pub(super) async fn commit_rest(&mut self) -> Result<(), SessionError> {
         self.finish_commit().await?;
         loop {
@@ -30,7 +30,7 @@ impl Session<'_> {
         }
     }
 
-    /// Adds one entry that did not come through within the server's limit, without that limit.
+    /// Reads and adds one entry without the server's limit, because it did not come through within that limit.
     pub(super) async fn read_one(&mut self) -> Result<(), SessionError> {
         let parts = &self.worker.parts;
         let mut reader = StreamReader::connect_unbounded(&parts.endpoint, parts.keys.stream()).await?;
@@ -47,7 +47,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Commits an entry that is too large to be read as refused. It is the next one behind what is committed.
+    /// Commits an entry that is too large to be read as refused. It is the first entry after the committed ones.
     pub(super) async fn refuse_truncated(&mut self, entry: &TruncatedEntry) -> Result<(), SessionError> {
         let now = self.worker.parts.client.server_time().await;
         let now = now.map_err(|source| SessionError::Redis { operation: "read the server's clock", source })?;

@@ -1,15 +1,15 @@
-//! Entries as they are read, and where their subjects are held.
+//! Entries of a reading, and where the cache holds their subjects.
 
 use crate::types::StreamId;
 
 use super::parse::RawEvent;
 use super::worker_cache::WorkerCache;
 
-/// How many entries are looked up together, so that their accesses to memory overlap. Where many subjects are held this
-/// is most of what an event costs.
+/// Number of entries that are looked up together, so that their memory accesses overlap. If the cache holds many
+/// subjects, these accesses are most of the cost of an event.
 pub(super) const LOOKED_UP_AT_ONCE: usize = 32;
 
-/// One entry as the reader has it.
+/// One entry of a reading.
 #[derive(Debug, Clone)]
 pub struct StreamEntry<F> {
     /// Its id.
@@ -18,11 +18,11 @@ pub struct StreamEntry<F> {
     pub fields: F,
 }
 
-/// An entry with its fields by name, and where its subject is held.
+/// An entry with its fields by name, and the position of its subject in the cache.
 pub(super) struct LookedUpEntry<'a, F> {
     pub(super) entry: StreamEntry<F>,
     pub(super) raw: RawEvent<'a>,
-    /// `None` where it is not held, or not there.
+    /// `None` if the cache does not hold the subject, or the entry has none.
     pub(super) subject_index: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ impl<'a, F> LookedUpEntry<'a, F>
 where
     F: Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
 {
-    /// Not looked up yet.
+    /// An entry that has not been looked up yet.
     pub(super) fn unresolved(entry: StreamEntry<F>) -> Self {
         Self { raw: RawEvent::from_fields(entry.fields.clone()), entry, subject_index: None }
     }
@@ -42,6 +42,6 @@ pub(super) fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) 
         found.subject_index = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
     }
     let rows = some.iter().filter_map(|found| held.cache.subject(found.subject_index?).extra.rows().first());
-    // The sum is of no use; to add it up is to have each of them in the processor's cache.
+    // The sum is not used. Computing it loads each row into the processor's cache.
     std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.row(*row).total)));
 }

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- membership: tell that a daemon lives and ask which others do, or leave.
+-- membership: report that a daemon is alive and list the live ones, or leave the list.
 --
 -- KEYS[1] daemons, zset: `<daemon> <stream> <plans>` by the server time of its last heartbeat, ms
 --
@@ -12,7 +12,7 @@
 --         {}              leave: the caller is not in the list
 --         an error        a key of another type, or a command that the user may not run: nothing written
 --
--- Runs when memory is full too, as the lease does: whoever reads a partition frees memory. The list is short.
+-- Also runs when memory is full, like the lease: the daemon that reads a partition frees memory. The list is short.
 -- Safe to run twice.
 
 local bad = wrong_type(1, 'zset') or denied(KEYS[1], 'ZADD', 'ZREM', 'ZREMRANGEBYSCORE', 'PEXPIRE', 'ZRANGE')
@@ -25,7 +25,8 @@ end
 
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now - tonumber(ARGV[3])))
--- After a failover to a server whose clock is behind, a dead daemon would live until that clock has caught up.
+-- Without this, after a failover to a server whose clock is behind, a dead daemon would count as live until that clock
+-- has caught up.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now), '+inf')
 if ARGV[4] ~= '' then
   for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do

@@ -1,7 +1,8 @@
-//! The list of live daemons, from which each computes which partitions are its own: the wrapper of `membership.lua`.
+//! The list of live daemons, from which each daemon computes the partitions that it should read: the wrapper of
+//! `membership.lua`.
 //!
-//! Owns the heartbeat. It decides nothing about counting: the lease of a partition lets one daemon read, and the
-//! checkpoint lets one commit. So a list that is wrong costs time and no event. Read next: [`super::assignment`], how
+//! Sends the heartbeat. The list does not decide what is counted: the lease of a partition lets one daemon read, and
+//! the checkpoint lets one commit. So a wrong list costs time but no event. Read next: [`super::assignment`], how
 //! partitions are shared.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +24,12 @@ use super::lease::PARTITION_LEASE_TTL;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("membership.lua")));
 
-/// How often a daemon says that it lives, and learns which others do.
+/// How often a daemon reports that it is alive, and learns which others are.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer may take. A server that hangs is noticed before the list of live daemons is outdated.
+/// How long a reply may take. A server that hangs is noticed before the list of live daemons is outdated.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a daemon counts as live after its last heartbeat. The others know that it is dead before its leases have
-/// run out.
+/// How long a daemon counts as live after its last heartbeat. It is shorter than the leases, so the others know that a
+/// daemon is dead before its leases expire.
 const DAEMON_TTL: Duration = Duration::from_secs(3);
 
 const _: () = assert!(DAEMON_TTL.as_millis() + HEARTBEAT_EVERY.as_millis() < PARTITION_LEASE_TTL.as_millis());
@@ -38,20 +39,21 @@ const _: () = assert!(DAEMON_TTL.as_millis() + HEARTBEAT_EVERY.as_millis() < PAR
 pub struct Membership {
     client: Arc<RedisClient>,
     name: DaemonName,
-    /// What the streams are called: one Redis may have several, each with daemons of its own.
+    /// The name of the streams. One Redis may have several usage streams, each with its own daemons.
     stream: String,
     plans: Plans,
-    /// Fingerprints of other daemons' plans that differ from ours and were logged.
+    /// Fingerprints of other daemons' plans that differ from the own plans and were logged.
     other_plans: BTreeSet<String>,
-    /// Whether each partition is to be read by this daemon.
+    /// Whether this daemon should read each partition.
     assigned: Vec<watch::Sender<bool>>,
-    /// Whether a heartbeat was answered: then whoever was here before has been removed from the list.
+    /// Whether a heartbeat was answered. It removed earlier daemons of the same host and address from the list.
     has_joined: bool,
 }
 
 impl Membership {
-    /// For the partitions of one stream. Says nothing yet. The only partition is always everybody's: its lease alone
-    /// decides, so that a daemon that comes later stands by and moves nothing.
+    /// The membership for the partitions of one stream; sends nothing yet. If there is only one partition, it is
+    /// assigned to every daemon and its lease alone decides, so that a daemon that starts later stands by and moves
+    /// nothing.
     pub fn new(partitions: &Partitions, name: DaemonName, plans: Plans) -> Self {
         let first = partitions.first();
         let is_only = partitions.count() == 1;
@@ -60,12 +62,12 @@ impl Membership {
         Self { client, name, stream, plans, other_plans: BTreeSet::new(), assigned, has_joined: false }
     }
 
-    /// Tells whether a partition is to be read by this daemon.
+    /// Tells whether this daemon should read a partition.
     pub fn assigned(&self, partition: PartitionNumber) -> watch::Receiver<bool> {
         self.assigned[partition.get() as usize].subscribe()
     }
 
-    /// Sends heartbeats until stopped, and shares the partitions with the others; then leaves, so that they need not
+    /// Sends heartbeats and computes the assignment until stopped; then leaves the list, so that the others need not
     /// wait.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut failing = None;
@@ -80,8 +82,8 @@ impl Membership {
                 }
                 Err(error) => {
                     error_kind(&error).count("membership");
-                    // Where it is unknown who lives, the leases decide alone: better one daemon with everything than a
-                    // partition without.
+                    // While the live daemons are unknown, only the leases decide: one daemon that reads everything is
+                    // better than a partition that nobody reads.
                     if known.elapsed() >= DAEMON_TTL {
                         for assigned in &self.assigned {
                             set(assigned, true);
@@ -103,7 +105,7 @@ impl Membership {
         }
     }
 
-    /// Every live daemon of this stream, in the order of their heartbeats. A daemon whose plans have changed is there
+    /// Every live daemon of this stream, in the order of their heartbeats. A daemon whose plans have changed is listed
     /// twice for some seconds.
     async fn heartbeat(&mut self) -> RedisResult<Vec<DaemonEntry>> {
         let dead = if self.has_joined { "" } else { self.name.address_prefix() };
@@ -125,7 +127,7 @@ impl Membership {
         tokio::time::timeout(HEARTBEAT_TIMEOUT, call).await.map_err(late)?
     }
 
-    /// Warns of daemons with other plans, once for each: which limits apply depends on who reads.
+    /// Warns of daemons with other plans, once for each: the plans of the daemon that reads decide which limits apply.
     fn compare_plans(&mut self, daemons: &[DaemonEntry]) {
         let own = self.plans.fingerprint();
         let newest: BTreeMap<&DaemonName, &str> = daemons.iter().map(|daemon| (&daemon.name, &*daemon.plans)).collect();
@@ -155,7 +157,7 @@ impl Membership {
     }
 }
 
-/// Stores the value, and says whether it has changed.
+/// Stores the value, and returns whether it has changed.
 fn set(assigned: &watch::Sender<bool>, value: bool) -> bool {
     assigned.send_if_modified(|known| std::mem::replace(known, value) != value)
 }

@@ -1,8 +1,8 @@
-//! The stream in: reading after the checkpoint, parsing, adding up, one batch at a time.
+//! The usage stream: reads after the checkpoint, parses and adds up, one batch at a time.
 //!
-//! Owns the position in the usage stream, and which daemon reads it. Never writes counters or alerts itself: it hands
-//! batches to `ledger/`, which commits them. Read next: [`worker`], the loop; [`parse`], what an event may say;
-//! [`lease`], one reader at a time; [`membership`], how daemons share the partitions.
+//! Owns the position in the usage stream, and decides which daemon reads it. Does not write counters or alerts itself:
+//! it passes batches to `ledger/`, which commits them. Read next: [`worker`], the loop; [`parse`], the rules for an
+//! event; [`lease`], one reader at a time; [`membership`], how daemons share the partitions.
 
 pub mod assignment;
 mod audit_report;

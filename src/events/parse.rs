@@ -1,7 +1,7 @@
-//! What an event may say: the table of fields in docs/sending.md. Pure: no clock, no zone, no Redis.
+//! The rules for an event: the table of fields in docs/sending.md. Pure: no clock, no zone, no Redis.
 //!
-//! The rules are judged in the table's order and the first broken one is the reason. Of a repeated field the first
-//! counts; other fields are ignored.
+//! The rules are judged in the order of the table, and the first broken one is the reason for refusal. If a field is
+//! repeated, its first value counts; other fields are ignored.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::types::subject::SubjectError;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject};
 
-/// An event further ahead of its arrival than this is refused: its producer's clock is wrong.
+/// An event that is further ahead of its arrival than this is refused: the clock of its producer is wrong.
 pub const AHEAD_MAX_MS: i64 = 5 * 60_000;
 
-/// The field that a migration adds: when the event arrived at the source. It does not count towards [`FIELDS_MAX`].
+/// The field that a migration adds: when the event arrived in the source. It does not count towards [`FIELDS_MAX`].
 pub const SOURCE_ARRIVAL: &str = "source_arrival";
 
-/// A copied event is late by its arrival at the source if it was copied within this time. Counters of a period live for
-/// 48 hours after the last event that may be late, so they are still there.
+/// A copied event is judged by its arrival at the source if it was copied within this time. Counters of a period live
+/// for 48 hours after the last event that is not too late, so they still exist.
 const COPIED_WITHIN_MS: i64 = 24 * 3_600_000;
 
-/// An event with more fields is refused. No script could append it: Lua hands at most 7,999 values to a function.
+/// An event with more fields is refused. No script could append it: Lua passes at most 7,999 values to a function.
 pub const FIELDS_MAX: usize = 1_000;
 
-/// An entry's fields as they arrived, nothing judged yet.
+/// An entry's fields as they arrived; nothing has been judged yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawEvent<'a> {
     /// `subject`.
@@ -42,22 +42,22 @@ pub struct RawEvent<'a> {
     pub id: Option<&'a [u8]>,
     /// [`SOURCE_ARRIVAL`].
     pub source_arrival: Option<&'a [u8]>,
-    /// Number of fields, with those that are ignored.
+    /// Number of fields, including ignored ones.
     pub fields: usize,
 }
 
-/// What an event says beside its subject.
+/// The content of an event, except its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageEvent<'a> {
-    /// How much it uses, or gives back.
+    /// The units that it uses or credits.
     pub amount: UsageDelta,
-    /// Of what; `None` for the default metric.
+    /// The metric; `None` for the default metric.
     pub metric: Option<&'a str>,
-    /// When it happened: `ts`, else its arrival.
+    /// When it happened: `ts`, or its arrival without `ts`.
     pub at: UnixMs,
-    /// The arrival by which its lateness is judged.
+    /// The arrival by which lateness is judged.
     pub arrival: UnixMs,
-    /// Its id, where the producer gave one.
+    /// Its id, if the producer set one.
     pub id: Option<&'a [u8]>,
 }
 
@@ -66,28 +66,28 @@ pub struct UsageEvent<'a> {
 pub enum UsageDelta {
     /// It uses these units.
     Used(Units),
-    /// It gives these units back; what was not used is not given back.
+    /// It takes these units back. A count does not fall below 0.
     Credit(Units),
 }
 
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidEvent {
-    /// Which.
+    /// The reason for refusal.
     pub reason: RefusalReason,
-    /// The same in words, with what is allowed.
+    /// The reason in words, with what is allowed.
     pub detail: String,
 }
 
 impl InvalidEvent {
-    /// A rule with its explanation.
+    /// Creates a broken rule with its explanation.
     pub fn new(reason: RefusalReason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into() }
     }
 }
 
 impl<'a> RawEvent<'a> {
-    /// Takes the known fields, the first of each.
+    /// Takes the known fields, the first value of each.
     pub fn from_fields(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut raw = Self::default();
         for (name, value) in fields {
@@ -110,8 +110,8 @@ impl<'a> RawEvent<'a> {
         raw
     }
 
-    /// Judges the number of fields. The first rule of all: a migration passes an event with too many fields on without
-    /// the rest of them, and the target refuses it for the same reason.
+    /// Judges the number of fields. This rule comes first: a migration passes on an event with too many fields without
+    /// the fields above the maximum, and the target must refuse it for the same reason.
     ///
     /// # Errors
     ///
@@ -123,12 +123,13 @@ impl<'a> RawEvent<'a> {
         Err(InvalidEvent::new(RefusalReason::TooManyFields, format!("an event has at most {FIELDS_MAX} fields")))
     }
 
-    /// The rule for a subject that is not there; a present one is judged by [`check_subject`].
+    /// The broken rule for an entry without a subject; [`check_subject`] judges one that is present.
     pub fn missing_subject() -> InvalidEvent {
         InvalidEvent::new(RefusalReason::MissingSubject, "the entry has no field \"subject\"")
     }
 
-    /// Judges everything but the subject, which comes before, and the day, which needs the subject's zone.
+    /// Judges everything except the subject, which is judged before, and the day, for which the subject's zone is
+    /// needed.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl<'a> RawEvent<'a> {
     }
 }
 
-/// Judges when an entry arrived. Longer ago than counters live, it would count in periods that nobody looks at any
+/// Judges when an entry arrived. An entry older than counters live would count in periods that nobody looks at any
 /// more, and raise alerts about them.
 ///
 /// # Errors
@@ -195,7 +196,7 @@ pub fn check_arrival(arrival: UnixMs, server: UnixMs, age_max: Duration) -> Resu
     Err(InvalidEvent::new(RefusalReason::TooOld, detail))
 }
 
-/// Judges a subject, and whether its events belong to the partition of these keys.
+/// Judges a subject, and whether its events belong to the partition of `keys`.
 ///
 /// # Errors
 ///
@@ -212,13 +213,13 @@ pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
     Err(InvalidEvent::new(RefusalReason::WrongPartition, detail))
 }
 
-/// When an entry arrived: the smaller of its id's time and the server's clock when it was read. A single explicit id in
-/// the future would otherwise stamp every later entry.
+/// When an entry arrived: the smaller of the time in its id and the server's clock when it was read. Otherwise one
+/// explicit id in the future would shift all later entries.
 pub fn arrival_of(entry: StreamId, server: UnixMs) -> UnixMs {
     UnixMs(i64::try_from(entry.ms).unwrap_or(i64::MAX).min(server.0))
 }
 
-/// Unix milliseconds in digits, or RFC 3339 with an offset.
+/// Parses Unix milliseconds, or RFC 3339 with an offset.
 fn time_of(text: &[u8]) -> Option<UnixMs> {
     if !text.is_empty() && text.iter().all(u8::is_ascii_digit) {
         let ms = StreamId::parse(&[text, b"-0"].concat())?.ms;
@@ -252,7 +253,8 @@ mod tests {
         }
     }
 
-    /// An event that is counted in the wrong partition is counted apart from the subject's others, and no limit holds.
+    /// An event in the wrong partition is counted separately from the subject's other events, so limits would be
+    /// missed.
     #[test]
     fn an_event_of_another_partition_is_refused_with_the_right_one() {
         let check = |number: usize, count| {
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(check(3, 8), Err((RefusalReason::WrongPartition, detail)));
     }
 
-    /// A correction has the same rule for its number, and never two meanings.
+    /// The rule for the number of a correction is the same, and it never has two meanings.
     #[test]
     fn an_event_gives_back_or_uses() {
         let amount = |fields: &[(&str, &str)]| {
@@ -280,13 +282,13 @@ mod tests {
         assert_eq!(amount(&[("credit", "5"), ("units", "5")]), Err(RefusalReason::BadCredit));
     }
 
-    /// A producer that sends the least gets the defaults.
+    /// An event with only the required fields gets the defaults.
     #[test]
     fn absent_fields_have_their_defaults() {
         assert_eq!(judge(&[]), Ok((1, None, ARRIVAL.0)));
     }
 
-    /// Present but empty is a mistake, not a default.
+    /// A field that is present but empty is a mistake, not a default.
     #[test]
     fn empty_fields_are_refused() {
         for (field, reason) in [
@@ -307,13 +309,13 @@ mod tests {
         assert_eq!(judge(&[("id", ""), ("ts", "x")]), Err(RefusalReason::BadTs));
     }
 
-    /// Of a repeated field the first counts.
+    /// The first value of a repeated field counts.
     #[test]
     fn the_first_of_a_repeated_field_counts() {
         assert_eq!(judge(&[("units", "3"), ("units", "x")]).map(|event| event.0), Ok(3));
     }
 
-    /// A wrong clock at a producer must not count for tomorrow.
+    /// A producer's wrong clock must not count for tomorrow.
     #[test]
     fn times_are_read_in_both_forms_and_never_far_ahead() {
         assert_eq!(judge(&[("ts", "1795250000123")]).map(|event| event.2), Ok(1_795_250_000_123));
@@ -336,7 +338,7 @@ mod tests {
         }
     }
 
-    /// A migration in the morning would have the events of last evening refused, which the source would have counted.
+    /// Otherwise a migration in the morning would refuse events of the last evening that the source would have counted.
     #[test]
     fn a_copied_event_is_judged_by_its_arrival_at_the_source() {
         for (hours_ago, at_hours_ago, late_by_hours_ago) in [(8, 8, 8), (30, 30, 24), (-1, 0, 0)] {

@@ -1,6 +1,7 @@
-//! Readings whose entries are not all added yet: what they need is read while others are added and committed. Pure.
+//! Readings that are not completely added yet: the state that they need is read while others are added and committed.
+//! Pure.
 //!
-//! Entries are added a few at a time, so that between them the next reading can be asked for and a commit can leave.
+//! Entries are added a few at a time, so that the next reading can be requested and a commit can be sent in between.
 
 use std::collections::VecDeque;
 
@@ -10,44 +11,44 @@ use crate::types::{StreamId, UnixMs};
 use super::batch_builder::{AddResult, BatchBuilder, StreamEntry};
 use super::worker_cache::{LoadRequest, WorkerCache};
 
-/// So many readings wait at most. Then the server waits until one of them is added.
+/// Maximum number of readings that wait. The server then waits until one of them is added.
 const READINGS_MAX: usize = 6;
-/// So many bytes of readings are enough to wait.
+/// Maximum size of the readings that wait.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-/// So many entries are added at once.
+/// Number of entries that are added at once.
 const ADDED_AT_ONCE: usize = 512;
 
 /// The readings, in the order of the stream.
 #[derive(Debug, Default)]
 pub struct ReadAhead {
     readings: VecDeque<WaitingReading>,
-    /// What the entries need, as far as nobody has asked for it yet.
+    /// What the entries need and nobody has requested yet.
     missing: LoadRequest,
 }
 
-/// A reading of which some entries are not added yet.
+/// A reading with entries that are not added yet.
 #[derive(Debug)]
 struct WaitingReading {
     reply: XreadReply,
-    /// How many were added.
+    /// Number of added entries.
     added: usize,
-    /// Those that needed something when they were looked at last.
+    /// The entries that needed something at the last look.
     unready: Vec<usize>,
 }
 
 impl ReadAhead {
-    /// Whether none waits.
+    /// Whether no reading waits.
     pub fn is_empty(&self) -> bool {
         self.readings.is_empty()
     }
 
-    /// Whether no further reading is to be received yet.
+    /// Whether no further reading should be received yet.
     pub fn is_full(&self) -> bool {
         let bytes: usize = self.readings.iter().map(|reading| reading.reply.bytes()).sum();
         self.readings.len() >= READINGS_MAX || bytes >= BYTES_MAX
     }
 
-    /// The first entry that waits for something to be read.
+    /// The first entry that waits for state to be read.
     pub fn first_unready(&self) -> Option<StreamId> {
         let first = |reading: &WaitingReading| Some(reading.entries_from(*reading.unready.first()?).next()?.id);
         self.readings.iter().find_map(first)
@@ -59,14 +60,14 @@ impl ReadAhead {
             return;
         }
         let mut reading = WaitingReading { reply, added: 0, unready: Vec::new() };
-        // What it needs can be asked for together with what others wait for.
+        // Its needs can be requested together with those of others.
         if self.readings.iter().any(|reading| !reading.unready.is_empty()) {
             reading.look_through(builder, held, &mut self.missing);
         }
         self.readings.push_back(reading);
     }
 
-    /// Adds some entries to the batch, unless it is full or the first of them needs something. Whether more can be
+    /// Adds some entries to the batch until it is full or the next entry needs something. Returns whether more can be
     /// added.
     pub fn add_some(&mut self, builder: &mut BatchBuilder, held: &mut WorkerCache) -> bool {
         let Some(reading) = self.readings.front_mut() else { return false };
@@ -81,7 +82,7 @@ impl ReadAhead {
             AddResult::Full => return false,
             AddResult::Missing => {
                 if !reading.is_unready() {
-                    // Nobody has looked at it, or what it needs was let go since.
+                    // Nobody has looked at it yet, or its state was dropped in the meantime.
                     reading.look_through(builder, held, &mut self.missing);
                 }
                 // A broken one needs nothing.
@@ -94,18 +95,18 @@ impl ReadAhead {
         !self.is_empty()
     }
 
-    /// What is to be read before all entries can be added, but for what was taken by [`Self::take_missing`].
+    /// What must be read before all entries can be added, except what [`Self::take_missing`] has returned.
     pub const fn missing(&self) -> &LoadRequest {
         &self.missing
     }
 
-    /// Takes what is to be read.
+    /// Takes what must be read.
     #[must_use]
     pub fn take_missing(&mut self) -> LoadRequest {
         std::mem::take(&mut self.missing)
     }
 
-    /// What was taken by [`Self::take_missing`] is held: looks what the entries that needed something need now.
+    /// Looks again at the entries that needed something, after the result of [`Self::take_missing`] was read.
     pub fn look_again(&mut self, builder: &mut BatchBuilder, held: &mut WorkerCache) {
         for reading in &mut self.readings {
             let unready = std::mem::take(&mut reading.unready);
@@ -116,12 +117,12 @@ impl ReadAhead {
 }
 
 impl WaitingReading {
-    /// When it was read.
+    /// The server time of the reading.
     const fn server(&self) -> UnixMs {
         UnixMs(self.reply.server_ms())
     }
 
-    /// The entries from the one at `at` on.
+    /// The entries from index `at` on.
     fn entries_from(
         &self,
         at: usize,
@@ -160,7 +161,7 @@ mod tests {
     use crate::subjects::{Plans, SettingsCache};
     use crate::types::{DeploymentId, Keys};
 
-    /// Nothing is read for it, so nothing would come that has it added: it would wait for the next event.
+    /// Nothing is read for the entry, so no answer would cause it to be added: it would wait for the next event.
     #[test]
     fn a_broken_event_of_an_unknown_subject_waits_for_nothing() {
         let settings = SettingsCache::new(10, &Plans::without_limits());

@@ -1,36 +1,36 @@
-//! How many entries to ask for, so that no reply grows beyond its bound. Pure.
+//! Chooses how many entries to request, so that no reply exceeds its bound. Pure.
 
-/// A reply is kept below 4 MiB; half of it is aimed at, since entries vary.
+/// A reply should be below 4 MiB. The aim is half of that, because entries vary in size.
 const REPLY_BYTES_AIM: usize = 2 * 1024 * 1024;
-/// The first reading, before anything is known about the size of entries.
+/// Size of the first reading, before the size of entries is known.
 const FIRST_ENTRIES: u32 = 64;
 
-/// How many entries to ask for, from reading to reading, also across connections.
+/// The number of entries to request; adapts after each reading, also across connections.
 #[derive(Debug)]
 pub(super) struct ReadSizer {
     count: u32,
     most: u32,
-    /// Not even one entry came through.
+    /// Not even one entry was received.
     is_stuck: bool,
 }
 
 impl ReadSizer {
-    /// Nothing is known yet; never more than `most`.
+    /// Starts without knowledge of the entries. Never requests more than `most`.
     pub(super) fn new(most: u32) -> Self {
         Self { count: FIRST_ENTRIES.min(most), most, is_stuck: false }
     }
 
-    /// How many entries to ask for.
+    /// The number of entries to request.
     pub(super) const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether a single entry did not come through: it may be beyond what the server sends at once.
+    /// Whether a single entry was not received: it may exceed what the server sends at once.
     pub(super) const fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// A reply of so many entries and bytes came: up to twice as many next time, as long as they fit.
+    /// After a reply of this size, requests up to twice as many entries next time, if they fit.
     pub(super) fn came(&mut self, entries: usize, bytes: usize) {
         self.is_stuck = false;
         let entry_bytes = (bytes / entries.max(1)).max(1);
@@ -38,8 +38,8 @@ impl ReadSizer {
         self.count = fit.min(self.count.saturating_mul(2)).clamp(1, self.most);
     }
 
-    /// No reply came: a quarter next time, because entries may be so large that so many of them don't come through.
-    /// What came through before tells nothing about those.
+    /// After a failed reading, requests a quarter of the entries next time, because they may be too large. Earlier
+    /// replies say nothing about them.
     pub(super) fn failed(&mut self) {
         self.is_stuck = self.count == 1;
         self.count = (self.count.min(FIRST_ENTRIES) / 4).max(1);
@@ -56,8 +56,8 @@ mod tests {
         sizer.count()
     }
 
-    /// Otherwise a reply that takes too long, or is too long for the server or for us, would be asked for again and
-    /// again.
+    /// Otherwise a reply that takes too long, or that is too long for the server or the daemon, would be requested
+    /// again and again.
     #[test]
     fn failures_make_readings_smaller() {
         let mut sizer = ReadSizer { count: 2000, ..ReadSizer::new(2000) };
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(ReadSizer::new(10).count(), 10);
     }
 
-    /// 400 entries of 1 MB in one reply added 377 MB to the server.
+    /// A reply with 400 entries of 1 MB added 377 MB to the server's memory.
     #[test]
     fn large_entries_make_readings_small() {
         assert_eq!(after(2000, 1, 1_000_000), 2);

@@ -1,4 +1,4 @@
-//! Which counters an event is counted in: one a window, of the period that its subject's calendar says.
+//! Finds the counters that an event changes: one for each window, for the period in the subject's calendar.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use super::day_metrics::MetricAdmission;
 use super::parse::{InvalidEvent, UsageEvent};
 use super::worker_cache::{LoadRequest, MissingCounter, WorkerCache};
 
-/// So many periods are remembered: zones times windows, and some that lie back.
+/// Maximum number of periods in memory: zones times windows, and some past ones.
 const SPANS_MAX: usize = 2_000;
 
 /// Finds rows, and remembers the periods of one batch.
 #[derive(Debug)]
 pub(super) struct RowFinder {
-    /// Events later than this after their day's end are refused.
+    /// Events that arrive later than this after the end of their day are refused.
     late_max: Duration,
     spans: Vec<KnownSpan>,
 }
 
-/// Whether the rows of an event are held.
+/// Whether the rows of an event are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowsFound {
-    /// They are those that its subject keeps.
+    /// They are the rows that its subject holds.
     All,
-    /// Some have to be read first.
+    /// Some must be read first.
     NotAll,
 }
 
@@ -42,7 +42,7 @@ struct KnownSpan {
 }
 
 impl RowFinder {
-    /// No period is known yet.
+    /// Knows no period yet.
     pub(super) fn new(late_max: Duration) -> Self {
         Self { late_max, spans: Vec::new() }
     }
@@ -52,13 +52,12 @@ impl RowFinder {
         self.spans.clear();
     }
 
-    /// Finds the rows that an event is to be counted in, and keeps them with its subject; notes in `missing` what is
-    /// not held.
+    /// Finds the rows of an event, and stores them with its subject. Adds to `missing` what is not in memory.
     ///
     /// # Errors
     ///
-    /// The event's day was over too long at its arrival, or has as many metrics as it may have. Then nothing is read
-    /// for it, and nothing held.
+    /// The event arrived too long after the end of its day, or its day has the maximum number of metrics. Then nothing
+    /// is read or stored for it.
     pub(super) fn find(
         &mut self,
         held: &mut WorkerCache,
@@ -67,8 +66,7 @@ impl RowFinder {
         mut missing: Option<&mut LoadRequest>,
     ) -> Result<RowsFound, InvalidEvent> {
         if is_ready(held, subject_index, event) {
-            // The rows may have been found by an older event of a day that is over meanwhile; lateness is the event's
-            // own.
+            // The rows may come from an older event whose day has ended since. Lateness is judged for each event.
             self.judge_lateness(held.cache.subject(subject_index).extra.day_end, event)?;
             return Ok(RowsFound::All);
         }
@@ -127,7 +125,7 @@ impl RowFinder {
                 (row.settings_version, row.next_threshold_units) = (settings, next);
             }
             let row = held.totals.row_mut(found);
-            // A period of one name ends elsewhere in another zone.
+            // A period with the same name ends at another time in another zone.
             (row.needed_by_batch, row.end) = (number, span.end);
         }
         if outcome == RowsFound::NotAll {
@@ -141,7 +139,7 @@ impl RowFinder {
         if arrival > day_end.after(self.late_max) { Err(too_late(at, arrival)) } else { Ok(()) }
     }
 
-    /// The period of the subject's calendar that holds the instant.
+    /// The period of the subject's calendar that contains the instant.
     fn span(&mut self, window: Window, profile: &Profile, at: UnixMs) -> Option<PeriodSpan> {
         let (zone, billing_day) = (profile.zone(), profile.billing_day());
         let is = |known: &&KnownSpan| {
@@ -159,7 +157,7 @@ impl RowFinder {
     }
 }
 
-/// Whether the rows that the subject's last event was counted in are those of this one.
+/// Whether the rows of the subject's last event are those of this event.
 fn is_ready(held: &WorkerCache, subject_index: u32, event: &UsageEvent<'_>) -> bool {
     let subject = held.cache.subject(subject_index);
     let rows = &subject.extra;
@@ -174,26 +172,26 @@ fn is_ready(held: &WorkerCache, subject_index: u32, event: &UsageEvent<'_>) -> b
         && held.totals.metric(rows.metric).as_str() == event.metric.unwrap_or(METRIC_DEFAULT)
 }
 
-/// The windows over which a metric is counted: the day always, others where a limit asks for them.
+/// The windows in which a metric is counted: always the day, and others if a limit needs them.
 fn windows_of(profile: &Profile, metric: &Metric) -> impl Iterator<Item = Window> {
     let limits = profile.limits_of(metric);
     let asked = Window::ALL.map(|window| window == Window::Day || limits.iter().any(|limit| limit.window == window));
     Window::ALL.into_iter().zip(asked).filter_map(|(window, asked)| asked.then_some(window))
 }
 
-/// The rule for an event of one metric too many.
+/// The broken rule for a metric above the maximum of its day.
 fn too_many_metrics(day: Day, metrics_max: usize) -> InvalidEvent {
     let detail = format!("{day} has {metrics_max} metrics already, as many as stream.metrics_max allows");
     InvalidEvent::new(RefusalReason::TooManyMetrics, detail)
 }
 
-/// The rule for an event before the first day of the calendar, or after its last one.
+/// The broken rule for an event before the first or after the last day of the calendar.
 fn in_no_day(at: UnixMs) -> InvalidEvent {
     let detail = format!("ts {at} lies outside the years 0001 to 9998, whose days have names");
     InvalidEvent::new(RefusalReason::TooLate, detail)
 }
 
-/// The rule for an event whose day was over too long.
+/// The broken rule for an event whose day ended too long before its arrival.
 fn too_late(at: UnixMs, arrival: UnixMs) -> InvalidEvent {
     InvalidEvent::new(
         RefusalReason::TooLate,

@@ -1,7 +1,7 @@
-//! The loop of a partition on one connection: read after the checkpoint, add up, commit, again.
+//! The loop of a partition on one connection: read after the checkpoint, add up, commit, repeat.
 //!
-//! While one commit is under way the next batch grows, reading by reading; only the commits themselves are strictly one
-//! after another, because each names the checkpoint that the one before it wrote.
+//! While one commit runs, the next batch grows, reading by reading. Only the commits are strictly sequential, because
+//! each names the checkpoint that the previous one wrote.
 
 use std::time::{Duration, Instant};
 
@@ -20,21 +20,21 @@ use super::state_loader::{FinishedRead, StateLoader};
 use super::worker_cache::WorkerCache;
 use super::worker_context::EventWorker;
 
-/// How long an idle read waits in the server. Also how often a stream is audited.
+/// How long an idle read waits in the server, and how often a stream is audited.
 const BLOCK: Duration = Duration::from_secs(1);
-/// How often a reader that may not subscribe tries again, so that a right that is granted takes effect by itself.
+/// How often a reader that may not subscribe tries again, so that a newly granted right takes effect.
 const SUBSCRIBE_EVERY: Duration = Duration::from_secs(5);
-/// A batch that grows because more entries are there is committed after this long, full or not.
+/// A growing batch is committed after this time, full or not.
 const HOLD_MAX: Duration = Duration::from_millis(100);
 
-/// What a worker knows and does on one connection. [`Session::start`] builds it from what is stored; an error ends it,
-/// and with it everything that it held.
+/// The state of a worker on one connection. [`Session::start`] builds it from the stored state; an error ends it, and
+/// its state is dropped.
 pub(super) struct Session<'w> {
     pub(super) worker: &'w mut EventWorker,
     pub(super) reader: StreamReader,
     /// The last entry that was read.
     pub(super) after: StreamId,
-    /// Whether the last reading was full: then batches grow before they are committed.
+    /// Whether the last reading was full. Batches then grow before they are committed.
     pub(super) is_behind: bool,
     pub(super) ahead: ReadAhead,
     pub(super) loader: StateLoader,
@@ -42,7 +42,7 @@ pub(super) struct Session<'w> {
     pub(super) builder: BatchBuilder,
     pub(super) batch_began: Instant,
     pub(super) in_flight: InFlightCommit,
-    /// When the reader tried to subscribe last.
+    /// When the reader last tried to subscribe.
     pub(super) subscribed: Instant,
     pub(super) audited: Instant,
 }
@@ -58,12 +58,12 @@ impl Session<'_> {
         Err(SessionError::Again("an entry was too large to be read"))
     }
 
-    /// Gives the worker back the settings of subjects.
+    /// Returns the settings of subjects to the worker.
     pub(super) fn end(self) {
         self.worker.settings = self.held.cache;
     }
 
-    /// The loop; ends as [`Self::run`], with what was added and is not committed yet in the batch.
+    /// The loop; ends like [`Self::run`]. Entries that were added and not committed are still in the batch.
     async fn read_and_commit(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         if self.worker.read_sizer.is_stuck() {
             self.read_one().await?;
@@ -76,7 +76,7 @@ impl Session<'_> {
             if !(is_held && (self.is_behind || can_add)) && self.may_commit() {
                 self.commit().await?;
                 self.batch_began = Instant::now();
-                // The commit leaves before more is added.
+                // Lets the commit be sent before more is added.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -95,21 +95,21 @@ impl Session<'_> {
             }
         }
         self.finish_commit().await?;
-        // While no daemon runs, the stream shows how far it was read.
+        // The consumer group must show the final position while no daemon runs.
         if self.worker.stream_maintenance.tidy_due().is_some() {
             self.tidy_now().await;
         }
         Ok(())
     }
 
-    /// Asks for the entries after the last one, so that the server reads while those are added. If the last reading was
+    /// Requests the entries after the last one, so that the server reads while the worker adds. If the last reading was
     /// not full, the server waits for the next event.
     async fn request(&mut self) -> Result<(), SessionError> {
         let block = (!self.is_behind).then_some(BLOCK);
         Ok(self.reader.request(&self.after.to_string(), self.worker.read_sizer.count(), block).await?)
     }
 
-    /// Takes the reply to [`Self::request`], and asks for the next one.
+    /// Takes the reply to [`Self::request`], and requests the next one.
     async fn take_reading(&mut self, reply: XreadReply) -> Result<(), SessionError> {
         let read_at = UnixMs(reply.server_ms());
         self.is_behind = reply.entries().len() >= self.worker.read_sizer.count() as usize;
@@ -137,8 +137,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Before the entries of a reading are added: what is held stays within its bounds, and settings that changed are
-    /// noticed.
+    /// Prepares for the entries of a reading: keeps the cache within its bounds, and takes changed settings into
+    /// account.
     pub(super) fn begin_reading(&mut self) -> Result<(), SessionError> {
         if self.held.totals.is_overgrown(self.held.cache.entries_max()) {
             return Err(SessionError::Again("more counters are held than may be"));
@@ -151,26 +151,26 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Begins to read what is missing, if anything is.
+    /// Begins to read missing state, if there is any.
     pub(super) fn begin_loading(&mut self) -> Result<(), SessionError> {
         let beside_commit = self.in_flight.is_under_way();
         let client = &self.worker.parts.client;
         self.loader.begin(client, &mut self.ahead, &self.held, &self.builder, beside_commit)
     }
 
-    /// Holds what was missing.
+    /// Stores the state that was missing.
     pub(super) fn apply_read(&mut self, done: FinishedRead) -> Result<(), SessionError> {
         let report = &self.worker.report;
         self.loader.apply_read(done, &mut self.ahead, &mut self.held, &mut self.builder, report)
     }
 
-    /// Whether there is a batch that may be committed now.
+    /// Whether a batch may be committed now.
     pub(super) fn may_commit(&self) -> bool {
         let is_ready = self.builder.is_ready() && !self.loader.is_older_than(&self.builder);
         self.builder.entries() > 0 && is_ready && !self.in_flight.is_under_way()
     }
 
-    /// Closes the batch and begins its commit; the next batch follows it.
+    /// Closes the batch and starts its commit; the next batch follows it.
     pub(super) async fn commit(&mut self) -> Result<(), SessionError> {
         let cost = self.builder.cost();
         let batch = self.builder.finish(&mut self.held, self.worker.batch_sizer.bounds());
@@ -181,7 +181,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits for the commit that is under way, if there is one.
+    /// Waits for the running commit, if there is one.
     pub(super) async fn finish_commit(&mut self) -> Result<(), SessionError> {
         if self.in_flight.is_under_way() {
             let done = self.in_flight.finished().await;
@@ -190,7 +190,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Says what a commit's answer means for the session, and does what follows a commit.
+    /// Handles the reply to a commit: whether the session continues, and the work after a commit.
     async fn after_commit(&mut self, done: FinishedCommit) -> Result<(), SessionError> {
         done.adjust(&mut self.worker.batch_sizer);
         let FinishedCommit { batch, answer, took, .. } = done;
@@ -202,7 +202,7 @@ impl Session<'_> {
                 self.worker.stream_maintenance.committed(&batch);
                 self.tidy().await;
                 self.worker.stream_maintenance.close_periods(&self.worker.parts.client, batch.to, batch.read_at).await;
-                // A stream that is never idle for as long as a blocking read waits has to be audited too.
+                // A busy stream, in which no read blocks, must be audited too.
                 if self.audited.elapsed() < BLOCK { Ok(()) } else { self.audit(batch.to).await }
             }
             CommitReply::Stale(_) => Err(SessionError::Again(
@@ -228,7 +228,7 @@ impl Session<'_> {
         }
     }
 
-    /// Nothing is unread.
+    /// There are no unread entries.
     async fn at_stream_end(&mut self, now: UnixMs) -> Result<(), SessionError> {
         let at = self.after;
         self.audit(at).await?;

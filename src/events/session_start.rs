@@ -1,4 +1,4 @@
-//! A session starts behind the stored checkpoint, with no counter held.
+//! Starts a session after the stored checkpoint, without counters in memory.
 
 use redis::RedisResult;
 use std::time::Instant;
@@ -19,20 +19,20 @@ use super::state_loader::StateLoader;
 use super::worker_cache::WorkerCache;
 use super::worker_context::EventWorker;
 
-/// Maximum number of read entries counted when a session starts. More are left only if none are trimmed: then there is
-/// time to look.
+/// Maximum number of read entries that are counted when a session starts. More are left only if nothing is trimmed;
+/// then this look is not urgent.
 const RETURNED_LOOK_MAX: u32 = 10_000;
 
 impl<'w> Session<'w> {
-    /// Reads where to start, connects the reader, and takes over the worker's settings of subjects.
+    /// Reads where to start, connects the reader, and takes the worker's settings of subjects.
     ///
     /// # Errors
     ///
-    /// What Redis said, or a state of the stream or the checkpoint that forbids counting.
+    /// A failure of Redis, or a state of the stream or the checkpoint that forbids counting.
     pub(super) async fn start(worker: &'w mut EventWorker) -> Result<Self, SessionError> {
         let (first, event_ids) = worker.first_batch().await?;
         worker.stream_maintenance.begin_session(event_ids.window());
-        // A server that was started again may have brought entries back, and the next commit trims them.
+        // A restarted server may have brought entries back, and the next commit would trim them.
         worker.audit(first.from, RETURNED_LOOK_MAX).await?;
         let parts = &worker.parts;
         let reader = StreamReader::connect(&parts.endpoint, parts.keys.stream()).await?;
@@ -72,7 +72,7 @@ impl EventWorker {
             self.refuse_to_begin_again().await?;
         }
         let stored = instance.map(|instance| DeploymentId::from_stored(&instance));
-        // A checkpoint that was set by hand has no name, and its deployment is still there.
+        // A checkpoint that was set by hand has no name, but its deployment still exists.
         if id.is_none() || stored.is_some() {
             self.report.deployment_found(id.as_ref().and(stored.as_ref()));
         }
@@ -88,7 +88,8 @@ impl EventWorker {
         };
         let checkpoint = StreamId::from_stored(id.as_deref());
         let now = self.parts.client.server_time().await.map_err(redis)?;
-        // After a stream was made again the newest ids lie ahead: its entries may have been counted under another name.
+        // After a stream was made again, the newest ids may be above the checkpoint: its entries may have been counted
+        // under another name.
         let newest_ids = checkpoint.max(StreamId::from_stored(counted_before.as_deref()));
         let mut event_ids = CountedEventIds::new(self.parts.config.event_ids_max);
         let arrival = arrival_of(newest_ids, now);
@@ -100,9 +101,9 @@ impl EventWorker {
         Ok((Batch { erasure_epoch: erasure_epoch.unwrap_or(0), ..batch }, event_ids))
     }
 
-    /// Where no checkpoint is stored, nothing was counted, or the checkpoint alone was deleted: from the stream's
-    /// beginning every entry that is still there would be counted a second time. After FLUSHALL the totals have gone as
-    /// well.
+    /// Refuses to start at the stream's beginning if only the checkpoint was deleted: every entry that is still there
+    /// would be counted a second time. Without a checkpoint, the totals tell whether anything was counted; after
+    /// FLUSHALL they are gone as well.
     async fn refuse_to_begin_again(&self) -> Result<(), SessionError> {
         let (checkpoint, totals) = (self.parts.keys.checkpoint(), self.parts.keys.totals());
         let counted: RedisResult<Option<String>> =
@@ -113,8 +114,9 @@ impl EventWorker {
         }
     }
 
-    /// Names a deployment that has no name yet. One that this daemon has seen keeps its name: to other daemons another
-    /// name is another deployment. A server without room gets the name with the first commit, which makes room.
+    /// Names a deployment that has no name yet. A deployment that this daemon has seen keeps its name: to other
+    /// daemons, another name is another deployment. If the server has no room, the first commit makes room and stores
+    /// the name.
     async fn draw_instance(&self) -> RedisResult<DeploymentId> {
         let drawn = self.report.known_deployment().cloned().unwrap_or_else(DeploymentId::random);
         let checkpoint = self.parts.keys.checkpoint();

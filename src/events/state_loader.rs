@@ -1,7 +1,7 @@
-//! Reads what entries wait for while others are added and committed: settings of subjects, metrics of days, counters,
-//! and what was raised, all in one round trip.
+//! Reads the state that entries wait for while others are added and committed: settings of subjects, metrics of days,
+//! counters, and alert records, all in one round trip.
 //!
-//! Settings tell which counters an event needs, so the entries of a new subject wait for two of them.
+//! The settings determine which counters an event needs, so the entries of a new subject wait for two round trips.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ use super::report::WorkerReport;
 use super::session_error::SessionError;
 use super::worker_cache::{LoadRequest, WorkerCache};
 
-/// Settings that change while they are read are read again, this often at most; then the next load sees them.
+/// How often settings that change during a load are read again. After that, the next load reads them.
 const READ_AGAIN_MAX: u32 = 3;
-/// An entry waits for so many round trips at most. Above it something changes all the time.
+/// Maximum number of round trips that an entry waits for. Above it, something changes all the time.
 const READS_MAX: u32 = 8;
 
-/// Loads what the batch needs and does not hold, one load at a time.
+/// Loads the state that the batch needs and the cache does not hold, one load at a time.
 #[derive(Debug)]
 pub(super) struct StateLoader {
     keys: Keys,
     plans: Plans,
     changes: ChangeFeed,
     under_way: Option<UnderWay>,
-    /// The first entry that waits, and how many round trips were made for it.
+    /// The first entry that waits, and the number of round trips made for it.
     first: Option<StreamId>,
     reads: u32,
 }
@@ -43,9 +43,9 @@ pub(super) struct StateLoader {
 #[derive(Debug)]
 struct UnderWay {
     missing: LoadRequest,
-    /// The batch that was built when it began.
+    /// The batch that was being built when the load began.
     batch: u64,
-    /// Whether a commit was under way then.
+    /// Whether a commit was running at that moment.
     beside_commit: bool,
     replies: AbortOnDropHandle<RedisResult<Vec<RedisResult<Value>>>>,
 }
@@ -58,16 +58,16 @@ pub(super) struct FinishedRead {
 }
 
 impl StateLoader {
-    /// With these plans; `changes` tells which subjects have changed.
+    /// Creates a loader with these plans; `changes` tells which subjects have changed.
     pub(super) const fn new(keys: Keys, plans: Plans, changes: ChangeFeed) -> Self {
         Self { keys, plans, changes, under_way: None, first: None, reads: 0 }
     }
 
-    /// Begins to read what entries and the batch need, unless nothing is missing or a load is under way.
+    /// Begins a load, unless nothing is missing or a load is running.
     ///
     /// # Errors
     ///
-    /// The same entry has waited for so many readings that something changes all the time.
+    /// The same entry has waited for too many loads, so something changes all the time.
     pub(super) fn begin(
         &mut self,
         client: &Arc<RedisClient>,
@@ -100,20 +100,20 @@ impl StateLoader {
         Ok(())
     }
 
-    /// Whether a load is under way whose answers may be older than the commit before the batch that is built: it has
-    /// to be taken before the batch is closed, because after that nothing may be built on it.
+    /// Whether a load is running whose replies may be older than the commit before the present batch. Its result must
+    /// be applied before the batch is closed, because after that nothing may be built on it.
     pub(super) fn is_older_than(&self, builder: &BatchBuilder) -> bool {
         self.under_way.as_ref().is_some_and(|read| read.beside_commit || read.batch != builder.number())
     }
 
-    /// Keeps the subjects whose settings and counters are being read from being let go.
+    /// Keeps the subjects in the cache whose settings and counters are being read.
     pub(super) fn touch(&self, held: &mut WorkerCache, builder: &BatchBuilder) {
         if let Some(UnderWay { missing, .. }) = &self.under_way {
             held.touch(missing, builder.number());
         }
     }
 
-    /// The answer; never, if none is under way. May be given up at any moment and asked again.
+    /// Waits for the replies; forever if no load is running. Cancel-safe.
     pub(super) async fn finished(&mut self) -> FinishedRead {
         let Some(UnderWay { replies, .. }) = &mut self.under_way else { return std::future::pending().await };
         let replies = replies.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
@@ -121,11 +121,11 @@ impl StateLoader {
         FinishedRead { missing, replies }
     }
 
-    /// Holds what was read, and looks what the entries that waited for it need now.
+    /// Stores what was read, and looks again at the entries that waited for it.
     ///
     /// # Errors
     ///
-    /// What Redis said, or that somebody else had committed by then: what was read may not be built on.
+    /// A failure of Redis, or a commit of another worker in the meantime: no batch may be built on what was read.
     pub(super) fn apply_read(
         &self,
         FinishedRead { missing, replies }: FinishedRead,
@@ -150,9 +150,9 @@ impl StateLoader {
         held.day_metrics.insert(&missing.days, metrics);
         held.take_totals(&missing, &totals, builder.oldest_batch_in_use());
         builder.take_records(held, records);
-        // A change is noticed after the load that it came too late for. Somebody who writes a subject all the time
-        // must not stop the counting: then its change is left for the next load, which comes well within the second
-        // that a change may take.
+        // A change that came too late for one load is noticed after it. A producer that changes a subject all the time
+        // must not stop the counting, so after some tries the change is left to the next load. That load comes well
+        // within the second that a change may take.
         if self.reads <= READ_AGAIN_MAX && self.changes.is_live() {
             self.take_changes(held, report);
         }
@@ -160,7 +160,7 @@ impl StateLoader {
         Ok(())
     }
 
-    /// Notices which settings have changed.
+    /// Applies changed settings.
     pub(super) fn take_changes(&self, held: &mut WorkerCache, report: &WorkerReport) {
         let changes = self.changes.take_changes();
         match &changes {
@@ -168,7 +168,7 @@ impl StateLoader {
             SubjectChanges::Of(subjects) => subjects.iter().for_each(|subject| held.cache.changed(subject)),
         }
         if self.under_way.is_some() {
-            // Settings that are on their way may be older than these changes.
+            // Settings that are being read may be older than these changes.
             self.changes.note(changes);
         }
         report.cached(held.cache.len());
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Settings that were read before a change and come after it would hold for ever.
+    /// Settings that were read before a change and arrive after it would otherwise stay forever.
     #[tokio::test]
     async fn settings_that_changed_on_their_way_are_read_again() {
         let (mut loader, mut held, mut builder) = fixture();
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(is_held, [false, true]);
     }
 
-    /// After the next commit its answer could not be told from one that somebody else's commit has outdated, so the
-    /// session would begin again.
+    /// After the next commit, the load's result could not be told from one that another worker's commit has outdated,
+    /// so the session would start again.
     #[tokio::test]
     async fn a_load_from_before_the_last_commit_is_taken_before_the_batch_is_closed() {
         let (mut loader, mut held, mut builder) = fixture();

@@ -1,7 +1,6 @@
-//! The worker of a partition: reads and commits while the lease is its own, and starts over whenever something goes
-//! wrong.
+//! The worker of a partition: reads and commits while it holds the lease, and starts again after every failure.
 //!
-//! Whatever goes wrong, the answer is the same: drop what was read and what is held, and start from the stored
+//! The reaction to every failure is the same: drop what was read and what is in memory, and start from the stored
 //! checkpoint. Read next: [`super::session`], the loop on one connection.
 
 use std::sync::Arc;
@@ -18,12 +17,12 @@ use super::session_error::SessionError;
 
 pub use super::worker_context::{EventWorker, EventWorkerParts};
 
-/// Starting over this often without a commit in between is no race any more: wait before the next try.
+/// More restarts than this without a commit are no race: the worker waits before the next try.
 const RESTARTS_AT_ONCE: u32 = 3;
 
 impl EventWorker {
-    /// Reads and commits until stopped, while the lease is ours; a commit that is under way is finished first. Waits
-    /// every outage out. Returns before it was stopped only where everything was moved to another deployment.
+    /// Reads and commits until stopped, while this daemon holds the lease. A running commit is finished first. Waits
+    /// during outages. Returns before it is stopped only if everything was moved to another deployment.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut lease = self.parts.lease.take();
         self.run_sessions(lease.as_mut(), &stop).await;
@@ -32,7 +31,7 @@ impl EventWorker {
         }
     }
 
-    /// One session after another, until `stop`, or until nothing is left to read here.
+    /// Runs one session after another until `stop`, or until nothing is left to read here.
     async fn run_sessions(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
@@ -77,7 +76,7 @@ impl EventWorker {
         }
     }
 
-    /// Waits until the lease is ours, and works on one connection while it is.
+    /// Waits for the lease, and works on one connection while this daemon holds it.
     async fn run_with_lease(
         &mut self,
         lease: Option<&mut PartitionLease>,
@@ -91,7 +90,7 @@ impl EventWorker {
         lease.keep_during(&client, &over, self.run_session(&over)).await
     }
 
-    /// Works on one connection until it is stopped (`Ok`) or something makes it start over.
+    /// Works on one connection until stopped (`Ok`) or until it must start again.
     async fn run_session(&mut self, stop: &CancellationToken) -> Result<(), SessionError> {
         let mut session = Session::start(self).await?;
         let ended = session.run(stop).await;

@@ -1,5 +1,5 @@
-//! What a session holds between batches: settings of subjects, totals of counters, ids of events. All of it can be read
-//! again.
+//! The state that a session keeps between batches: settings of subjects, totals of counters, ids of events. All of it
+//! can be read again.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::types::{Day, Percent, UnixMs};
 
 use super::day_metrics::DayMetrics;
 
-/// The most counters of one event: one a window.
+/// Maximum number of counters of one event: one for each window.
 pub const ROWS_MAX: usize = 4;
 
-/// Beside a subject's settings: the rows that its last event was counted in.
+/// The rows of a subject's last event, stored with its settings.
 #[derive(Debug, Clone, Default)]
 pub struct SubjectRows {
-    /// By which settings the rows were found.
+    /// The settings with which the rows were found.
     pub profile: Option<Arc<Profile>>,
-    /// Number of these settings: rows that bear another one are to be judged anew.
+    /// Number of these settings. Rows with another number must be judged again.
     pub settings: u32,
     /// The metric.
     pub metric: u32,
-    /// From when on these rows are the right ones.
+    /// Start of the time for which these rows are valid.
     pub start: UnixMs,
-    /// Until when they are.
+    /// End of that time.
     pub end: UnixMs,
     /// When the subject's day ends.
     pub day_end: UnixMs,
@@ -45,17 +45,17 @@ impl SubjectRows {
         self.count = 0;
     }
 
-    /// One row more.
+    /// Adds a row.
     pub fn push(&mut self, row: u32) {
         self.rows[usize::from(self.count)] = row;
         self.count += 1;
     }
 }
 
-/// Everything that is held.
+/// The whole cache.
 #[derive(Debug)]
 pub struct WorkerCache {
-    /// Settings of subjects, with the rows of each.
+    /// Settings of subjects, with the rows of each subject.
     pub cache: SettingsCache<SubjectRows>,
     /// Totals of counters.
     pub totals: CounterCache,
@@ -65,65 +65,65 @@ pub struct WorkerCache {
     pub(super) day_metrics: DayMetrics,
 }
 
-/// A counter that is not held yet.
+/// A counter that is not in memory yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MissingCounter {
-    /// Which.
+    /// The counter.
     pub key: RowKey,
     /// When its period ends for its subject.
     pub end: UnixMs,
 }
 
-/// The records of a counter that has reached a threshold.
+/// The alert records of a counter that has reached a threshold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingRecords {
-    /// Which counter.
+    /// The counter.
     pub key: RowKey,
-    /// Of which percentages: those of its subject when they are asked for. When the answer comes they may be others.
+    /// The percentages of its subject when the records are requested. They may have changed when the reply arrives.
     pub percents: Vec<Percent>,
 }
 
-/// What has to be read: before entries can be added, or before the batch can be closed.
+/// The state that must be read before entries can be added or the batch can be closed.
 #[derive(Debug, Default)]
 pub struct LoadRequest {
     /// Subjects without settings.
     pub settings: Vec<u32>,
-    /// Days whose metrics are not held.
+    /// Days without metrics in memory.
     pub days: Vec<Day>,
-    /// Counters that are not held.
+    /// Counters that are not in memory.
     pub counters: Vec<MissingCounter>,
-    /// What was raised of counters that have reached a threshold.
+    /// Alert records of counters that have reached a threshold.
     pub records: Vec<MissingRecords>,
 }
 
 impl LoadRequest {
-    /// Whether nothing is.
+    /// Whether nothing must be read.
     pub const fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.days.is_empty() && self.counters.is_empty() && self.records.is_empty()
     }
 }
 
 impl WorkerCache {
-    /// Holds the settings that an earlier session left and the ids that are stored, but no counter yet.
+    /// Creates a cache with the settings of an earlier session and the stored ids, without counters.
     pub fn new(mut settings: SettingsCache<SubjectRows>, event_ids: CountedEventIds) -> Self {
         settings.forget_extras();
         Self { cache: settings, totals: CounterCache::default(), event_ids, day_metrics: DayMetrics::default() }
     }
 
-    /// The same where a day has at most so many metrics.
+    /// Sets the maximum number of metrics of a day.
     #[must_use]
     pub fn with_metrics_max(self, metrics_max: usize) -> Self {
         Self { day_metrics: DayMetrics::new(metrics_max), ..self }
     }
 
-    /// Lets subjects go that were not used lately, with their rows.
+    /// Drops subjects that were not used lately, with their rows.
     pub fn shrink(&mut self, oldest_batch_in_use: u64) {
         for subject_index in self.cache.shrink(oldest_batch_in_use) {
             self.totals.drop_subject(subject_index);
         }
     }
 
-    /// The thresholds of a row, by the settings that its subject has now.
+    /// The thresholds of a row, by the present settings of its subject.
     pub fn thresholds(&self, key: RowKey) -> Vec<Threshold> {
         let Some(profile) = &self.cache.subject(key.subject_index).extra.profile else { return Vec::new() };
         if !profile.has_known_limits() {
@@ -135,12 +135,12 @@ impl WorkerCache {
         limit.map_or(Vec::new(), |limit| thresholds_of(limit.units, profile.thresholds()))
     }
 
-    /// The counters that are missing, as they are to be read.
+    /// The queries for the missing counters.
     pub fn counter_queries(&self, missing: &LoadRequest) -> Vec<CounterQuery<'_>> {
         missing.counters.iter().map(|counter| self.query(counter.key)).collect()
     }
 
-    /// Leaves out what is held by now; puts counters of one hash beside one another, and each once.
+    /// Removes what is in memory now, groups counters by hash and removes duplicates.
     pub fn sort_and_dedup(&self, missing: &mut LoadRequest) {
         let LoadRequest { settings, days, counters, .. } = missing;
         days.retain(|day| !self.day_metrics.holds(*day));
@@ -154,7 +154,7 @@ impl WorkerCache {
         counters.dedup_by_key(|counter| counter.key);
     }
 
-    /// Keeps the subjects of what is to be read from being let go: batch `number` uses them.
+    /// Keeps the subjects of a load in the cache: batch `number` uses them.
     pub fn touch(&mut self, missing: &LoadRequest, number: u64) {
         let LoadRequest { settings, counters, records, .. } = missing;
         let subjects = counters
@@ -166,28 +166,27 @@ impl WorkerCache {
         }
     }
 
-    /// Takes what counters hold, in the order of [`Self::counter_queries`].
+    /// Stores the totals of counters, in the order of [`Self::counter_queries`].
     pub fn take_totals(&mut self, missing: &LoadRequest, totals: &[u64], oldest_batch_in_use: u64) {
         for (counter, total) in missing.counters.iter().zip(totals) {
             self.totals.insert(counter.key, *total, counter.end, oldest_batch_in_use);
         }
     }
 
-    /// The records of a row, of the percentages that its subject has now.
+    /// The records of a row to request, for the present percentages of its subject.
     pub fn missing_records(&self, key: RowKey) -> MissingRecords {
         let profile = self.cache.subject(key.subject_index).extra.profile.as_ref();
         MissingRecords { key, percents: profile.map_or_else(Vec::new, |profile| profile.thresholds().to_vec()) }
     }
 
-    /// The records that are missing, as they are to be read.
+    /// The queries for the missing records.
     pub fn record_queries<'a>(&'a self, missing: &'a LoadRequest) -> Vec<RecordQuery<'a>> {
         let query =
             |MissingRecords { key, percents }: &'a MissingRecords| RecordQuery { counter: self.query(*key), percents };
         missing.records.iter().map(query).collect()
     }
 
-    /// From which count on a row is to be judged, as far as its subject's settings say. What was raised is looked at
-    /// then.
+    /// The count at which a row must be judged next, by its subject's settings. Alert records are read then.
     pub fn lowest_threshold(&self, key: RowKey) -> u64 {
         self.thresholds(key).first().map_or(NO_THRESHOLD, |lowest| lowest.units)
     }
@@ -215,7 +214,7 @@ mod tests {
         held.cache.add(Subject::parse(name.as_bytes()).expect("legal"))
     }
 
-    /// A place that is another subject's when the answer comes would hold what was read of the first.
+    /// If a place belonged to another subject when the reply arrives, that subject would get the settings of the first.
     #[test]
     fn a_subject_of_which_something_is_read_is_not_let_go() {
         let mut held = held(2);
@@ -246,7 +245,7 @@ mod tests {
         assert!(read.is_empty());
     }
 
-    /// Other percentages would take the records of one threshold for those of another.
+    /// With other percentages, the records of one threshold would be taken for those of another.
     #[test]
     fn records_are_of_the_percentages_that_were_asked_for() {
         let mut held = held(2);

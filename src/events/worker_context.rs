@@ -1,4 +1,4 @@
-//! What a worker keeps from session to session. Read next: [`super::worker`], which runs the sessions.
+//! The state that a worker keeps from session to session. Read next: [`super::worker`], which runs the sessions.
 
 use std::sync::Arc;
 
@@ -33,43 +33,43 @@ pub struct EventWorker {
     /// Settings of subjects, which outlive a session.
     pub(super) settings: SettingsCache<SubjectRows>,
     pub(super) report: WorkerReport,
-    /// Restarts since the last commit.
+    /// Number of restarts since the last commit.
     pub(super) restarts: u32,
     pub(super) read_sizer: ReadSizer,
     pub(super) batch_sizer: BatchSizer,
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 #[derive(Debug)]
 pub struct EventWorkerParts {
-    /// Where Redis is; the reader connects by itself.
+    /// The Redis server. The reader opens its own connection.
     pub endpoint: RedisEndpoint,
-    /// For everything but reading.
+    /// The connection for everything except reading.
     pub client: Arc<RedisClient>,
-    /// Who reads where there are several workers; without it all do, and each batch is a race.
+    /// The lease that decides who reads. Without one, all workers read and race for each batch.
     pub lease: Option<PartitionLease>,
-    /// The partition's keys.
+    /// The keys of the partition.
     pub keys: Keys,
-    /// How to read.
+    /// The settings of reading.
     pub config: StreamConfig,
     /// How long history is kept.
     pub history: HistoryConfig,
-    /// How to commit.
+    /// Commits the batches.
     pub committer: Arc<Committer>,
     /// The plans.
     pub plans: Plans,
-    /// The most subjects held in memory.
+    /// Maximum number of subjects in memory.
     pub cache_entries: usize,
-    /// Changes of subjects.
+    /// The feed of changed subjects.
     pub changes: ChangeFeed,
     /// Notified after a commit that raised alerts.
     pub new_alerts: Arc<Notify>,
-    /// Told when counting stops for good.
+    /// Receives the partitions whose counting has stopped.
     pub status: CountingStatus,
 }
 
 impl EventWorker {
-    /// A worker that has not read anything yet.
+    /// Creates a worker that has not read anything yet.
     pub fn new(parts: EventWorkerParts) -> Self {
         let EventWorkerParts { keys, config, .. } = &parts;
         Self {
@@ -87,8 +87,8 @@ impl EventWorker {
         }
     }
 
-    /// Looks whether entries, or the stream itself, went away behind our back. If there are unread entries, counts up
-    /// to `read_max` of those that were read.
+    /// Checks whether others removed entries or the stream. If there are unread entries, counts up to `read_max` of the
+    /// read ones.
     pub(super) async fn audit(&self, at: StreamId, read_max: u32) -> Result<(), SessionError> {
         let finding = self.audit.run(&self.parts.client, at, read_max).await;
         let finding = finding.map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
