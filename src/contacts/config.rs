@@ -10,32 +10,32 @@ use crate::types::daily::{DailyTime, DigestTime};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackConfig {
-    /// As in the `contacts` field of a subject, without notes of others.
+    /// As in the `contacts` field of a subject, but without other fields.
     pub contacts: Vec<Contact>,
 }
 
-/// Contacts of the operator, whatever contacts a subject has.
+/// Contacts of the operator, which apply to all subjects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorConfig {
-    /// Who gets copies of alerts, and notices.
+    /// Contacts that get copies of alerts, and notices.
     pub contacts: Vec<OperatorContact>,
-    /// When they get the digest of a day.
+    /// When they get the daily digest.
     pub digest: DigestTime,
-    /// The time zone of that, an IANA name.
+    /// The time zone of the digest, an IANA name.
     pub timezone: String,
 }
 
-/// A contact of the operator: it gets a copy of each alert that it asks for.
+/// A contact of the operator: it gets a copy of each alert that matches its filter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorContact {
-    /// The contact, with the thresholds and metrics that it hears.
+    /// The contact, with a filter for thresholds and metrics.
     #[serde(flatten)]
     pub contact: Contact,
-    /// Alerts of subjects with these plans; empty for all.
+    /// Plans of the subjects whose alerts it gets; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<String>,
-    /// Whether it is told what is no alert: contacts that are disabled, and the digest.
+    /// Whether it gets notices: disabled contacts and the digest.
     #[serde(default = "default_true")]
     pub notices: bool,
 }
@@ -43,7 +43,7 @@ pub struct OperatorContact {
 /// The keys of a contact of `[fallback]`.
 pub const FALLBACK_KEYS: &[&str] = OPERATOR_KEYS.split_at(OPERATOR_KEYS.len() - OPERATORS_OWN).0;
 
-/// The keys of a contact of `[operator]`. The last ones are those that no other contact has.
+/// The keys of a contact of `[operator]`. The last ones are only allowed there.
 pub const OPERATOR_KEYS: &[&str] = &[
     "id",
     "channel",
@@ -69,7 +69,7 @@ const fn default_true() -> bool {
 }
 
 impl OperatorConfig {
-    /// When the digest is due; `None` where there is nobody to get it, and where it is off.
+    /// When the digest is due; `None` if no contact gets it or it is off.
     pub fn daily(&self) -> Option<DailyTime> {
         let DigestTime::At(time) = self.digest else { return None };
         let zone = self.timezone.parse().ok()?;
@@ -78,7 +78,7 @@ impl OperatorConfig {
 }
 
 impl OperatorContact {
-    /// Whether it asks for alerts of this alert's plan.
+    /// Whether the contact gets alerts of this alert's plan.
     pub fn takes_plan(&self, alert: &Alert) -> bool {
         self.plans.is_empty() || self.plans.contains(&alert.plan)
     }

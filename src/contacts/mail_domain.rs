@@ -1,8 +1,8 @@
-//! The domain of a mailbox, in the ways in which it can be written. Pure.
+//! Spellings of the domain of a mailbox. Pure.
 
 use std::borrow::Cow;
 
-/// The ASCII form of a domain (IDNA), in lower case. `None` where it has none.
+/// The ASCII form of a domain (IDNA) in lower case; `None` if it has none.
 pub fn ascii_domain(domain: &str) -> Option<String> {
     if domain.is_ascii() {
         return Some(domain.to_ascii_lowercase());
@@ -10,7 +10,7 @@ pub fn ascii_domain(domain: &str) -> Option<String> {
     url::Host::parse(domain).ok().map(|host| host.to_string())
 }
 
-/// The address with its domain written in another way, if that can be done.
+/// The address with its domain spelled by `written`, or unchanged if that returns `None`.
 pub(super) fn with_domain(address: &str, written: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
     let rewritten = address.rsplit_once('@').and_then(|(local, domain)| {
         let other = written(domain).filter(|other| other != domain)?;

@@ -1,14 +1,14 @@
-//! How a message to a contact is written. Pure.
+//! The format of messages to a contact. Pure.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What the name of a template follows.
+/// Precedes the name of a template.
 const TEMPLATE_PREFIX: &str = "template:";
-/// The longest name of a template, in bytes.
+/// Maximum length of a template's name, in bytes.
 const TEMPLATE_NAME_BYTES_MAX: usize = 64;
 
-/// How a message to a contact is written.
+/// The format of messages to a contact.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum MessageFormat {
     /// The JSON of Standard Webhooks.
@@ -24,22 +24,22 @@ pub enum MessageFormat {
     Teams,
     /// PagerDuty's Events API, version 2.
     PagerDuty,
-    /// A template of the operator's, by its name.
+    /// A template of the operator, by name.
     Template(String),
 }
 
-/// What the secret of a contact is for.
+/// The use of a contact's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretUse {
-    /// It signs, and there must be one.
+    /// It signs messages, and is required.
     Signs,
-    /// It signs where there is one. The URL itself is as good as a secret.
+    /// It signs messages if there is one. The URL itself is as good as a secret.
     MaySign,
-    /// It is the routing key that the body bears, and signs nothing.
+    /// It is the routing key in the body, and signs nothing.
     RoutingKey,
 }
 
-/// A text that names no format.
+/// A text that is not a format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("format is {0:?}, allowed are {ALLOWED}")]
 pub struct InvalidFormat(String);
@@ -53,7 +53,7 @@ impl MessageFormat {
     pub const BUILT_IN: [Self; 6] =
         [Self::Standard, Self::CloudEvents, Self::Slack, Self::Discord, Self::Teams, Self::PagerDuty];
 
-    /// What the secret of a contact with this format is for.
+    /// The use of a contact's secret in this format.
     pub const fn secret_use(&self) -> SecretUse {
         match self {
             Self::Standard | Self::CloudEvents => SecretUse::Signs,
@@ -62,12 +62,12 @@ impl MessageFormat {
         }
     }
 
-    /// Whether a receiver of this format can send a challenge back. A chat can't, and a template has no place for one.
+    /// Whether a receiver of this format can return a challenge. A chat can't, and a template has no field for it.
     pub const fn has_challenge(&self) -> bool {
         matches!(self, Self::Standard | Self::CloudEvents)
     }
 
-    /// The name of its template, where it has one.
+    /// The name of its template, if it has one.
     pub fn template(&self) -> Option<&str> {
         match self {
             Self::Template(name) => Some(name),
@@ -112,7 +112,7 @@ impl FromStr for MessageFormat {
 mod tests {
     use super::*;
 
-    /// A format that is written down and read as another one would send what the receiver does not know.
+    /// A format that is written and read back as another one would send messages that the receiver does not understand.
     #[test]
     fn every_format_is_read_as_it_is_written() {
         let formats = MessageFormat::BUILT_IN.into_iter().chain([MessageFormat::Template("a-B_1".to_owned())]);

@@ -1,4 +1,4 @@
-//! What a contact has beside its address, where its channel knows of such things: secret, format and headers.
+//! Options of a contact beside its address, if its channel has them: secret, format and headers.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use super::message_format::MessageFormat;
 use crate::types::Secret;
 use crate::types::text_form::inline_schema;
 
-/// What a contact has beside its address.
+/// Options of a contact beside its address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContactOptions {
-    /// What signs messages, or the routing key: see [`MessageFormat::secret_use`].
+    /// The signing secret or the routing key: see [`MessageFormat::secret_use`].
     pub secret: Option<Secret>,
-    /// How messages are written.
+    /// The format of messages.
     pub format: MessageFormat,
-    /// Headers that requests bear beside those of the format.
+    /// Headers of requests, in addition to those of the format.
     pub headers: ExtraHeaders,
 }
 
-/// Headers by name. Each value counts as a secret: `Authorization` is the one that most receivers want.
+/// Headers by name. Each value is treated as a secret, because most receivers want `Authorization`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct ExtraHeaders(BTreeMap<String, Secret>);
@@ -32,7 +32,7 @@ inline_schema!(ExtraHeaders, {
 });
 
 impl ExtraHeaders {
-    /// Whether there are none.
+    /// Whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -42,7 +42,7 @@ impl ExtraHeaders {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The same names, each with this value: for output, never to be stored.
+    /// The same names with this value for each: for output, never for storage.
     pub fn shown_as(&self, value: &str) -> Self {
         self.iter().map(|(name, _)| (name.to_owned(), Secret::new(value.to_owned()))).collect()
     }

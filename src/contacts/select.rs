@@ -1,9 +1,9 @@
-//! Selects contacts of a subject by an id, the beginning of one, or an address. Pure.
+//! Selects contacts of a subject by an id, by the start of an id, or by an address. Pure.
 
 use super::{Contact, ContactOptions};
 use crate::types::ContactId;
 
-/// Why no contact is meant.
+/// Why no contact is selected.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectContactError {
@@ -13,8 +13,8 @@ pub enum SelectContactError {
     Ambiguous { text: String, ids: Vec<ContactId> },
 }
 
-/// The ids of the contacts that `text` names: the one with this id, else those of this address, else the one whose id
-/// begins with it.
+/// The ids of the contacts that `text` selects: the one with this id, else those with this address, else the one whose
+/// id starts with it.
 pub fn select(contacts: &[&Contact], text: &str) -> Result<Vec<ContactId>, SelectContactError> {
     let with_id = ids(contacts, |contact| contact.id.as_str() == text);
     if !with_id.is_empty() {
@@ -35,7 +35,7 @@ pub fn select(contacts: &[&Contact], text: &str) -> Result<Vec<ContactId>, Selec
     }
 }
 
-/// The ids of the contacts that are meant, each once.
+/// The ids of the selected contacts, without duplicates.
 fn ids(contacts: &[&Contact], is_meant: impl Fn(&Contact) -> bool) -> Vec<ContactId> {
     let mut ids = Vec::new();
     for contact in contacts {
@@ -69,7 +69,7 @@ mod tests {
         Ok(ids.iter().map(ToString::to_string).collect())
     }
 
-    /// Whoever mutes a contact by the first letters of an id must not mute another one.
+    /// The first letters of an id must not mute another contact.
     #[test]
     fn an_id_counts_before_an_address_and_an_address_before_the_beginning_of_an_id() {
         assert_eq!(selected("m"), Ok(vec!["m".to_owned()]));

@@ -1,9 +1,9 @@
 #!lua
--- store: write fields of a subject, if its contacts are still those that were read.
+-- store: write fields of a subject if its contacts are still the ones that were read.
 --
 -- KEYS[1] subject hash
 --
--- ARGV[1] the contacts as they were read; '' for none   ARGV[2] how many fields are set
+-- ARGV[1] the contacts that were read; '' for none   ARGV[2] number of fields to set
 -- ARGV[3 ..] field, value for each of those; then the fields to remove
 --
 -- Returns 'written'
