@@ -85,7 +85,7 @@ impl JsonSchema for NewContact {
             if let Some(Value::Object(properties)) = schema.get_mut("properties") {
                 properties.retain(|field, _| belongs_to(definition, field));
                 properties.insert("channel".to_owned(), json!({"type": "string", "const": channel}));
-                properties.insert(address.to_owned(), (definition.address_schema)());
+                properties.insert(address.to_owned(), definition.channel.address_schema());
             }
             schema["required"] = json!(["channel", address]);
             if let Some(secret) = &definition.secret {
@@ -331,12 +331,11 @@ impl NewContactBody {
         if !format.has_challenge() {
             return Err(Problem::bad_request(format!("format: {}", unconfirmable(&format))));
         }
-        let make = definition.secret.filter(|_| secret.is_none()).map(|secrets| secrets.generate);
-        let generated = make.and_then(|generate| generate(&format));
+        let generated = if secret.is_none() { definition.channel.generate_secret(&format) } else { None };
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
         let options = ContactOptions { secret, format, headers };
         let of_address = |address: &str| {
-            (definition.check_public_address)(address)?;
+            definition.channel.check_public_address(address)?;
             let contact = Contact::of_channel(definition.channel, address, options.clone());
             let contact = contact.expect("something is sent through every channel of the registry");
             check_contact(&contact).map(|()| contact)

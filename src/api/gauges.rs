@@ -35,7 +35,7 @@ pub(super) async fn refresh(partitions: &Partitions, readiness: &Readiness) {
     };
     match tokio::time::timeout(TIMEOUT, all).await {
         Ok(Some(mut open)) => {
-            let servers = REGISTRY.into_iter().filter(|definition| definition.server.is_some());
+            let servers = REGISTRY.into_iter().filter(|definition| definition.server_absence.is_some());
             let servers: Vec<Destination> =
                 servers.map(|definition| Destination::derive(definition.channel, None)).collect();
             open.retain(|name: &String| servers.iter().all(|server| server.as_str() != name));
@@ -50,7 +50,7 @@ pub(super) async fn refresh(partitions: &Partitions, readiness: &Readiness) {
 async fn read(partition: Partition) -> Option<Vec<String>> {
     let Partition { client, keys } = &partition;
     let set = |name, value| meters::of_partition(name, partition.number()).set(value);
-    for definition in REGISTRY.into_iter().filter(|definition| definition.server.is_some()) {
+    for definition in REGISTRY.into_iter().filter(|definition| definition.server_absence.is_some()) {
         let server = Destination::derive(definition.channel, None);
         let mut command = redis::cmd("ZSCORE");
         command.arg(keys.circuits()).arg(server.as_str());

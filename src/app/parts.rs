@@ -16,6 +16,7 @@ use crate::outbox::NewDeliveries;
 use crate::redis_client::{Partitions, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsLookup};
+use crate::types::Channel;
 use crate::verification::VerificationService;
 
 pub(super) struct Parts<'a> {
@@ -40,7 +41,9 @@ impl<'a> Parts<'a> {
     /// Builds the parts, and logs warnings about the configuration.
     pub(super) fn build(config: &'a Config, read: ReadConfig, recorder: PrometheusHandle) -> anyhow::Result<Self> {
         let channels = Arc::new(config.channels()?);
-        channels.warnings().for_each(|warning| tracing::warn!("{warning}"));
+        for warning in Channel::SENDING.iter().flat_map(|channel| channels.warnings(*channel)) {
+            tracing::warn!("{warning}");
+        }
         let plans = config.plans()?;
         let token = config.token()?;
         token.iter().filter_map(Token::warning).for_each(|warning| tracing::warn!("{warning}"));

@@ -11,9 +11,7 @@ use redis::{RedisError, RedisResult};
 use tokio::time::Instant;
 
 use super::cap_retry_pacer::{CapRetryPacer, ThrottledDelivery, jitter_max};
-use super::channel::NotificationChannel;
-use super::registry::{definition, destination};
-use super::set::Channels;
+use super::registry::{Channels, definition, destination};
 use crate::contacts::Contact;
 use crate::redis_client::backoff::BackoffPolicy;
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
@@ -121,8 +119,8 @@ impl Cap {
         channel: Channel,
         destination: &Destination,
     ) -> Option<Self> {
-        let rate = channels.get(channel).and_then(NotificationChannel::cap)?;
-        if definition(channel)?.origin.is_none() {
+        let rate = channels.cap(channel)?;
+        if definition(channel)?.server_absence.is_some() {
             let limiter = CapLimiter::Channel(FixedWindow::new(rate));
             return Some(Self { channel, rate, key: keys.cap(channel, None), limiter });
         }

@@ -1,97 +1,19 @@
-//! What a channel is: the trait of one that is set up, its definition before that, and the messages that it is given.
+//! What channels have in common: their definition, and the messages that they are given.
 
-use std::any::Any;
-use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use super::error::{ChannelError, ChannelErrors};
 use super::filter_flags::FilterFlags;
-use super::invalid_contact::InvalidContact;
-use crate::contacts::{Contact, ContactOptions, MessageFormat};
+use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
-    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, OutcomeClass, Rate, Secret, Subject,
-    UnixMs,
+    Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, OutcomeClass, Secret, Subject, UnixMs,
 };
-
-/// The sections of the configuration that belong to channels: one of each, and those that they share. Each channel
-/// picks its own by its type.
-#[derive(Debug, Clone)]
-pub struct ChannelSettings<'a> {
-    sections: Vec<&'a dyn Any>,
-}
-
-impl<'a> ChannelSettings<'a> {
-    /// These sections: one of each channel of the registry, and [`DnsConfig`](super::DnsConfig).
-    pub fn new(sections: impl IntoIterator<Item = &'a dyn Any>) -> Self {
-        Self { sections: sections.into_iter().collect() }
-    }
-
-    /// The section of this type.
-    ///
-    /// # Panics
-    ///
-    /// Without such a section, which every load of a configuration would show: it checks each channel's.
-    pub fn section<S: 'static>(&self) -> &'a S {
-        let found = self.sections.iter().find_map(|section| section.downcast_ref());
-        found.expect("the configuration lists the section of every channel")
-    }
-}
 
 /// A future behind a pointer, so that channels of different kinds can stand in one list.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One way to reach a contact, set up with its settings.
-pub trait NotificationChannel: fmt::Debug + Send + Sync {
-    /// The deadline of one attempt; [`Self::send`] keeps it.
-    fn timeout(&self) -> Duration;
-
-    /// Renders one message, sends it and says how it ended. Leaves the machine; repeating it sends again, with the same
-    /// id.
-    ///
-    /// A question that is answered by the receiver itself ([`ConsentMethod::Challenge`]) is delivered only when the
-    /// answer was right.
-    fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome>;
-
-    /// How many messages may leave, counted as [`ChannelDefinition::origin`] says; `None` where nothing is capped.
-    fn cap(&self) -> Option<Rate>;
-
-    /// What an operator should know about settings that are allowed but unwise.
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-
-    /// The locale in which a subject of this one is told because there are no texts in its own; `None` where there are,
-    /// and where a channel has one language.
-    fn substitute_locale(&self, _locale: &Locale) -> Option<Locale> {
-        None
-    }
-
-    /// Judges a contact by what this channel was set up with: whether the template is there that it names.
-    fn check(&self, _contact: &Contact) -> Result<(), InvalidContact> {
-        Ok(())
-    }
-
-    /// Why every attempt for this contact would be refused with these settings, where that is known without a
-    /// connection; `None` where only an attempt can tell.
-    fn refusal(&self, _contact: &Contact) -> Option<ProbeResult> {
-        None
-    }
-
-    /// Tries what an attempt needs, as far as that goes without sending anything, and says how it ended: for one
-    /// contact, or for none in particular. `None` where there is nothing to try.
-    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ProbeResult>>;
-
-    /// Closes idle connections; for the end of the process. Later messages make new ones.
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
-}
-
-/// What a channel is before it is set up: its names and its rules. Each folder has one constant of it.
+/// What a channel is called, in all texts. Each folder has one constant of it.
 #[derive(Debug)]
 pub struct ChannelDefinition {
     /// Its name.
@@ -100,8 +22,6 @@ pub struct ChannelDefinition {
     pub placeholder: &'static str,
     /// What the help says of the flag that names an address.
     pub flag_help: &'static str,
-    /// What JSON Schema can say of an address, for the OpenAPI document.
-    pub address_schema: fn() -> Value,
     /// A contact of it as it stands in the configuration.
     pub example: &'static str,
     /// The secrets of its contacts; `None` where they have none.
@@ -112,35 +32,15 @@ pub struct ChannelDefinition {
     pub filter_flags: FilterFlags,
     /// How somebody at an address gives consent.
     pub consent: ConsentMethod,
-    /// Judges an address by its form. What only an attempt can tell is left to the attempt.
-    pub check_address: fn(&str) -> Result<(), InvalidContact>,
-    /// The same for an address that somebody named who does not know the operator's servers.
-    pub check_public_address: fn(&str) -> Result<(), InvalidContact>,
-    /// Judges what a contact has beside its address: secret and headers, by its format.
-    pub check_options: fn(&ContactOptions) -> Result<(), InvalidContact>,
-    /// What an operator should know about a contact that is legal: why it may not be reached with these settings. Shows
-    /// no secret, also where the address is one.
-    pub warning: fn(&Contact, &ChannelSettings<'_>) -> Option<String>,
-    /// Relations between its settings that their types can't tell.
-    pub check_settings: fn(&ChannelSettings<'_>) -> Result<(), InvalidSetting>,
     /// What each of its settings takes, by key.
     pub settings: &'static [SettingText],
     /// Settings that can also be named by a file.
     pub file_settings: &'static [FileSetting],
-    /// The server that all its messages go through; `None` where each contact has its own.
-    pub server: Option<SharedServer>,
-    /// The origin that an address names, where each has a server of its own: deliveries to one origin share a
-    /// destination, and a cap counts them in any window; an address that names none has no cap. `None` where all
-    /// messages go through one server: a cap counts them together, from the first message of a window to its end.
-    pub origin: Option<fn(&str) -> Option<String>>,
-    /// Sets it up, or says all that is wrong. Reads files, connects nowhere.
-    pub build: fn(&ChannelSettings<'_>) -> Result<Box<dyn NotificationChannel>, ChannelErrors>,
-    /// What can be previewed, in the order of [`Self::preview`].
+    /// What it means that nobody has named the server that all messages go through, and that the default does not
+    /// answer; `None` if each contact has a server of its own, by whose origin a cap counts.
+    pub server_absence: Option<&'static str>,
+    /// What can be previewed.
     pub preview_parts: &'static [PreviewPart],
-    /// Renders everything that can be previewed. Reads templates, contacts nobody.
-    pub preview: fn(&ChannelSettings<'_>, PreviewRequest<'_>) -> Result<Vec<String>, ChannelError>,
-    /// What to do about a message that did not arrive, where its outcome has no hint of its own.
-    pub hint: fn(&Outcome) -> &'static str,
 }
 
 impl ChannelDefinition {
@@ -167,9 +67,6 @@ pub struct SecretDefinition {
     pub pattern: &'static str,
     /// What those that sign begin with: text that holds it is not shown, wherever it stands.
     pub prefix: &'static str,
-    /// Makes one for a contact of this format that was named without; `None` where a format needs none, or one that the
-    /// receiver gives.
-    pub generate: fn(&MessageFormat) -> Option<Secret>,
 }
 
 /// The formats and headers of a channel's contacts.
@@ -196,18 +93,6 @@ impl SecretDefinition {
     }
 }
 
-/// The server that all messages of a channel go through.
-#[derive(Debug, Clone, Copy)]
-pub struct SharedServer {
-    /// Whether somebody has named one: whether these settings differ from the defaults, which come second.
-    pub is_configured: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> bool,
-    /// What an operator should know who sends through it, and not to this machine alone, with settings that are still
-    /// the defaults, which come second.
-    pub warning: fn(&ChannelSettings<'_>, &ChannelSettings<'_>) -> Option<String>,
-    /// What it means that nobody has named one and that the default does not answer.
-    pub absence: &'static str,
-}
-
 /// How somebody at an address gives consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsentMethod {
@@ -224,6 +109,10 @@ pub struct SettingText {
     pub key: &'static str,
     /// What is allowed, as an error's hint says it.
     pub allowed: &'static str,
+}
+
+pub(super) const fn setting(key: &'static str, allowed: &'static str) -> SettingText {
+    SettingText { key, allowed }
 }
 
 /// A setting that can also be named by a file, and the setting that names the file.
@@ -268,6 +157,10 @@ pub struct PreviewPart {
     pub about: &'static str,
 }
 
+pub(super) const fn part(name: &'static str, about: &'static str) -> PreviewPart {
+    PreviewPart { name, about }
+}
+
 /// What is to be previewed.
 #[derive(Debug, Clone, Copy)]
 pub struct PreviewRequest<'a> {
@@ -279,7 +172,7 @@ pub struct PreviewRequest<'a> {
     pub locale: Option<&'a Locale>,
 }
 
-/// The result of [`NotificationChannel::probe`].
+/// What was found out about a server or a receiver.
 #[derive(Debug, Clone)]
 pub struct ProbeResult {
     /// What was asked, as `mail server`.

@@ -38,32 +38,6 @@ pub(super) const TIMED_OUT: &str = "connect: timed out";
 
 /// This machine gives no socket.
 pub(super) const NO_DESCRIPTORS: &str = "this machine: too many open files";
-/// What to do about that.
-pub(super) const RAISE_DESCRIPTORS: &str =
-    "the daemon, or the machine, has no file descriptors left: raise LimitNOFILE of the unit (`ulimit -n`)";
-
-/// The causes for which each channel has a hint.
-#[cfg(test)]
-pub(super) const WITH_HINT: [&str; 10] = [
-    NO_DESCRIPTORS,
-    REFUSED,
-    UNREACHABLE,
-    TIMED_OUT,
-    NO_SUCH_HOST,
-    NO_NAME_SERVER,
-    UNTRUSTED,
-    EXPIRED,
-    OTHER_NAME,
-    NO_TLS,
-];
-
-/// What to do about a name without an address, and about name servers that do not answer.
-pub(super) const CHECK_NAME: &str = "the name servers know no such host: is its name right?";
-pub(super) const CHECK_NAME_SERVERS: &str =
-    "no name server answered: check /etc/resolv.conf, or dns.servers of the configuration";
-/// What to do about a host that does not answer.
-pub(super) const CHECK_ROUTE: &str = "is the host up, and does every firewall on the way let this port through?";
-
 /// Informational answers, records of TLS or lines without an end.
 const FLOODED: &str = "more than 256 KiB came before the answer";
 
@@ -75,6 +49,19 @@ const RESET: &str = "connection reset";
 /// The innermost cause of an error that has a name here; `fallback` where there is none.
 pub(super) fn find(error: &(dyn Error + 'static), fallback: &'static str) -> &'static str {
     chain(error).filter_map(recognise).last().unwrap_or(fallback)
+}
+
+/// What to do about a connection that failed like this, whatever should have spoken there; `None` if that depends on it.
+pub(super) fn hint(found: &str) -> Option<&'static str> {
+    Some(match found {
+        NO_SUCH_HOST => "the name servers know no such host: is its name right?",
+        NO_NAME_SERVER => "no name server answered: check /etc/resolv.conf, or dns.servers of the configuration",
+        UNREACHABLE | TIMED_OUT => "is the host up, and does every firewall on the way let this port through?",
+        NO_DESCRIPTORS => {
+            "the daemon, or the machine, has no file descriptors left: raise LimitNOFILE of the unit (`ulimit -n`)"
+        }
+        _ => return None,
+    })
 }
 
 /// An error and its sources, down to the cause.
@@ -141,6 +128,21 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// The causes for which each channel has a hint.
+#[cfg(test)]
+pub(super) const WITH_HINT: [&str; 10] = [
+    NO_DESCRIPTORS,
+    REFUSED,
+    UNREACHABLE,
+    TIMED_OUT,
+    NO_SUCH_HOST,
+    NO_NAME_SERVER,
+    UNTRUSTED,
+    EXPIRED,
+    OTHER_NAME,
+    NO_TLS,
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
-//! The channels: one trait, one registry, and a folder for each channel that owns everything of it.
+//! The channels: a registry, and a folder for each channel that owns everything of it.
 //!
 //! A folder owns the rules for addresses, the secret, the cap, the settings, the rendering, one attempt at sending, and
-//! the class of its outcome. Never decides when to try again and never touches deliveries. Adding a channel is a folder
-//! and a line in the registry; what it needs beside them stands in CONTRIBUTING.md. Read next: [`channel`], the trait;
-//! [`registry`]; then [`webhook`] and [`email`].
+//! the class of its outcome. Never decides when to try again and never touches deliveries. A new channel is a folder, a
+//! variant of [`Channel`](crate::types::Channel) and a line in the registry; CONTRIBUTING.md lists what it needs beside
+//! them. Read next: [`registry`], what each channel does; [`channel`], the messages; then [`webhook`] and [`email`].
 
 mod cap_retry_pacer;
 pub mod caps;
@@ -20,21 +20,21 @@ pub mod registry;
 pub mod resolver;
 pub mod sample;
 mod server_stream;
-mod set;
 mod templating;
 mod tls;
 pub mod webhook;
 
 pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
-    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    ConsentQuestion, Content, FileSetting, FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart,
-    PreviewRequest, ProbeResult, SecretDefinition, SettingText, SharedServer,
+    AlertPurpose, BoxFuture, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
+    FileSetting, FormatDefinition, InvalidSetting, Message, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition,
+    SettingText,
 };
-pub use error::{ChannelError, ChannelErrors};
+pub use error::ChannelError;
 pub use filter_flags::{FilterFlag, FilterFlags};
 pub use invalid_contact::InvalidContact;
-pub use registry::{REGISTRY, check_contact, definition, destination};
+pub use registry::{
+    ChannelSettings, Channels, Preview, REGISTRY, check_contact, contact_warning, definition, destination, preview,
+};
 pub use resolver::{DnsConfig, Resolver};
 pub use sample::Sample;
-pub use set::{BrokenChannels, Channels, Preview, preview};

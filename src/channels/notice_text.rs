@@ -1,15 +1,15 @@
 //! What is told that is no alert, in words: a contact is disabled, the operator's digest of a day. Pure.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use minijinja::{Environment, Value, context};
 
+use super::channel::Content;
 use super::sample::{SAMPLE_AT, Sample};
 use super::templating;
 use crate::contacts::Contact;
-use crate::types::text::{pluralize, printable};
-use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState, UnixMs};
+use crate::types::text::printable;
+use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState};
 
 /// A text with what it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,25 +20,32 @@ pub(super) struct NoticeText {
     pub(super) text: String,
 }
 
-/// The templates that tell of a disabled contact, for receivers that read one language.
+/// The templates of notices, for receivers that read one language.
 static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = templating::environment();
     for (name, source) in [
-        ("heading", include_str!("../../templates/disabled_subject.txt")),
-        ("text", include_str!("../../templates/disabled.txt")),
+        ("disabled_subject", include_str!("../../templates/disabled_subject.txt")),
+        ("disabled", include_str!("../../templates/disabled.txt")),
+        ("digest_subject", include_str!("../../templates/digest_subject.txt")),
+        ("digest", include_str!("../../templates/digest.txt")),
     ] {
         environment.add_template(name, source).expect("a test reads it");
     }
     environment
 });
 
-/// Tells of a contact that is disabled, in English.
-pub(super) fn contact_disabled(notice: &DisabledNotice) -> NoticeText {
-    let render = |name| {
-        let template = ENGLISH.get_template(name);
-        template.and_then(|template| template.render(disabled_variables(notice))).expect("a test renders it")
+/// Tells of what is no alert and no question, in English.
+pub(super) fn of(content: Content<'_>) -> NoticeText {
+    let (name, variables) = match content {
+        Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
+        Content::Digest(digest) => ("digest", digest_variables(digest)),
+        Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),
     };
-    NoticeText { heading: render("heading"), text: render("text") }
+    let render = |name: &str| {
+        let template = ENGLISH.get_template(name);
+        template.and_then(|template| template.render(variables.clone())).expect("a test renders it")
+    };
+    NoticeText { heading: render(&format!("{name}_subject")), text: render(name) }
 }
 
 /// What a template sees that tells of a disabled contact. The doc of each is in `templates/disabled.txt`.
@@ -72,47 +79,31 @@ pub(super) fn disabled_sample() -> DisabledNotice {
     samples.find(|notice| notice.state.reason == DisableReason::NoMailbox).expect("there is one for each reason")
 }
 
-/// The digest of a day.
-pub(super) fn digest(digest: &DailyDigest) -> NoticeText {
-    let DailyDigest { from_ms, until_ms, dead, dead_first, waiting, waiting_first, .. } = digest;
-    let mut text = format!("From {} to {}:\n\n", minute(*from_ms), minute(*until_ms));
-    let _ = writeln!(text, "{} given up.", pluralize(*dead, "delivery was", "deliveries were"));
-    for DeadDelivery { id, subject, channel, error, at_ms } in dead_first {
-        let subject = if subject.is_empty() { "-" } else { &printable(subject) };
-        let error = printable(error);
-        let _ = writeln!(text, "  {}  {subject}  {}: {error}  {id}", minute(*at_ms), channel.as_str());
+fn digest_variables(digest: &DailyDigest) -> Value {
+    let time = |at| templating::local(at, "UTC");
+    let dead = |DeadDelivery { id, subject, channel, error, at_ms }: &DeadDelivery| {
+        context! {
+            id => id.as_str(),
+            subject => printable(subject),
+            channel => channel.as_str(),
+            error => printable(error),
+            at => time(*at_ms),
+        }
+    };
+    context! {
+        since => time(digest.from_ms),
+        until => time(digest.until_ms),
+        dead => digest.dead,
+        dead_first => digest.dead_first.iter().map(dead).collect::<Vec<_>>(),
+        waiting => digest.waiting,
+        waiting_first => digest.waiting_first.iter().map(|subject| printable(subject.as_str())).collect::<Vec<_>>(),
     }
-    let _ = write!(text, "{}", more(*dead, dead_first.len()));
-    let _ = writeln!(text, "\n{} without a contact.", pluralize(*waiting, "alert waits", "alerts wait"));
-    for subject in waiting_first {
-        let _ = writeln!(text, "  {}", printable(subject.as_str()));
-    }
-    let _ = writeln!(
-        text,
-        "\n`quotabell deliveries list --state dead` lists the first, \
-         `quotabell deliveries list --state pending --channel none` the others."
-    );
-    let dead = pluralize(*dead, "dead delivery", "dead deliveries");
-    let waiting = pluralize(*waiting, "alert", "alerts");
-    NoticeText { heading: format!("quotabell: {dead}, {waiting} without a contact"), text }
-}
-
-fn more(all: u64, shown: usize) -> String {
-    match all.saturating_sub(shown as u64) {
-        0 => String::new(),
-        left => format!("  and {left} more\n"),
-    }
-}
-
-/// The time to the minute, in UTC.
-fn minute(at: UnixMs) -> String {
-    at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Channel, ContactId, DeliveryId};
+    use crate::types::{Channel, ContactId, DeliveryId, UnixMs};
 
     const AT: UnixMs = UnixMs(1_795_250_220_123);
 
@@ -122,7 +113,7 @@ mod tests {
         let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP <410>".to_owned(), at: AT };
         let (subject, id) = ("alice".parse().expect("legal"), ContactId::from_stored("main"));
         let to = (Channel::Webhook, "https://x.test/hook".to_owned());
-        let notice = contact_disabled(&DisabledNotice::new(&subject, &id, to, state));
+        let notice = of(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)));
         assert_eq!(notice.heading, "alice: no more quota alerts to https://x.test/hook");
         let expected = "Quota alerts about alice are no longer sent to https://x.test/hook, because its receiver is gone.\n\n  \
              Contact  main (webhook)\n  Reason   HTTP <410>\n  Since    2026-11-21 08:37 UTC\n\n\
@@ -140,7 +131,7 @@ mod tests {
             error: "SMTP 550".to_owned(),
             at_ms: AT,
         };
-        let notice = digest(&DailyDigest {
+        let notice = of(Content::Digest(&DailyDigest {
             id: "digest_1".to_owned(),
             from_ms: AT,
             until_ms: AT.plus(86_400_000),
@@ -148,7 +139,7 @@ mod tests {
             dead_first: vec![dead("alice"), dead("")],
             waiting: 1,
             waiting_first: vec!["bob".parse().expect("legal")],
-        });
+        }));
         assert_eq!(notice.heading, "quotabell: 3 dead deliveries, 1 alert without a contact");
         let expected = "From 2026-11-21 08:37 UTC to 2026-11-22 08:37 UTC:\n\n3 deliveries were given up.\n  \
              2026-11-21 08:37 UTC  alice  email: SMTP 550  delivery_6f1e\n  \

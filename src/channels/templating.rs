@@ -1,15 +1,16 @@
 //! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that
 //! check them, and what is said of a mistake. Pure.
 
-use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chrono::format::{Fixed, Item, Numeric, StrftimeItems};
 use chrono::{DateTime, MappedLocalTime, NaiveDateTime, SecondsFormat, TimeZone as _};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value, context};
 
 use super::channel::AlertPurpose;
+use super::error::ChannelError;
 use super::sample::{SAMPLE_AT, Sample};
+use crate::types::text::{backslashed, printable};
 use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
 
@@ -19,11 +20,19 @@ const FUEL: u64 = 200_000;
 /// A time of day for people.
 const WALL_CLOCK: &str = "%Y-%m-%d %H:%M";
 /// What a reader of an error is told, beside minijinja's own filters.
-const FILTERS: &str = "thousands, clock";
+const FILTERS: &str = "thousands, clock, printable, entities, backslashed";
+
+/// What lies in the folder that `setting` names, in order.
+pub(super) fn entries_of(setting: &'static str, folder: &Path) -> Result<Vec<PathBuf>, ChannelError> {
+    let entries = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = entries.map_err(|source| ChannelError::unreadable(setting, folder, source))?;
+    paths.sort_unstable();
+    Ok(paths)
+}
 
 /// Reads a template. A byte order mark, which editors on Windows write, is no part of it.
-pub(super) fn read_file(path: &Path) -> io::Result<String> {
-    let text = std::fs::read_to_string(path)?;
+pub(super) fn read_file(setting: &'static str, path: &Path) -> Result<String, ChannelError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ChannelError::unreadable(setting, path, source))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
@@ -42,12 +51,15 @@ pub(super) fn environment() -> Environment<'static> {
     });
     environment.add_filter("thousands", |number, separator: Option<&str>| grouped(number, separator.unwrap_or(",")));
     environment.add_filter("clock", clock);
+    environment.add_filter("printable", |text: &str| printable(text));
+    environment.add_filter("entities", |text: &str| entities(text));
+    environment.add_filter("backslashed", |text: &str, letters: &str| backslashed(text, letters));
     environment
 }
 
-/// 1234567 as `1,234,567`.
-pub(super) fn thousands(number: u64) -> String {
-    grouped(number, ",")
+/// The text with `&`, `<` and `>` as entities, for HTML and Slack.
+pub(super) fn entities(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn grouped(number: u64, separator: &str) -> String {
@@ -75,13 +87,6 @@ fn clock(state: &State<'_, '_>, time: &str, form: Option<&str>) -> Result<String
     Ok(format!("{}{offset}", at.format_with_items(form.into_iter())))
 }
 
-/// A moment as a clock on the wall in this zone shows it, with the offset if it shows that time twice.
-pub(super) fn wall_clock(at: UnixMs, zone: &str) -> String {
-    let local = at.to_utc().unwrap_or_default().with_timezone(&zone.parse().unwrap_or(Zone::UTC));
-    let offset = if occurs_twice(local.naive_local(), zone) { local.format(" %:z").to_string() } else { String::new() };
-    format!("{}{offset}", local.format(WALL_CLOCK))
-}
-
 /// Whether clocks in this zone show this time twice.
 fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
     let zone = zone.parse().unwrap_or(Zone::UTC);
@@ -91,6 +96,7 @@ fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
 /// What a template sees. The doc of each is in `templates/alert.txt`. `name` makes a name what the reader may see:
 /// [`printable`](crate::types::text::printable) for people, the name itself for a program.
 pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
+    let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
     context! {
         id => alert.id.as_str(),
         subject => name(alert.subject.as_str()),
@@ -103,7 +109,7 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
         plan => name(&alert.plan),
         window => alert.window.as_str(),
         period => alert.period.to_string(),
-        starts_at => starts_at(alert),
+        starts_at => local(alert.period.starts_in(zone).unwrap_or_default(), &alert.timezone),
         timezone => name(&alert.timezone),
         resets_at => local(alert.resets_at_ms, &alert.timezone),
         raised_at => local(alert.raised_at_ms, &alert.timezone),
@@ -162,17 +168,6 @@ pub(super) fn names_of(variables: &Value) -> String {
     names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// When the period began, in the zone of the subject.
-pub(super) fn starts_at(alert: &Alert) -> String {
-    local(starts_at_ms(alert), &alert.timezone)
-}
-
-/// When the period began.
-pub(super) fn starts_at_ms(alert: &Alert) -> UnixMs {
-    let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
-    alert.period.starts_in(zone).unwrap_or_default()
-}
-
 /// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
 pub(super) fn local(at: UnixMs, zone: &str) -> String {
     let zone = zone.parse().unwrap_or(Zone::UTC);
@@ -187,7 +182,8 @@ mod tests {
     /// Separators stand between groups of three, nowhere else.
     #[test]
     fn thousands_are_separated() {
-        let shown: Vec<String> = [0, 12, 999, 1000, 12_345, 9_007_199_254_740_991].into_iter().map(thousands).collect();
+        let shown: Vec<String> =
+            [0, 12, 999, 1000, 12_345, 9_007_199_254_740_991].into_iter().map(|number| grouped(number, ",")).collect();
         assert_eq!(shown, ["0", "12", "999", "1,000", "12,345", "9,007,199,254,740,991"]);
     }
 }

@@ -43,8 +43,7 @@ pub(super) fn warning(setting: &'static str, ca_file: Option<&Path>) -> Option<S
 }
 
 fn read(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ChannelError> {
-    let failed = |source| ChannelError::of_setting(setting, format_args!("read {path:?}")).caused_by(source);
-    let pem = std::fs::read(path).map_err(failed)?;
+    let pem = std::fs::read(path).map_err(|source| ChannelError::unreadable(setting, path, source))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.map_err(|_| broken(setting, path))?;
     if certificates.is_empty() {

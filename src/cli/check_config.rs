@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::context::CliContext;
 use crate::terminal::output::{self, FormatArgs};
+use crate::types::Channel;
 use crate::zones;
 
 mod channels;
@@ -54,7 +55,7 @@ pub async fn run(args: CheckConfigArgs, context: &CliContext) -> anyhow::Result<
     output::print(&args.format, &masked, |output| output.bytes(toml::to_string(&masked)?.as_bytes()))?;
     let mut findings = Findings::default();
     config.warnings().iter().for_each(|warning| findings.warn(warning));
-    channels.warnings().for_each(|warning| findings.warn(warning));
+    Channel::SENDING.iter().flat_map(|channel| channels.warnings(*channel)).for_each(|warning| findings.warn(warning));
     token.iter().filter_map(|token| token.warning()).for_each(|warning| findings.warn(&warning));
     channels::warn_of_defaults(&config, &findings)?;
     findings.note("configuration", Ok("configuration and templates are valid".to_owned()));

@@ -3,19 +3,14 @@
 
 use std::cell::OnceCell;
 
-use crate::channels::{self, Channels, InvalidContact};
+use crate::channels::{Channels, InvalidContact, contact_warning};
 use crate::config::{Config, ConfigError};
-use crate::contacts::Contact;
 use crate::contacts::merge::ContactSpec;
 
 /// What an operator should know about contacts that are legal: those that no attempt will reach as things are
 /// configured, or that not every mail server takes.
 pub fn warnings(contacts: &[ContactSpec], config: &Config) -> Vec<String> {
-    let warning = |contact: &Contact| {
-        let definition = channels::definition(contact.channel())?;
-        (definition.warning)(contact, &config.channel_settings())
-    };
-    contacts.iter().filter_map(|named| warning(&named.contact)).collect()
+    contacts.iter().filter_map(|named| contact_warning(&named.contact, config.channel_settings())).collect()
 }
 
 /// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only

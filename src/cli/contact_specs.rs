@@ -88,7 +88,7 @@ impl Default for AddressArgs {
 impl Args for AddressArgs {
     fn augment_args(command: Command) -> Command {
         REGISTRY.into_iter().fold(command, |command, definition| {
-            let check = move |text: &str| (definition.check_address)(text).map(|()| text.to_owned());
+            let check = move |text: &str| definition.channel.check_address(text).map(|()| text.to_owned());
             let address = Arg::new(definition.channel.as_str()).long(definition.channel.as_str());
             let address = address.value_name(definition.placeholder).value_parser(check);
             let command = command.arg(address.action(ArgAction::Append).help(definition.flag_help));
@@ -288,10 +288,10 @@ impl ContactSpecs {
         definition: &'static ChannelDefinition,
         NamedAddress { address, secret, format, headers, filter }: NamedAddress,
     ) -> Result<(), String> {
-        let ChannelDefinition { channel, secret: secrets, .. } = *definition;
+        let channel = definition.channel;
         let named = ExplicitOptions { secret: secret.is_some(), format: format.is_some(), headers: headers.is_some() };
         let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
-        let generated = secrets.filter(|_| !named.secret).and_then(|secrets| (secrets.generate)(&format));
+        let generated = if named.secret { None } else { channel.generate_secret(&format) };
         let secret = secret.map(Secret::new).or_else(|| generated.clone());
         let contact = Contact::of_channel(channel, &address, ContactOptions { secret, format, headers });
         let mut contact = contact.expect("something is sent through every channel of the registry");

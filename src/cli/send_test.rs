@@ -10,7 +10,7 @@ use super::connect::{self, CliConnection};
 use super::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret};
 use super::context::CliContext;
 use super::subject_settings;
-use crate::channels::{self, ChannelDefinition, REGISTRY, Sample};
+use crate::channels::{ChannelDefinition, REGISTRY, Sample};
 use crate::config::Config;
 use crate::contacts::resolver::{ContactResolver, ContactsSource, ResolvedContacts};
 use crate::contacts::select::{SelectContactError, select};
@@ -78,9 +78,7 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
         None => of_address(named)?,
     };
-    if let Some(channel) = channels.get(contact.channel()) {
-        channel.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
-    }
+    channels.warnings(contact.channel()).iter().for_each(|warning| say(format_args!("warning: {warning}")));
     if let Some(redis) = &redis {
         cool_down(redis, &config.keys(), &contact).await?;
     }
@@ -343,11 +341,10 @@ impl<'a> TestMessageView<'a> {
 
 /// Says what to do about a message that did not arrive.
 fn outcome_to_result(outcome: &Outcome, contact: &Contact) -> anyhow::Result<()> {
-    let definition = channels::definition(contact.channel()).expect("every contact has a channel of the registry");
     if outcome.class == OutcomeClass::Delivered {
         return Ok(());
     }
-    let hint = outcome.hint.unwrap_or_else(|| (definition.hint)(outcome));
+    let hint = outcome.hint.unwrap_or_else(|| contact.channel().hint(outcome));
     let to = outcome.peer.as_ref().map_or_else(String::new, |peer| format!(" to {peer}"));
     let what = outcome.error.as_deref().unwrap_or("no reason given");
     Err(hint::failed(format_args!("the test message{to} was not delivered ({}): {what}", outcome.class), hint))

@@ -233,7 +233,7 @@ fn retry(config: &Config, violations: &mut Violations) {
 
 fn channel_sections(config: &Config, violations: &mut Violations) {
     for definition in REGISTRY {
-        if let Err(InvalidSetting { key, problem }) = (definition.check_settings)(&config.channel_settings()) {
+        if let Err(InvalidSetting { key, problem }) = definition.channel.check_settings(config.channel_settings()) {
             violations.require(false, &[definition.channel.as_str(), key], problem);
         }
     }

@@ -60,31 +60,21 @@ impl Config {
     /// The channels with these settings. Loads and checks the templates, and reads the files that the channels'
     /// sections name.
     pub fn channels(&self) -> Result<Channels, ConfigError> {
-        match Channels::new(&self.channel_settings()) {
-            Ok(channels) => self.check_contacts(|contact| channels.check(contact)).map(|()| channels),
-            Err(broken) => {
-                self.check_contacts(|contact| broken.check(contact))?;
-                Err(self.refused_by_channel(broken.errors.into_iter().next().expect("a channel has refused something")))
-            }
-        }
-    }
-
-    /// Applies this check to the contacts of the configuration.
-    fn check_contacts(&self, check: impl Fn(&Contact) -> Result<(), InvalidContact>) -> Result<(), ConfigError> {
+        let channels = Channels::new(self.channel_settings()).map_err(|error| self.refused_by_channel(error))?;
         let fallback = self.fallback.contacts.iter().enumerate().map(|named| ("fallback", named));
         let operator = self.operator.contacts.iter().map(|one| &one.contact).enumerate();
         for (section, (index, contact)) in fallback.chain(operator.map(|named| ("operator", named))) {
-            if let Err(InvalidContact { problem, .. }) = check(contact) {
+            if let Err(InvalidContact { problem, .. }) = channels.check(contact) {
                 let path = vec![section.to_owned(), "contacts".to_owned(), format!("[{index}]")];
                 return Err(ConfigError::Value { place: self.places.place_of(&path), path, problem });
             }
         }
-        Ok(())
+        Ok(channels)
     }
 
     /// Renders messages for a preview. Reads the templates; sends nothing.
     pub fn preview(&self, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ConfigError> {
-        channels::preview(&self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
+        channels::preview(self.channel_settings(), request).map_err(|error| self.refused_by_channel(error))
     }
 
     /// The token of `[http]`, if it has one. Reads the file that the section names.

@@ -1,6 +1,5 @@
 //! The settings: the configuration types of all parts. Read next: [`check`](super::check), the relations between them.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -126,8 +125,8 @@ impl Config {
     }
 
     /// The sections of the channels. Add the section of a new channel here.
-    pub fn channel_settings(&self) -> ChannelSettings<'_> {
-        ChannelSettings::new([&self.email as &dyn Any, &self.webhook, &self.dns])
+    pub const fn channel_settings(&self) -> ChannelSettings<'_> {
+        ChannelSettings { email: &self.email, webhook: &self.webhook, dns: &self.dns }
     }
 }
 

@@ -40,7 +40,7 @@ impl ContactHealth {
         if outcome.disables.is_some() && !outcome.disables_after.is_zero() {
             return Some(Self::Unknown);
         }
-        let is_shared = definition(channel).is_none_or(|definition| definition.server.is_some());
+        let is_shared = definition(channel).is_none_or(|definition| definition.server_absence.is_some());
         let is_put_off = outcome.class == OutcomeClass::Transient && outcome.is_about_contact;
         (!is_shared || is_put_off).then_some(Self::Failing)
     }

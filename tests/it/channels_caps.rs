@@ -54,8 +54,8 @@ fn sender(client: Arc<RedisClient>, caps: Caps) -> Sending {
     let per_minute = caps.per_minute.map(|mails| mails.try_into().expect("in range"));
     let email = EmailConfig { smtp_url: caps.smtp_url.into(), per_minute, ..defaults.email };
     let dns = DnsConfig::default();
-    let settings = ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &dns]);
-    Sending::new(client, &settings, defaults.retry).expect("legal settings")
+    let settings = ChannelSettings { email: &email, webhook: &webhook, dns: &dns };
+    Sending::new(client, settings, defaults.retry).expect("legal settings")
 }
 
 impl Capped {

@@ -9,17 +9,26 @@ use super::channels_webhook::inside;
 use crate::support::table::Table;
 use crate::support::webhook_receiver::{secret, verify_as};
 use quotabell::channels::sample::SAMPLE_AT;
-use quotabell::channels::webhook::{WebhookConfig, WebhookTemplates, formats, payload};
-use quotabell::channels::{AlertPurpose, ChannelSettings, Channels, DnsConfig, Sample, check_contact};
+use quotabell::channels::webhook::{WebhookBody, WebhookConfig, WebhookTemplates, payload};
+use quotabell::channels::{
+    AlertPurpose, ChannelSettings, Channels, ConsentProof, ConsentQuestion, Content, DnsConfig, Sample, check_contact,
+};
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
 use quotabell::demo::receivers::{Answer, HttpCatcher};
-use quotabell::types::{Alert, OutcomeClass, Percent, Secret, Subject};
+use quotabell::types::{
+    Alert, Channel, ContactId, DailyDigest, DeadDelivery, DeliveryId, DisableReason, DisabledNotice, DisabledState,
+    OutcomeClass, Percent, Secret, Subject, UnixMs,
+};
 
 const ROUTING_KEY: &str = "R0123456789abcdefghijklmnopqrstu";
 
-fn alert(subject: &str, percent: u16) -> Alert {
-    let sample = Sample::for_subject(Subject::parse(subject.as_bytes()).expect("legal"));
+fn subject(name: &str) -> Subject {
+    Subject::parse(name.as_bytes()).expect("legal")
+}
+
+fn alert(name: &str, percent: u16) -> Alert {
+    let sample = Sample::for_subject(subject(name));
     sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT)
 }
 
@@ -33,15 +42,20 @@ fn options(format: MessageFormat) -> ContactOptions {
     ContactOptions { secret: secret.map(Secret::new), format, headers: ExtraHeaders::default() }
 }
 
+fn written(options: &ContactOptions, content: Content<'_>) -> WebhookBody {
+    let templates = WebhookTemplates::load(None).expect("they are shipped");
+    templates.body(options, content, SAMPLE_AT).expect("it is built in")
+}
+
 fn body(format: &MessageFormat, alert: &Alert, purpose: AlertPurpose) -> Value {
-    let written = formats::alert(&options(format.clone()), alert, purpose).expect("it is built in");
+    let written = written(&options(format.clone()), Content::Alert(alert, purpose));
     serde_json::from_str(&written.json).expect("JSON")
 }
 
 fn channels(webhook: &WebhookConfig) -> Channels {
     let email = Config::defaults().expect("valid").email;
     let dns = DnsConfig::default();
-    Channels::new(&ChannelSettings::new([&email as &dyn std::any::Any, webhook, &dns])).expect("legal settings")
+    Channels::new(ChannelSettings { email: &email, webhook, dns: &dns }).expect("legal settings")
 }
 
 /// A folder with one template.
@@ -61,6 +75,92 @@ fn every_format_is_the_documented_one() {
         bodies.add(format!("{format}: a test, beyond the limit"), of(&alert("alice", 120), AlertPurpose::Test));
     }
     insta::assert_snapshot!("bodies", bodies);
+}
+
+/// Alerts that read differently: every window, below, at and above the limit, and a time of day that occurs twice.
+fn varied_alerts() -> Vec<(String, Alert)> {
+    let mut alerts = Vec::new();
+    for limit in ["600/hour", "5000/day", "100/week", "1/month"] {
+        for percent in [80, 100, 120] {
+            let sample = Sample { limit: limit.parse().expect("a limit"), ..Sample::example() };
+            let alert = sample.alert(Percent::new(percent).expect("legal"), SAMPLE_AT);
+            alerts.push((format!("{percent}% of {limit}"), alert));
+        }
+    }
+    // 2026-10-25T00:29Z, when clocks in Berlin show 02:29 twice.
+    let limit = "600/hour".parse().expect("a limit");
+    let autumn =
+        Sample { limit, ..Sample::example() }.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000));
+    alerts.push(("in autumn".to_owned(), autumn));
+    let (limit, used) = (9_007_199_254_740_991, 7_777_777_777_777_777);
+    alerts.push(("large numbers".to_owned(), Alert { limit, used, ..alert("alice", 80) }));
+    let unknown = Alert { timezone: "Mars/<Olympus>\u{202e}".to_owned(), ..alert("alice", 80) };
+    alerts.push(("an unknown zone".to_owned(), unknown));
+    alerts
+}
+
+/// Receivers know these bytes: names in any script, every purpose and window, notices, digests and questions.
+#[test]
+fn every_body_is_written_as_before() {
+    let mut bodies = Table::default();
+    let languages = ["Ngọc Trần", "株式会社", "شركة", "Ünïcødé ẞ"].map(str::to_owned);
+    let names: Vec<String> = hostile_names().into_iter().filter(|name| name.len() < 128).chain(languages).collect();
+    for format in MessageFormat::BUILT_IN {
+        let options = options(format.clone());
+        let mut add = |case: String, content: Content<'_>| {
+            let WebhookBody { content_type, json } = written(&options, content);
+            bodies.add(format!("{format}: {case}"), format!("{content_type}\n{json}"));
+        };
+        for (case, alert) in varied_alerts() {
+            for purpose in [AlertPurpose::Alert, AlertPurpose::Copy, AlertPurpose::Test] {
+                let is_telling = purpose == AlertPurpose::Alert || case == "80% of 5000/day";
+                if is_telling {
+                    add(format!("{case}, {purpose:?}"), Content::Alert(&alert, purpose));
+                }
+            }
+        }
+        // The others are written by serde alone.
+        let is_chat = !format.has_challenge();
+        for name in names.iter().filter(|_| is_chat) {
+            let named = Alert { plan: format!("{name}{name}{name}"), ..alert(name, 100) };
+            add(format!("{name:?}"), Content::Alert(&named, AlertPurpose::Alert));
+        }
+        let name = names.concat();
+        if format.has_challenge() {
+            let (asked, proof) =
+                (subject("a \u{202e}<b>"), ConsentProof::Challenge(Secret::new("\"x\"<&>".to_owned())));
+            let question = ConsentQuestion { id: "verification_1", subject: &asked, proof: &proof };
+            add("a question".to_owned(), Content::Verification(question));
+        }
+        for reason in DisableReason::ALL {
+            let state = DisabledState { reason, detail: "HTTP <410> & *more* \u{202e}".to_owned(), at: SAMPLE_AT };
+            let to = (Channel::Webhook, "https://x.test/a_b?c=<d>".to_owned());
+            let notice = DisabledNotice::new(&subject("<@all>"), &ContactId::from_stored("main"), to, state);
+            add(format!("{reason:?}"), Content::ContactDisabled(&notice));
+        }
+        let dead = |number: u64| DeadDelivery {
+            id: DeliveryId::from_stored(&format!("delivery_{number}")),
+            subject: if number == 0 { String::new() } else { name.clone() },
+            channel: Channel::Email,
+            error: "SMTP 550 <no> & *nobody*".to_owned(),
+            at_ms: SAMPLE_AT.plus(1),
+        };
+        for first in [0, 1, 30] {
+            let digest = DailyDigest {
+                id: "digest_1".to_owned(),
+                from_ms: SAMPLE_AT,
+                until_ms: SAMPLE_AT.plus(86_400_000),
+                dead: first * 2,
+                dead_first: (0..first).map(dead).collect(),
+                waiting: first,
+                waiting_first: (0..first.min(2)).map(|_| subject("<bob>")).collect(),
+            };
+            if first < 30 || format == MessageFormat::Discord {
+                add(format!("a digest of {first}"), Content::Digest(&digest));
+            }
+        }
+    }
+    insta::assert_snapshot!("every_body", bodies);
 }
 
 /// "of 600 requests" would be read as a daily limit.
@@ -290,7 +390,7 @@ fn a_template_that_fails_at_an_attempt_costs_no_alert() {
                 assert_eq!(outcome.class, OutcomeClass::Delivered, "{template}");
                 let alert = sample.alert(Percent::new(80).expect("legal"), SAMPLE_AT);
                 let id = quotabell::types::AlertId::from_stored(&format!("test_{}", SAMPLE_AT.0));
-                let standard = payload::alert(&Alert { id, ..alert }, AlertPurpose::Test);
+                let standard = payload::standard(Content::Alert(&Alert { id, ..alert }, AlertPurpose::Test), SAMPLE_AT);
                 assert_eq!(receiver.next().await.body, standard, "{template}");
             }
         });

@@ -5,7 +5,7 @@ use quotabell::channels::email::EmailConfig;
 use quotabell::channels::email::templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 use quotabell::channels::sample::SAMPLE_AT;
 use quotabell::channels::webhook::payload;
-use quotabell::channels::{AlertPurpose, ChannelSettings, DnsConfig, PreviewRequest, Sample, preview};
+use quotabell::channels::{AlertPurpose, ChannelSettings, Content, DnsConfig, PreviewRequest, Sample, preview};
 use quotabell::config::Config;
 use quotabell::contacts::MessageFormat;
 use quotabell::types::{Alert, BillingDay, Locale, Metric, Percent, Subject, UnixMs, WindowLimit};
@@ -35,6 +35,10 @@ fn render(alert: &Alert, purpose: AlertPurpose) -> Rendered {
     Templates::embedded().render(alert, purpose, None).expect("renders")
 }
 
+fn standard_body(alert: &Alert, purpose: AlertPurpose) -> String {
+    payload::standard(Content::Alert(alert, purpose), SAMPLE_AT)
+}
+
 /// The parts of an email as one text.
 fn parts(mail: &Rendered) -> Table {
     Table::from_iter([("subject", &mail.subject_line), ("text", &mail.text), ("html", &mail.html)])
@@ -43,14 +47,14 @@ fn parts(mail: &Rendered) -> Table {
 /// The body is a contract with every receiver: names, order, and the forms of times and numbers.
 #[test]
 fn the_webhook_body_is_the_documented_one() {
-    let json = payload::alert(&alert(), AlertPurpose::Alert);
+    let json = standard_body(&alert(), AlertPurpose::Alert);
     let documented = r#"{"type":"quota.threshold_reached","timestamp":"2026-11-21T08:37:00.123Z",
  "data":{"subject":"alice","metric":"requests","window":"day","period":"2026-11-21","threshold_percent":80,"used":4000,
          "limit":5000,"used_percent":80.0,"plan":"free","timezone":"UTC","resets_at":"2026-11-22T00:00:00Z"}}"#;
     assert_eq!(json, documented.split('\n').map(str::trim).collect::<String>());
     let bodies = [
-        ("exceeded", payload::alert(&exceeded(), AlertPurpose::Alert)),
-        ("test", payload::alert(&alert(), AlertPurpose::Test)),
+        ("exceeded", standard_body(&exceeded(), AlertPurpose::Alert)),
+        ("test", standard_body(&alert(), AlertPurpose::Test)),
     ];
     insta::assert_snapshot!("webhook", Table::from_iter(bodies));
     assert!(json.len() < 20_000, "Standard Webhooks asks for less than 20 kB");
@@ -60,7 +64,7 @@ fn the_webhook_body_is_the_documented_one() {
 #[test]
 fn a_fraction_in_resets_at_is_kept() {
     let odd = Alert { resets_at_ms: UnixMs(1_795_305_600_500), ..alert() };
-    assert!(payload::alert(&odd, AlertPurpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
+    assert!(standard_body(&odd, AlertPurpose::Alert).contains("\"resets_at\":\"2026-11-22T00:00:00.500Z\""));
 }
 
 /// Customers read emails: every change must be visible.
@@ -91,7 +95,7 @@ fn every_window_reads_well() {
         read.add(format!("{limit}: text"), &mail.text);
         let html = mail.html.lines().filter(|line| line.contains("Kolkata</p>") || line.contains("</strong>"));
         read.add(format!("{limit}: html, in part"), html.map(str::trim).collect::<Vec<_>>().join("\n"));
-        read.add(format!("{limit}: webhook"), payload::alert(&alert, AlertPurpose::Alert));
+        read.add(format!("{limit}: webhook"), standard_body(&alert, AlertPurpose::Alert));
     }
     insta::assert_snapshot!("windows", read);
 }
@@ -177,7 +181,7 @@ fn preview_shows_mail_and_webhook() {
     let sample = Sample::example().alert(Percent::new(80).expect("legal"), UnixMs(1_795_250_220_123));
     let webhook = Config::defaults().expect("valid").webhook;
     let previews = preview(
-        &ChannelSettings::new([&email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),
+        ChannelSettings { email: &email, webhook: &webhook, dns: &DnsConfig::default() },
         PreviewRequest { alert: &sample, format: &MessageFormat::Standard, locale: None },
     )
     .expect("renders");
@@ -215,10 +219,10 @@ fn names_are_inert_in_all_that_people_read() {
         ..alert()
     };
     let config = Config::defaults().expect("valid");
-    let settings = ChannelSettings::new([&config.email as &dyn std::any::Any, &config.webhook, &config.dns]);
+    let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
     let mut read = 0;
     for format in [MessageFormat::Slack, MessageFormat::Discord, MessageFormat::Teams, MessageFormat::PagerDuty] {
-        let previews = preview(&settings, PreviewRequest { alert: &odd, format: &format, locale: None });
+        let previews = preview(settings, PreviewRequest { alert: &odd, format: &format, locale: None });
         for part in previews.expect("renders") {
             let mut text = part.text;
             if format == MessageFormat::PagerDuty && part.part.name == "webhook" {
@@ -248,9 +252,9 @@ fn a_time_of_day_that_occurs_twice_shows_its_offset() {
     // 2026-10-25T00:29Z.
     let autumn = sample.alert(Percent::new(80).expect("legal"), UnixMs(1_792_888_140_000));
     let config = Config::defaults().expect("valid");
-    let settings = ChannelSettings::new([&config.email as &dyn std::any::Any, &config.webhook, &config.dns]);
+    let settings = ChannelSettings { email: &config.email, webhook: &config.webhook, dns: &config.dns };
     let request = PreviewRequest { alert: &autumn, format: &MessageFormat::Slack, locale: None };
-    let chat: String = preview(&settings, request).expect("renders").into_iter().map(|part| part.text).collect();
+    let chat: String = preview(settings, request).expect("renders").into_iter().map(|part| part.text).collect();
     let mail = render(&autumn, AlertPurpose::Alert);
     for text in [&mail.text, &chat] {
         for moment in ["the hour from 2026-10-25 02:00 +02:00", "2026-10-25 02:00 +01:00", "2026-10-25 02:29 +02:00"] {

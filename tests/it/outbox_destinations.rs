@@ -1,6 +1,5 @@
 //! The queues of destinations on a real server: a hanging or failing destination delays no others.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,8 +53,8 @@ impl Running {
         let timeout = Duration::from_secs(600);
         let email = EmailConfig { smtp_url: smtp_url.into(), timeout, ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, timeout, ..defaults.webhook };
-        let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &defaults.dns]);
-        let sending = Sending::new(Arc::clone(&outbox.client), &settings, defaults.retry).expect("legal settings");
+        let settings = ChannelSettings { email: &email, webhook: &webhook, dns: &defaults.dns };
+        let sending = Sending::new(Arc::clone(&outbox.client), settings, defaults.retry).expect("legal settings");
         let contacts = Arc::new(ContactResolver::new(outbox.keys.clone(), Vec::new()));
         let context = OutboxContext {
             client: Arc::clone(&outbox.client),

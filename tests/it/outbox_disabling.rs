@@ -1,6 +1,5 @@
 //! Disabled contacts and the notices to others: real channels, real receivers, a real server.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,9 +91,9 @@ impl ContactReceivers {
         let defaults = Config::defaults().expect("valid");
         let email = EmailConfig { smtp_url: self.mailbox.url().into(), ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
-        let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &defaults.dns]);
+        let settings = ChannelSettings { email: &email, webhook: &webhook, dns: &defaults.dns };
         let retry = RetryConfig { first: Duration::from_millis(1), factor: 1.0, ..defaults.retry };
-        let sending = Sending::new(Arc::clone(&client), &settings, retry).expect("legal settings");
+        let sending = Sending::new(Arc::clone(&client), settings, retry).expect("legal settings");
         let contacts = Arc::new(ContactResolver::new(keys.clone(), fallback).with_operator(&operator));
         let context = OutboxContext { client, keys, contacts, on_multiple, new_deliveries: Arc::default() };
         let fan_out = FanOutLoop::new(context.clone(), Arc::default());

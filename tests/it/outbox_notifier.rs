@@ -6,7 +6,7 @@ use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
-use quotabell::channels::{BrokenChannels, ChannelSettings, DnsConfig, Sample};
+use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
 use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
@@ -61,12 +61,9 @@ fn sender(smtp_url: &str) -> Sending {
     with(&email_config(smtp_url)).expect("legal settings")
 }
 
-fn with(email: &EmailConfig) -> Result<Sending, BrokenChannels> {
+fn with(email: &EmailConfig) -> Result<Sending, ChannelError> {
     let webhook = webhook_config();
-    Sending::uncapped(
-        &ChannelSettings::new([email as &dyn std::any::Any, &webhook, &DnsConfig::default()]),
-        retry_config(),
-    )
+    Sending::uncapped(ChannelSettings { email, webhook: &webhook, dns: &DnsConfig::default() }, retry_config())
 }
 
 fn alert() -> Alert {

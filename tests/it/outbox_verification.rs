@@ -1,6 +1,5 @@
 //! A notification for one contact: a request for consent in the outbox, on a real server with real receivers.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -113,10 +112,10 @@ impl Running {
         let email = EmailConfig { smtp_url: smtp_url.into(), ..defaults.email };
         let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..defaults.webhook };
         let dns = DnsConfig::default();
-        let settings = ChannelSettings::new([&email as &dyn Any, &webhook, &dns]);
+        let settings = ChannelSettings { email: &email, webhook: &webhook, dns: &dns };
         let retry = RetryConfig { first: Duration::from_millis(1), ..defaults.retry };
         let consents: Arc<dyn ConsentRequests> = Arc::clone(consents) as _;
-        let sending = Sending::with_consents(Arc::clone(&outbox.client), &settings, retry, Arc::clone(&consents));
+        let sending = Sending::with_consents(Arc::clone(&outbox.client), settings, retry, Arc::clone(&consents));
         let dispatcher = DispatcherConfig {
             outbox: OutboxContext {
                 client: Arc::clone(&outbox.client),

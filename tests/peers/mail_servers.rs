@@ -88,7 +88,7 @@ impl Drop for MailServer {
 fn channels(email: &EmailConfig) -> Channels {
     let webhook = Config::defaults().expect("valid").webhook;
     let dns = DnsConfig::default();
-    Channels::new(&ChannelSettings::new([email as &dyn std::any::Any, &webhook, &dns])).expect("legal settings")
+    Channels::new(ChannelSettings { email, webhook: &webhook, dns: &dns }).expect("legal settings")
 }
 
 /// Sends a sample alert about this subject in this language, and returns the expected content of the email.

@@ -52,8 +52,8 @@ async fn what_is_sent_is_what_the_libraries_of_others_expect() {
     let config = Config::defaults().expect("valid");
     let webhook = WebhookConfig { allow_http: true, allow_private_networks: true, ..config.webhook };
     let dns = DnsConfig::default();
-    let settings = ChannelSettings::new([&config.email as &dyn std::any::Any, &webhook, &dns]);
-    let channels = Channels::new(&settings).expect("legal settings");
+    let settings = ChannelSettings { email: &config.email, webhook: &webhook, dns: &dns };
+    let channels = Channels::new(settings).expect("legal settings");
     let (mut messages, mut subjects) = (Vec::new(), Vec::new());
     for name in ["alice", "Ngọc & <Sons>", "\"quoted\" \\ \u{2028} \u{1f514}"] {
         let sample = Sample::of(Subject::parse(name.as_bytes()).expect("legal"));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quotabell::channels::{BoxFuture, BrokenChannels, Caps, ChannelSettings, Channels, CodeAndLink};
+use quotabell::channels::{BoxFuture, Caps, ChannelError, ChannelSettings, Channels, CodeAndLink};
 use quotabell::contacts::Contact;
 use quotabell::outbox::{ChannelNotifier, ConsentRequestError, ConsentRequests, RetryConfig, Settlement};
 use quotabell::redis_client::RedisClient;
@@ -43,18 +43,18 @@ pub struct Sending {
 impl Sending {
     pub fn new(
         client: Arc<RedisClient>,
-        settings: &ChannelSettings<'_>,
+        settings: ChannelSettings<'_>,
         retry: RetryConfig,
-    ) -> Result<Self, BrokenChannels> {
+    ) -> Result<Self, ChannelError> {
         Self::with_consents(client, settings, retry, Arc::new(NoConsentRequests))
     }
 
     pub fn with_consents(
         client: Arc<RedisClient>,
-        settings: &ChannelSettings<'_>,
+        settings: ChannelSettings<'_>,
         retry: RetryConfig,
         consents: Arc<dyn ConsentRequests>,
-    ) -> Result<Self, BrokenChannels> {
+    ) -> Result<Self, ChannelError> {
         let channels = Arc::new(Channels::new(settings)?);
         let caps = Caps::new(client, Keys::new("usage"));
         let notifier = ChannelNotifier::new(Arc::clone(&channels), caps, retry, consents);
@@ -62,7 +62,7 @@ impl Sending {
     }
 
     /// The same without Redis, for settings without caps.
-    pub fn uncapped(settings: &ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, BrokenChannels> {
+    pub fn uncapped(settings: ChannelSettings<'_>, retry: RetryConfig) -> Result<Self, ChannelError> {
         let nobody = redis::Client::open(format!("redis://127.0.0.1:{}", free_port())).expect("a URL");
         Self::new(Arc::new(RedisClient::new(nobody)), settings, retry)
     }

@@ -51,7 +51,7 @@ fn is_there(test: &str, files: &[Source]) -> bool {
 
 #[test]
 fn each_planted_bug_has_its_place_and_its_test() {
-    let files = [files_below("src"), files_below("tests")].concat();
+    let files = ["src", "templates", "tests"].map(files_below).concat();
     let lists: Vec<&Source> = files.iter().filter(|file| file.path.starts_with("tests/mutants/")).collect();
     assert!(lists.len() >= 3, "the lists are found");
     expect_none(&lists.into_iter().flat_map(|list| unfit(list, &files)).collect::<Vec<_>>());

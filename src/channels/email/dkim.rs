@@ -16,24 +16,14 @@ use rsa::pkcs8::DecodePrivateKey;
 use rsa::traits::PublicKeyParts;
 
 use super::config::DkimSettings;
-use crate::channels::error::{ChannelError, ChannelErrors};
+use crate::channels::error::ChannelError;
 
 /// RFC 8301: a shorter key must not sign.
 const KEY_BITS_MIN: usize = 1024;
 /// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it.
 /// `Content-Type` is not among them: lettre keeps that of a multipart mail beside the headers that it signs.
-const SIGNED: [&str; 10] = [
-    "From",
-    "To",
-    "Subject",
-    "Date",
-    "Message-ID",
-    "MIME-Version",
-    "Auto-Submitted",
-    "List-Unsubscribe",
-    "List-Unsubscribe-Post",
-    "Reply-To",
-];
+const SIGNED: &str = "From To Subject Date Message-ID MIME-Version Auto-Submitted \
+    List-Unsubscribe List-Unsubscribe-Post Reply-To";
 
 /// Signs mails.
 #[derive(Debug)]
@@ -44,19 +34,19 @@ impl DkimSigner {
     ///
     /// # Errors
     ///
-    /// [`ChannelErrors`], each naming the setting and what is allowed, never the key.
-    pub(super) fn new(settings: &DkimSettings) -> Result<Self, ChannelErrors> {
+    /// [`ChannelError`], which names the setting and what is allowed, never the key.
+    pub(super) fn new(settings: &DkimSettings) -> Result<Self, ChannelError> {
         let DkimSettings { domain, selector, key_file } = settings;
-        let mut errors = ChannelErrors::default();
         for (setting, name) in [("email.dkim.domain", domain), ("email.dkim.selector", selector)] {
-            let problem = || format!("{name:?} is not a name of DNS, as \"example.com\"");
-            errors.note(is_domain(name).then_some(()).ok_or_else(|| ChannelError::of_setting(setting, problem())));
+            if !is_domain(name) {
+                let problem = format_args!("{name:?} is not a name of DNS, as \"example.com\"");
+                return Err(ChannelError::of_setting(setting, problem));
+            }
         }
-        let key = errors.note(read_key(key_file));
-        let Some(key) = key.filter(|_| errors.is_empty()) else { return Err(errors) };
+        let key = read_key(key_file)?;
         let canonicalization =
             DkimCanonicalization { header: DkimCanonicalizationType::Relaxed, body: DkimCanonicalizationType::Relaxed };
-        let headers = SIGNED.map(HeaderName::new_from_ascii_str).into();
+        let headers = SIGNED.split(' ').map(HeaderName::new_from_ascii_str).collect();
         Ok(Self(DkimConfig::new(selector.clone(), domain.clone(), key, headers, canonicalization)))
     }
 
@@ -89,10 +79,9 @@ pub(super) fn unaligned_warning(settings: &DkimSettings, from: &str) -> Option<S
 }
 
 fn read_key(path: &Path) -> Result<DkimSigningKey, ChannelError> {
-    let wrong = |problem: &str| ChannelError::of_setting("email.dkim.key_file", format_args!("{path:?} {problem}"));
-    let read =
-        |source| ChannelError::of_setting("email.dkim.key_file", format_args!("read {path:?}")).caused_by(source);
-    let text = std::fs::read_to_string(path).map_err(read)?;
+    let setting = "email.dkim.key_file";
+    let wrong = |problem: &str| ChannelError::of_setting(setting, format_args!("{path:?} {problem}"));
+    let text = std::fs::read_to_string(path).map_err(|source| ChannelError::unreadable(setting, path, source))?;
     let key = RsaPrivateKey::from_pkcs8_pem(&text).ok().or_else(|| RsaPrivateKey::from_pkcs1_pem(&text).ok());
     let no_key = || wrong("holds no RSA key in PEM, as `openssl genrsa 2048` writes it");
     let key = key.ok_or_else(no_key)?;

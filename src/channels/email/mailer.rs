@@ -12,7 +12,7 @@ use super::message::{Author, Mail};
 use super::smtp::{Envelope, SmtpClient};
 use super::smtp_url::{Protection, SmtpServer};
 use crate::channels::channel::deadline_passed;
-use crate::channels::error::{ChannelError, ChannelErrors};
+use crate::channels::error::ChannelError;
 use crate::channels::resolver::{DnsConfig, Resolver};
 use crate::channels::tls;
 use crate::types::{Outcome, OutcomeClass};
@@ -35,19 +35,15 @@ impl Mailer {
     ///
     /// # Errors
     ///
-    /// [`ChannelErrors`], each naming the setting and what is allowed, never a password.
-    pub fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelErrors> {
+    /// [`ChannelError`], which names the setting and what is allowed, never a password.
+    pub fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let allowed = "allowed are \"alerts@example.com\" and \"Name <alerts@example.com>\"";
         let no_mailbox =
             || ChannelError::of_setting("email.from", format_args!("{:?} is not a mailbox, {allowed}", config.from));
-        let mut errors = ChannelErrors::default();
-        let server = errors.note(server_of(config));
-        let tls = errors.note(tls::client_config("email.ca_file", config.ca_file.as_deref()));
-        let author = errors.note(Author::parse(&config.from).ok_or_else(no_mailbox));
-        let signer = errors.note(config.dkim.as_ref().map(DkimSigner::new).transpose());
-        let (Some(server), Some(tls), Some(author), Some(signer)) = (server, tls, author, signer) else {
-            return Err(errors);
-        };
+        let server = server_of(config)?;
+        let tls = tls::client_config("email.ca_file", config.ca_file.as_deref())?;
+        let author = Author::parse(&config.from).ok_or_else(no_mailbox)?;
+        let signer = config.dkim.as_ref().map(DkimSigner::new).transpose()?;
         let unaligned = config.dkim.as_ref().and_then(|dkim| unaligned_warning(dkim, author.address().domain()));
         let untrusting = match server.protection {
             Protection::Plain => None,
@@ -96,7 +92,7 @@ impl Mailer {
         let check = async {
             let recipient = to.map_or_else(|| Some(from.clone()), address::read).ok_or_else(malformed)?;
             match self.client.check(Envelope { from, to: &recipient }).await {
-                Err(failure) if to.is_some() || !failure.is_about_the_mailbox() => Err(failure.outcome),
+                Err(failure) if to.is_some() || !failure.outcome.is_about_contact => Err(failure.outcome),
                 _ => Ok(None),
             }
         };
@@ -135,7 +131,7 @@ fn server_of(config: &EmailConfig) -> Result<SmtpServer, ChannelError> {
         None => ("email.smtp_url", config.smtp_url.reveal().to_owned()),
         Some(path) => {
             let setting = "email.smtp_url_file";
-            let failed = |source| ChannelError::of_setting(setting, format_args!("read {path:?}")).caused_by(source);
+            let failed = |source| ChannelError::unreadable(setting, path, source);
             let text = std::fs::read_to_string(path).map_err(failed)?;
             (setting, text.lines().next().unwrap_or_default().to_owned())
         }

@@ -6,14 +6,13 @@
 use std::time::Duration;
 
 use metrics::counter;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::channel::{
-    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, CodeAndLink, ConsentMethod, ConsentProof,
-    ConsentQuestion, Content, FileSetting, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest,
-    ProbeResult, SettingText, SharedServer, check_timeout,
+    AlertPurpose, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content, FileSetting,
+    InvalidSetting, Message, PreviewRequest, ProbeResult, check_timeout, part, setting,
 };
-use super::error::{ChannelError, ChannelErrors};
+use super::error::ChannelError;
 use super::filter_flags::{FilterFlag, FilterFlags};
 use super::notice_text;
 use super::resolver::DnsConfig;
@@ -39,6 +38,7 @@ pub use mailer::Mailer;
 pub use message::Mail;
 
 use message::Author;
+pub(super) use outcomes::hint;
 use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
 /// The longest deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
@@ -51,12 +51,6 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
     placeholder: "ADDRESS",
     flag_help: "E-mail to this address",
-    address_schema: || {
-        json!({
-            "type": "string", "format": "email", "maxLength": 254, "description": "Before the `@` ASCII without quotes. The \
-                domain is stored in lower case and in its ASCII form (IDNA).",
-        })
-    },
     example: r#"{ channel = "email", address = "a@b.test" }"#,
     secret: None,
     formats: None,
@@ -68,95 +62,80 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         metric: FilterFlag { name: "email-metric", help: "Metrics whose alerts the nth --email gets, or `all`" },
     },
     consent: ConsentMethod::CodeAndLink,
-    check_address: address::check,
-    check_public_address: address::check_public,
-    check_options: |_| Ok(()),
-    warning: |contact, _| address::warning(contact.address()),
-    check_settings,
     settings: &[
-        SettingText {
-            key: "smtp_url",
-            allowed: "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25",
-        },
-        SettingText { key: "smtp_url_file", allowed: "the path of a file whose first line is the URL" },
-        SettingText { key: "from", allowed: r#"a mailbox, as "Example API <quota@example.com>""# },
-        SettingText {
-            key: "helo_name",
-            allowed: r#"a host name, as "quota.example.com", or an address in brackets, as "[192.0.2.1]""#,
-        },
-        SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 1h, as "60s""# },
-        SettingText {
-            key: "unknown_mailbox_after",
-            allowed: r#"a duration up to 7d, such as "24h"; "0s" for at the first"#,
-        },
-        SettingText { key: "locale", allowed: r#"a language tag (BCP 47), such as "en", "vi" or "pt-BR""# },
-        SettingText {
-            key: "templates",
-            allowed: "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
+        setting("smtp_url", "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25"),
+        setting("smtp_url_file", "the path of a file whose first line is the URL"),
+        setting("from", r#"a mailbox, as "Example API <quota@example.com>""#),
+        setting("helo_name", r#"a host name, as "quota.example.com", or an address in brackets, as "[192.0.2.1]""#),
+        setting("timeout", r#"a duration above 0 and up to 1h, as "60s""#),
+        setting("unknown_mailbox_after", r#"a duration up to 7d, such as "24h"; "0s" for at the first"#),
+        setting("locale", r#"a language tag (BCP 47), such as "en", "vi" or "pt-BR""#),
+        setting(
+            "templates",
+            "the path of a directory with one or more of subject.txt, alert.txt, alert.html, verify_subject.txt, verify.txt, \
              verify.html, disabled_subject.txt, disabled.txt and prefix.txt, also in folders that locales name, as vi",
-        },
-        SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
-        SettingText {
-            key: "dkim",
-            allowed: r#"domain, selector and key_file, as { domain = "example.com", selector = "q1", key_file = "/etc/quotabell/dkim.pem" }"#,
-        },
-        SettingText { key: "per_minute", allowed: "a whole number, 1 or more" },
+        ),
+        setting("ca_file", "the path of a PEM file of certificates"),
+        setting(
+            "dkim",
+            r#"domain, selector and key_file, as { domain = "example.com", selector = "q1", key_file = "/etc/quotabell/dkim.pem" }"#,
+        ),
+        setting("per_minute", "a whole number, 1 or more"),
     ],
     file_settings: &[FileSetting { value: "smtp_url", file: "smtp_url_file" }],
-    server: Some(SharedServer {
-        is_configured: |settings, defaults| {
-            let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
-            own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
-        },
-        warning: |settings, defaults| {
-            let (own, default): (&EmailConfig, &EmailConfig) = (settings.section(), defaults.section());
-            let advice = "many servers refuse it or take it for spam; write an address of yours";
-            (has_same_domain(&own.from, &default.from) && !mailer::is_local(own))
-                .then(|| format!("email.from is still an example, {}: {advice}", own.from))
-        },
-        absence: "e-mail contacts get nothing until email.smtp_url names one",
-    }),
-    origin: None,
-    build: |settings| Ok(Box::new(EmailChannel::new(settings.section(), settings.section())?)),
+    server_absence: Some("e-mail contacts get nothing until email.smtp_url names one"),
     preview_parts: &[
-        PreviewPart { name: "subject", about: "The e-mail's subject line" },
-        PreviewPart { name: "text", about: "The e-mail's text part" },
-        PreviewPart { name: "html", about: "The e-mail's HTML part" },
-        PreviewPart { name: "verify-subject", about: "The subject line of the e-mail that asks to confirm an address" },
-        PreviewPart { name: "verify-text", about: "Its text part" },
-        PreviewPart { name: "verify-html", about: "Its HTML part" },
-        PreviewPart {
-            name: "disabled-subject",
-            about: "The subject line of the e-mail that tells of a disabled contact",
-        },
-        PreviewPart { name: "disabled-text", about: "Its text part" },
+        part("subject", "The e-mail's subject line"),
+        part("text", "The e-mail's text part"),
+        part("html", "The e-mail's HTML part"),
+        part("verify-subject", "The subject line of the e-mail that asks to confirm an address"),
+        part("verify-text", "Its text part"),
+        part("verify-html", "Its HTML part"),
+        part("disabled-subject", "The subject line of the e-mail that tells of a disabled contact"),
+        part("disabled-text", "Its text part"),
     ],
-    preview,
-    hint: outcomes::hint,
 };
+
+/// What JSON Schema can say of an address.
+pub(super) fn address_schema() -> Value {
+    json!({
+        "type": "string", "format": "email", "maxLength": 254, "description": "Before the `@` ASCII without quotes. The \
+            domain is stored in lower case and in its ASCII form (IDNA).",
+    })
+}
+
+/// Whether somebody has named the mail server.
+pub(super) fn has_own_server(own: &EmailConfig, default: &EmailConfig) -> bool {
+    own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
+}
+
+/// Mails to other machines from an example's address.
+pub(super) fn default_warning(own: &EmailConfig, default: &EmailConfig) -> Option<String> {
+    let advice = "many servers refuse it or take it for spam; write an address of yours";
+    (has_same_domain(&own.from, &default.from) && !mailer::is_local(own))
+        .then(|| format!("email.from is still an example, {}: {advice}", own.from))
+}
 
 /// E-mail, set up.
 #[derive(Debug)]
-struct EmailChannel {
-    mailer: Mailer,
-    templates: Templates,
+pub(super) struct EmailChannel {
+    pub(super) mailer: Mailer,
+    pub(super) templates: Templates,
     /// Used where the operator's fail on an alert that no sample resembled: a plain mail beats none.
     embedded: Templates,
-    timeout: Duration,
-    per_minute: Option<Rate>,
-    warnings: Vec<String>,
+    pub(super) timeout: Duration,
+    pub(super) per_minute: Option<Rate>,
+    pub(super) warnings: Vec<String>,
     /// Where the mail server is, and the file that names it, if one does.
     location: String,
 }
 
 impl EmailChannel {
-    fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelErrors> {
-        let mut errors = ChannelErrors::default();
-        let mailer = errors.note(Mailer::new(config, dns));
-        let templates = errors.note(Templates::load(config.templates.as_deref(), &config.locale));
-        let (Some(mailer), Some(templates)) = (mailer, templates) else { return Err(errors) };
+    pub(super) fn new(config: &EmailConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
+        let mailer = Mailer::new(config, dns)?;
+        let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
         let file = config.smtp_url_file.as_ref().map(|path| format!(", named in {}", path.display()));
-        let unknown = substitute_locale(&templates, &config.locale).map(|used| {
+        let unknown = templates.substitute(&config.locale).map(|used| {
             let locale = &config.locale;
             format!("email.locale is {locale}, which has no templates: mails are written in {used}")
         });
@@ -183,6 +162,41 @@ impl EmailChannel {
             embedded.expect("the embedded templates render every notification")
         }))
     }
+
+    pub(super) async fn send(&self, message: Message<'_>) -> Outcome {
+        let Message { delivery, contact, content, unsubscribe, now, .. } = message;
+        let Some(Rendered { subject_line, text, html }) = self.render(content, contact.locale.as_ref()) else {
+            return Outcome::failed(OutcomeClass::Permanent, "a mail asks for a code, not for a challenge");
+        };
+        let (message_id, alert_id) = match content {
+            Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
+            Content::Verification(question) => (question.id, None),
+            Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
+        };
+        let mail = Mail {
+            to: contact.address(),
+            message_id,
+            alert_id,
+            unsubscribe,
+            subject_line: &subject_line,
+            text: &text,
+            html: &html,
+            now_s: now.0.div_euclid(1000),
+        };
+        self.mailer.send(mail).await
+    }
+
+    pub(super) async fn probe(&self, contact: Option<&Contact>) -> ProbeResult {
+        let outcome = self.mailer.check(contact.map(Contact::address)).await;
+        let hint = match outcome.status {
+            Some(_) => "what the mail server answered says why it takes no mail",
+            None => {
+                "check email.smtp_url: is this the port of a mail server, with smtps:// where it speaks TLS at once, and \
+                 tls=required where it wants STARTTLS?"
+            }
+        };
+        ProbeResult { server: "mail server", location: self.location.clone(), outcome, works: "takes mail", hint }
+    }
 }
 
 /// A mail asks for a code, and for no challenge.
@@ -202,69 +216,7 @@ fn render_with(
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
         Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(Rendered::from)),
-        Content::Digest(digest) => Some(Ok(notice_text::digest(digest).into())),
-    }
-}
-
-impl NotificationChannel for EmailChannel {
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            let Message { delivery, contact, content, unsubscribe, now, .. } = message;
-            let Some(Rendered { subject_line, text, html }) = self.render(content, contact.locale.as_ref()) else {
-                return Outcome::failed(OutcomeClass::Permanent, "a mail asks for a code, not for a challenge");
-            };
-            let (message_id, alert_id) = match content {
-                Content::Alert(alert, _) => (delivery.as_str(), Some(alert.id.as_str())),
-                Content::Verification(question) => (question.id, None),
-                Content::ContactDisabled(_) | Content::Digest(_) => (delivery.as_str(), None),
-            };
-            let mail = Mail {
-                to: contact.address(),
-                message_id,
-                alert_id,
-                unsubscribe,
-                subject_line: &subject_line,
-                text: &text,
-                html: &html,
-                now_s: now.0.div_euclid(1000),
-            };
-            self.mailer.send(mail).await
-        })
-    }
-
-    fn cap(&self) -> Option<Rate> {
-        self.per_minute
-    }
-
-    fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    fn substitute_locale(&self, locale: &Locale) -> Option<Locale> {
-        substitute_locale(&self.templates, locale).cloned()
-    }
-
-    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ProbeResult>> {
-        Box::pin(async move {
-            let outcome = self.mailer.check(contact.map(Contact::address)).await;
-            let hint = match outcome.status {
-                Some(_) => "what the mail server answered says why it takes no mail",
-                None => {
-                    "check email.smtp_url: is this the port of a mail server, with smtps:// where it speaks TLS at once, and \
-                     tls=required where it wants STARTTLS?"
-                }
-            };
-            let location = self.location.clone();
-            Some(ProbeResult { server: "mail server", location, outcome, works: "takes mail", hint })
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.mailer.close())
+        Content::Digest(_) => Some(Ok(notice_text::of(content).into())),
     }
 }
 
@@ -274,8 +226,8 @@ fn has_same_domain(one: &str, other: &str) -> bool {
     domain(one).is_some() && domain(one) == domain(other)
 }
 
-fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let EmailConfig { timeout, from, helo_name, unknown_mailbox_after, .. } = settings.section::<EmailConfig>();
+pub(super) fn check_settings(config: &EmailConfig) -> Result<(), InvalidSetting> {
+    let EmailConfig { timeout, from, helo_name, unknown_mailbox_after, .. } = config;
     check_timeout(*timeout, TIMEOUT_MAX)?;
     if *unknown_mailbox_after > DISABLES_AFTER_MAX {
         let (after, max) = (HumanDuration(*unknown_mailbox_after), HumanDuration(DISABLES_AFTER_MAX));
@@ -288,12 +240,9 @@ fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> 
     Author::parse(from).map(drop).ok_or_else(no_mailbox)
 }
 
-fn preview(
-    settings: &ChannelSettings<'_>,
-    PreviewRequest { alert, locale, .. }: PreviewRequest<'_>,
-) -> Result<Vec<String>, ChannelError> {
-    let EmailConfig { templates, locale: default, .. } = settings.section::<EmailConfig>();
-    let templates = Templates::load(templates.as_deref(), default)?;
+pub(super) fn preview(config: &EmailConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
+    let PreviewRequest { alert, locale, .. } = request;
+    let templates = Templates::load(config.templates.as_deref(), &config.locale)?;
     let question = VerifyVariables { subject: alert.subject.as_str(), ..SAMPLE_VERIFICATION };
     let notice = DisabledNotice { subject: alert.subject.clone(), ..notice_text::disabled_sample() };
     let disabled = templates.render_disabled(&notice, locale)?;
@@ -301,10 +250,4 @@ fn preview(
         [templates.render(alert, AlertPurpose::Alert, locale)?, templates.render_verification(question, locale)?];
     let texts = mails.into_iter().flat_map(|mail| [mail.subject_line, mail.text, mail.html]);
     Ok(texts.chain([disabled.heading, disabled.text]).collect())
-}
-
-/// The locale in which a reader of this one is told, where none of its own has templates.
-fn substitute_locale<'a>(templates: &'a Templates, locale: &Locale) -> Option<&'a Locale> {
-    let used = templates.used_for(Some(locale));
-    (!locale.fallbacks().any(|own| own == *used)).then_some(used)
 }

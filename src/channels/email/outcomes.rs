@@ -10,8 +10,6 @@ use crate::channels::connection_error;
 use crate::types::outcome::printable_reply;
 use crate::types::{DisableReason, Outcome, OutcomeClass};
 
-/// What to do about a certificate that is not trusted.
-const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as email.ca_file";
 /// What to do about the certificate of an authority in the place of a server's.
 const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
                               own, name its PEM file as email.ca_file";
@@ -25,43 +23,21 @@ pub(super) struct SmtpFailure {
     /// How the attempt ended.
     pub(super) outcome: Outcome,
     phase: SmtpPhase,
-    /// Whether the connection is still good for another mail.
-    connection: ConnectionState,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConnectionState {
-    /// The server refused one mail and goes on listening.
-    Reusable,
-    /// It closed, or nobody knows which answer comes next.
-    Broken,
+    /// Whether no other mail can take the connection: the server closed it, or nobody knows which answer comes next.
+    pub(super) broke_the_connection: bool,
 }
 
 impl SmtpFailure {
-    /// Whether the server takes no mail to this mailbox, which says nothing of others.
-    pub(super) fn is_about_the_mailbox(&self) -> bool {
-        self.outcome.is_about_contact
-    }
-
     /// Whether nothing but the connection is to blame: it ended under the first command.
     pub(super) fn is_of_a_dead_connection(&self) -> bool {
-        self.phase == SmtpPhase::Mail && self.broke_the_connection()
-    }
-
-    /// Whether no other mail can take the connection.
-    pub(super) fn broke_the_connection(&self) -> bool {
-        self.connection == ConnectionState::Broken
+        self.phase == SmtpPhase::Mail && self.broke_the_connection
     }
 }
 
 /// The server lacks a feature. This is transient, because the operator may configure another server before the next
 /// attempt. The connection stays usable for other emails.
 pub(super) fn unsupported(phase: SmtpPhase, error: &'static str) -> SmtpFailure {
-    SmtpFailure {
-        outcome: Outcome::failed(OutcomeClass::Transient, error),
-        phase,
-        connection: ConnectionState::Reusable,
-    }
+    SmtpFailure { outcome: Outcome::failed(OutcomeClass::Transient, error), phase, broke_the_connection: false }
 }
 
 /// What went wrong in this phase.
@@ -72,7 +48,7 @@ pub(super) fn failure_of(phase: SmtpPhase, error: SmtpError) -> SmtpFailure {
             let found = failed_text(phase, &failed);
             let outcome =
                 Outcome { hint: hint_of_connection(&found), ..Outcome::failed(OutcomeClass::Transient, found) };
-            SmtpFailure { outcome, phase, connection: ConnectionState::Broken }
+            SmtpFailure { outcome, phase, broke_the_connection: true }
         }
     }
 }
@@ -82,8 +58,7 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
     let negative =
         matches!(answer.code().severity, Severity::TransientNegativeCompletion | Severity::PermanentNegativeCompletion);
     // 421: the server is about to close. A yes of the wrong kind: nobody knows what the server does next.
-    let reusable = phase.is_about_this_mail() && negative && code != 421;
-    let connection = if reusable { ConnectionState::Reusable } else { ConnectionState::Broken };
+    let broke_the_connection = !phase.is_about_this_mail() || !negative || code == 421;
     let status = answer.message().next().filter(|_| negative).and_then(enhanced_status);
     let said = answer.message().map(|line| without(status, line)).collect::<Vec<_>>().join(" ");
     let detail = status.map(|status| format!(" {status}")).unwrap_or_default();
@@ -94,7 +69,7 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
         ..Outcome::failed(OutcomeClass::Transient, error)
     };
     if !negative {
-        return SmtpFailure { outcome: answered, phase, connection };
+        return SmtpFailure { outcome: answered, phase, broke_the_connection };
     }
     let refusal = Refusal::judge(phase, code, &answer.message().collect::<Vec<_>>().join(" "));
     let is_unknown = refusal == Refusal::UnknownMailbox && code >= 500;
@@ -107,11 +82,11 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
         retry_after: is_unknown.then_some(Duration::MAX),
         ..answered
     };
-    SmtpFailure { outcome, phase, connection }
+    SmtpFailure { outcome, phase, broke_the_connection }
 }
 
 /// What to do about a mail that was not taken, where the outcome itself does not say it.
-pub(super) fn hint(outcome: &Outcome) -> &'static str {
+pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     match (outcome.class, outcome.status) {
         (OutcomeClass::Permanent, _) => "the mail server refuses this mail for good; an alert would be dead at once",
         (OutcomeClass::Rejected, _) => {
@@ -130,11 +105,7 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
         connection_error::REFUSED => {
             "nothing listens there: is the mail server running, and is this the port that it listens on?"
         }
-        connection_error::UNREACHABLE | connection_error::TIMED_OUT => connection_error::CHECK_ROUTE,
-        connection_error::NO_DESCRIPTORS => connection_error::RAISE_DESCRIPTORS,
-        connection_error::NO_SUCH_HOST => connection_error::CHECK_NAME,
-        connection_error::NO_NAME_SERVER => connection_error::CHECK_NAME_SERVERS,
-        connection_error::UNTRUSTED => UNTRUSTED,
+        connection_error::UNTRUSTED => "if the certificate authority is your own, name its PEM file as email.ca_file",
         connection_error::AUTHORITYS_OWN => AUTHORITYS_OWN,
         connection_error::EXPIRED => "whoever runs the mail server has to renew its certificate",
         connection_error::OTHER_NAME => "name the host in email.smtp_url as its certificate does",
@@ -144,7 +115,7 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
         NO_SMTP => {
             "something else than a mail server answers there: is the port right? 25, 465 and 587 are those of mail"
         }
-        _ => return None,
+        _ => return connection_error::hint(found),
     })
 }
 

@@ -64,8 +64,7 @@ struct KeptConnection {
 
 impl KeptConnection {
     fn is_fresh(&self, now: Instant) -> bool {
-        let age = |since| now.saturating_duration_since(since);
-        may_be_used_again(age(self.idle_since), age(self.opened))
+        may_be_used_again(now.saturating_duration_since(self.idle_since), now.saturating_duration_since(self.opened))
     }
 }
 
@@ -151,7 +150,7 @@ impl SmtpClient {
         let mut idle = self.idle.lock().await;
         let now = Instant::now();
         idle.retain(|kept| kept.is_fresh(now));
-        if !ended.as_ref().is_err_and(SmtpFailure::broke_the_connection) && idle.len() < IDLE_MAX {
+        if !ended.as_ref().is_err_and(|failure| failure.broke_the_connection) && idle.len() < IDLE_MAX {
             idle.push(KeptConnection { idle_since: now, ..connection });
         }
         ended
@@ -300,7 +299,7 @@ mod tests {
         let envelope = Envelope { from: &address, to: &address };
         let lost = converse(&mut connection, envelope, content.as_bytes()).await.expect_err("the server is gone");
         assert_eq!(lost.outcome.error.as_deref(), Some("connection closed before the final dot"));
-        assert!(lost.broke_the_connection());
+        assert!(lost.broke_the_connection);
         serving.await.expect("the server played its part");
     }
 

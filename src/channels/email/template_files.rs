@@ -51,8 +51,9 @@ pub(super) struct TemplateText {
 /// Every template of every locale that has any of its own.
 #[derive(Debug)]
 pub(super) struct TemplateFiles {
-    by_locale: BTreeMap<Locale, LocaleTemplates>,
-    /// One of them: for whoever reads a language that is none of them.
+    /// What is shipped or written by the operator.
+    written: BTreeMap<Locale, LocaleTemplates>,
+    /// For readers of other languages.
     default: Locale,
     /// The operator's files that look like templates and replace none.
     unused: Vec<PathBuf>,
@@ -79,18 +80,7 @@ impl TemplateFiles {
         for (locale, sources) in in_default.chain(own.by_locale) {
             written.entry(locale).or_default().extend(sources);
         }
-        let stands_in = || default.fallbacks().chain([Locale::english()]);
-        let whole = |locale: &Locale| {
-            let source = |name| {
-                let mut chain = locale.fallbacks().chain(stands_in());
-                chain.find_map(|locale| written.get(&locale)?.get(name)).expect("each is shipped in English").clone()
-            };
-            NAMES.into_iter().map(|name| (name, source(name))).collect()
-        };
-        let by_locale: BTreeMap<Locale, LocaleTemplates> =
-            written.keys().map(|locale| (locale.clone(), whole(locale))).collect();
-        let default = stands_in().find(|locale| by_locale.contains_key(locale)).expect("English is shipped");
-        Ok(Self { by_locale, default, unused: own.unused })
+        Ok(Self { written, default: default.clone(), unused: own.unused })
     }
 
     /// What to tell the operator about files that are ignored.
@@ -103,19 +93,24 @@ impl TemplateFiles {
 
     /// The locales that have templates of their own.
     pub(super) fn locales(&self) -> impl Iterator<Item = &Locale> {
-        self.by_locale.keys()
+        self.written.keys()
     }
 
-    /// The locale among them whose templates a reader of this one gets; of nobody's, the default.
+    /// The locale among them whose templates a reader of this one gets.
     pub(super) fn used_for(&self, locale: Option<&Locale>) -> &Locale {
-        let mut wanted = locale.into_iter().flat_map(Locale::fallbacks);
-        let found = wanted.find_map(|locale| self.by_locale.get_key_value(&locale));
-        found.map_or(&self.default, |(locale, _)| locale)
+        let found = self.fallbacks(locale).find_map(|locale| self.written.get_key_value(&locale));
+        found.expect("English is shipped").0
     }
 
-    /// A template of one of the locales.
+    /// A template of one of the locales: its own, or that of the locale that stands in.
     pub(super) fn source(&self, locale: &Locale, name: &str) -> &TemplateText {
-        self.by_locale.get(locale).and_then(|sources| sources.get(name)).expect("each locale has each template")
+        let found = self.fallbacks(Some(locale)).find_map(|locale| self.written.get(&locale)?.get(name));
+        found.expect("each is shipped in English")
+    }
+
+    fn fallbacks(&self, locale: Option<&Locale>) -> impl Iterator<Item = Locale> {
+        let own = locale.into_iter().flat_map(Locale::fallbacks);
+        own.chain(self.default.fallbacks()).chain([Locale::english()])
     }
 }
 
@@ -129,10 +124,9 @@ struct OwnFiles {
 
 impl OwnFiles {
     fn read(directory: &Path) -> Result<Self, ChannelError> {
-        let mut own = Self { in_default: read_folder(directory)?, ..Self::default() };
-        own.unused = unused_files(directory)?;
-        for entry in std::fs::read_dir(directory).map_err(|error| unreadable(directory, error))? {
-            let path = entry.map_err(|error| unreadable(directory, error))?.path();
+        let mut own = Self::default();
+        own.in_default = own.read_folder(directory)?;
+        for path in templating::entries_of(SETTING, directory)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             // What begins with a dot belongs to others: Kubernetes mounts a folder `..data` with the same files.
             if name.starts_with('.') || !path.is_dir() {
@@ -140,8 +134,7 @@ impl OwnFiles {
             }
             match Locale::parse(&name) {
                 Ok(locale) => {
-                    own.unused.extend(unused_files(&path)?);
-                    let sources = read_folder(&path)?;
+                    let sources = own.read_folder(&path)?;
                     if !sources.is_empty() && own.by_locale.insert(locale.clone(), sources).is_some() {
                         let problem = format_args!("{directory:?} has two folders of the locale {locale}");
                         return Err(ChannelError::of_setting(SETTING, problem));
@@ -155,54 +148,35 @@ impl OwnFiles {
                 Err(_) => {}
             }
         }
-        match own.in_default.is_empty() && own.by_locale.is_empty() {
-            false => Ok(own),
+        if own.in_default.is_empty() && own.by_locale.is_empty() {
             // It replaces nothing, so it is probably the wrong one.
-            true => Err(ChannelError::of_setting(
-                SETTING,
-                format_args!(
-                    "{directory:?} holds no template, allowed are the files {}, also in folders that locales name, as vi",
-                    NAMES.join(", ")
-                ),
-            )),
+            let allowed =
+                format!("allowed are the files {}, also in folders that locales name, as vi", NAMES.join(", "));
+            let problem = format_args!("{directory:?} holds no template, {allowed}");
+            return Err(ChannelError::of_setting(SETTING, problem));
         }
+        Ok(own)
     }
-}
 
-/// The templates that lie in a folder.
-fn read_folder(folder: &Path) -> Result<LocaleTemplates, ChannelError> {
-    let mut sources = LocaleTemplates::new();
-    for name in NAMES {
-        let path = folder.join(name);
-        match templating::read_file(&path) {
-            Ok(text) => {
-                sources.insert(name, TemplateText { text, file: Some(path) });
+    /// The templates that lie in a folder. Files that end as templates do and bear the name of none are unused; others
+    /// are notes of the operator's.
+    fn read_folder(&mut self, folder: &Path) -> Result<LocaleTemplates, ChannelError> {
+        let mut sources = LocaleTemplates::new();
+        for path in templating::entries_of(SETTING, folder)? {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match NAMES.into_iter().find(|name| *name == file) {
+                Some(name) => {
+                    let text = templating::read_file(SETTING, &path)?;
+                    sources.insert(name, TemplateText { text, file: Some(path) });
+                }
+                None if !file.starts_with('.') && [".txt", ".html"].iter().any(|ending| file.ends_with(ending)) => {
+                    self.unused.push(path);
+                }
+                None => {}
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unreadable(&path, error)),
         }
+        Ok(sources)
     }
-    Ok(sources)
-}
-
-/// The files of a folder that end as templates do and bear the name of none, in order. Others are notes of the
-/// operator's.
-fn unused_files(folder: &Path) -> Result<Vec<PathBuf>, ChannelError> {
-    let mut unused = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
-        let path = entry.map_err(|error| unreadable(folder, error))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let looks_used = name.ends_with(".txt") || name.ends_with(".html");
-        if looks_used && !name.starts_with('.') && !NAMES.contains(&name.as_str()) {
-            unused.push(path);
-        }
-    }
-    unused.sort_unstable();
-    Ok(unused)
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> ChannelError {
-    ChannelError::of_setting(SETTING, format_args!("read {path:?}")).caused_by(source)
 }
 
 #[cfg(test)]

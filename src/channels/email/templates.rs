@@ -17,7 +17,7 @@ use crate::channels::channel::AlertPurpose;
 use crate::channels::error::ChannelError;
 use crate::channels::notice_text::{self, NoticeText};
 use crate::channels::sample::{SAMPLE_AT, Sample};
-use crate::channels::templating::{self, environment, variables};
+use crate::channels::templating::{self, entities, environment, variables};
 use crate::types::text::printable;
 use crate::types::{Alert, DisabledNotice, Locale, Percent};
 
@@ -53,8 +53,7 @@ pub struct Rendered {
 /// A mail that is no alert: the same text in both parts.
 impl From<NoticeText> for Rendered {
     fn from(NoticeText { heading, text }: NoticeText) -> Self {
-        let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let pre = format!("<pre style=\"white-space: pre-wrap\">\n{escaped}</pre>");
+        let pre = format!("<pre style=\"white-space: pre-wrap\">\n{}</pre>", entities(&text));
         Self { subject_line: heading, text, html: format!("<!doctype html>\n<meta charset=\"utf-8\">\n{pre}\n") }
     }
 }
@@ -138,6 +137,11 @@ impl Templates {
     /// The locale whose templates a reader of `locale` gets.
     pub fn used_for(&self, locale: Option<&Locale>) -> &Locale {
         self.files.used_for(locale)
+    }
+
+    /// The locale whose templates a reader of `locale` gets, if it has none of its own.
+    pub fn substitute(&self, locale: &Locale) -> Option<&Locale> {
+        Some(self.used_for(Some(locale))).filter(|used| !locale.fallbacks().any(|own| own == **used))
     }
 
     /// Renders the mail about an alert. Pure: the same alert makes the same text.

@@ -135,14 +135,11 @@ impl WebhookClient {
     /// and another answer is a permanent failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
-        let (outcome, peer) = match self.policy.check_url(request.url) {
-            Ok(url) => {
-                let peer = peer_of(&url);
-                (self.attempt(request, url).await.unwrap_or_else(|failed| failed), peer)
-            }
-            Err(refused) => (permanent(refused), peer(request.url)),
+        let outcome = match self.policy.check_url(request.url) {
+            Ok(url) => self.attempt(request, url).await.unwrap_or_else(|failed| failed),
+            Err(refused) => permanent(refused),
         };
-        Outcome { took: started.elapsed(), peer, ..outcome }
+        Outcome { took: started.elapsed(), peer: peer(request.url), ..outcome }
     }
 
     /// How every attempt to call this URL would end, where the URL itself says it. Pure.
@@ -227,10 +224,7 @@ fn echoes(body: &[u8], challenge: &str) -> bool {
 
 /// Host and port of a receiver.
 fn peer(url: &str) -> Option<String> {
-    peer_of(&Url::parse(url).ok()?)
-}
-
-fn peer_of(url: &Url) -> Option<String> {
+    let url = Url::parse(url).ok()?;
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 

@@ -6,20 +6,20 @@
 use std::time::Duration;
 
 use metrics::counter;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::channel::{
-    AlertPurpose, BoxFuture, ChannelDefinition, ChannelSettings, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    FormatDefinition, InvalidSetting, Message, NotificationChannel, PreviewPart, PreviewRequest, ProbeResult,
-    SecretDefinition, SettingText, check_timeout,
+    AlertPurpose, ChannelDefinition, ConsentMethod, ConsentProof, Content, FormatDefinition, InvalidSetting, Message,
+    PreviewRequest, ProbeResult, SecretDefinition, check_timeout, part, setting,
 };
-use super::error::{ChannelError, ChannelErrors};
+use super::error::ChannelError;
 use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
+use super::resolver::DnsConfig;
 use super::tls;
-use crate::contacts::{Contact, ContactOptions, SecretUse, masked_contact};
+use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse, masked_contact};
 use crate::throttle::MEMBERS_MAX;
-use crate::types::{Alert, Channel, ONCE_A_MINUTE, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
+use crate::types::{Channel, ONCE_A_MINUTE, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
 
 pub mod blocked_networks;
 pub mod client;
@@ -38,6 +38,7 @@ pub mod url;
 pub use client::{WebhookClient, WebhookRequest};
 pub use config::WebhookConfig;
 pub use formats::{WebhookBody, WebhookTemplates};
+pub(super) use outcomes::hint;
 
 /// The longest deadline of an attempt: a lease is as long, and a dead worker's deliveries wait for it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -53,10 +54,6 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
     placeholder: "URL",
     flag_help: "Webhook to this receiver",
-    address_schema: || {
-        let description = "`https`, or `http` where the operator allows it; no user or password.";
-        json!({"type": "string", "format": "uri", "maxLength": url::BYTES_MAX, "description": description})
-    },
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
     secret: Some(SecretDefinition {
         flag: "webhook-secret",
@@ -64,7 +61,6 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         text: "whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)",
         pattern: secret::PATTERN,
         prefix: secret::PREFIX,
-        generate: |format| (format.secret_use() == SecretUse::Signs).then(secret::generate),
     }),
     formats: Some(FormatDefinition {
         flag: "format",
@@ -82,76 +78,62 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
         metric: FilterFlag { name: "webhook-metric", help: "Metrics whose alerts the nth --webhook gets, or `all`" },
     },
     consent: ConsentMethod::Challenge,
-    check_address: url::check,
-    check_public_address: url::check_public,
-    check_options,
-    warning: |contact, settings| {
-        let policy = settings.section::<WebhookConfig>().egress_policy();
-        let refused = policy.check_url(contact.address()).err()?;
-        let is_plain = contact.address().starts_with("http://") && !policy.allow_http;
-        let why = if is_plain { "webhook.allow_http = false refuses plain http" } else { &refused };
-        Some(format!("{} will not be called: {why}", masked_contact(contact).address()))
-    },
-    check_settings,
     settings: &[
-        SettingText { key: "timeout", allowed: r#"a duration above 0 and up to 10m, as "15s""# },
-        SettingText { key: "allow_http", allowed: "true or false" },
-        SettingText { key: "allow_private_networks", allowed: "true or false" },
-        SettingText {
-            key: "allowed_networks",
-            allowed: r#"parts of loopback, private and link-local networks, as ["10.1.0.0/16", "fd00:1::/32"]"#,
-        },
-        SettingText { key: "templates", allowed: "the path of a directory with files NAME.json" },
-        SettingText { key: "ca_file", allowed: "the path of a PEM file of certificates" },
-        SettingText {
-            key: "per_destination",
-            allowed: r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#,
-        },
-        SettingText { key: "proxy", allowed: r#""http://host:port" or "http://user:password@host:port""# },
+        setting("timeout", r#"a duration above 0 and up to 10m, as "15s""#),
+        setting("allow_http", "true or false"),
+        setting("allow_private_networks", "true or false"),
+        setting(
+            "allowed_networks",
+            r#"parts of loopback, private and link-local networks, as ["10.1.0.0/16", "fd00:1::/32"]"#,
+        ),
+        setting("templates", "the path of a directory with files NAME.json"),
+        setting("ca_file", "the path of a PEM file of certificates"),
+        setting("per_destination", r#"attempts and a window, as "30/1m": 1 to 100000 attempts, 1ms to 31d"#),
+        setting("proxy", r#""http://host:port" or "http://user:password@host:port""#),
     ],
     file_settings: &[],
-    server: None,
-    origin: Some(url::origin),
-    build: |settings| {
-        let config = settings.section::<WebhookConfig>();
-        let mut errors = ChannelErrors::default();
-        let client = errors.note(WebhookClient::new(config, settings.section()));
-        let templates = errors.note(WebhookTemplates::load(config.templates.as_deref()));
-        let (Some(client), Some(templates)) = (client, templates) else { return Err(errors) };
-        Ok(Box::new(WebhookChannel {
-            client,
-            templates,
-            timeout: config.timeout,
-            per_destination: config.per_destination,
-            warnings: [tls::warning("webhook.ca_file", config.ca_file.as_deref()), environment_warning(config)]
-                .into_iter()
-                .flatten()
-                .collect(),
-        }))
-    },
-    preview_parts: &[PreviewPart { name: "webhook", about: "The webhook's JSON body" }],
-    preview,
-    hint: outcomes::hint,
+    server_absence: None,
+    preview_parts: &[part("webhook", "The webhook's JSON body")],
 };
+
+/// What JSON Schema can say of an address.
+pub(super) fn address_schema() -> Value {
+    let description = "`https`, or `http` where the operator allows it; no user or password.";
+    json!({"type": "string", "format": "uri", "maxLength": url::BYTES_MAX, "description": description})
+}
+
+/// A secret for a contact whose format signs.
+pub(super) fn generate_secret(format: &MessageFormat) -> Option<Secret> {
+    (format.secret_use() == SecretUse::Signs).then(secret::generate)
+}
+
+/// Why these settings do not let the contact be called.
+pub(super) fn warning(contact: &Contact, config: &WebhookConfig) -> Option<String> {
+    let refused = config.egress_policy().check_url(contact.address()).err()?;
+    let is_plain = contact.address().starts_with("http://") && !config.allow_http;
+    let why = if is_plain { "webhook.allow_http = false refuses plain http" } else { &refused };
+    Some(format!("{} will not be called: {why}", masked_contact(contact).address()))
+}
 
 /// Webhooks, set up.
 #[derive(Debug)]
-struct WebhookChannel {
+pub(super) struct WebhookChannel {
     client: WebhookClient,
     templates: WebhookTemplates,
-    timeout: Duration,
-    per_destination: Option<Rate>,
-    warnings: Vec<String>,
+    pub(super) timeout: Duration,
+    pub(super) per_destination: Option<Rate>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl WebhookChannel {
-    /// The body about an alert. Where the operator's template fails, the standard one: an alert in another form beats
-    /// none.
-    fn alert_body(&self, options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> WebhookBody {
-        alert_body(&self.templates, options, alert, purpose).unwrap_or_else(|error| {
-            counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Webhook.as_str()).increment(1);
-            tracing::error!(alert = %alert.id, %error, "template failed, the standard body is sent instead");
-            WebhookBody::json(payload::alert(alert, purpose))
+    pub(super) fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
+        let warnings = [tls::warning("webhook.ca_file", config.ca_file.as_deref()), environment_warning(config)];
+        Ok(Self {
+            client: WebhookClient::new(config, dns)?,
+            templates: WebhookTemplates::load(config.templates.as_deref())?,
+            timeout: config.timeout,
+            per_destination: config.per_destination,
+            warnings: warnings.into_iter().flatten().collect(),
         })
     }
 
@@ -166,6 +148,51 @@ impl WebhookChannel {
             );
         }
     }
+
+    pub(super) async fn send(&self, message: Message<'_>) -> Outcome {
+        let Message { contact, content, now, more_follows, .. } = message;
+        let refused = |error| Outcome::failed(OutcomeClass::Permanent, error);
+        let Some(options) = contact.options() else { return refused("the contact is no webhook") };
+        let challenge = match content {
+            Content::Verification(question) => match question.proof {
+                ConsentProof::CodeAndLink(_) => return refused("a webhook asks for a challenge, not for a code"),
+                ConsentProof::Challenge(_) if !options.format.has_challenge() => {
+                    return refused("a receiver of this format can't answer a challenge");
+                }
+                ConsentProof::Challenge(challenge) => Some(challenge.reveal()),
+            },
+            _ => None,
+        };
+        let body = self.templates.body(options, content, now).unwrap_or_else(|error| {
+            counter!(meters::TEMPLATE_FAILURES, "channel" => Channel::Webhook.as_str()).increment(1);
+            tracing::error!(alert = content.id(), %error, "template failed, the standard body is sent instead");
+            WebhookBody::json(payload::standard(content, now))
+        });
+        let own = own_time();
+        self.compare_clocks(now, own);
+        let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
+        let signs = options.format.secret_use() != SecretUse::RoutingKey;
+        let (secret, headers) = (options.secret.as_ref().filter(|_| signs), &options.headers);
+        let keeps_connection = more_follows;
+        self.client
+            .send(WebhookRequest { id, now_s, url, secret, body: &body, headers, challenge, keeps_connection })
+            .await
+    }
+
+    /// Whether the template is there that the contact names.
+    pub(super) fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
+        let template = contact.options().and_then(|options| options.format.template());
+        let known = template.map_or(Ok(()), |name| self.templates.expect(name));
+        known.map_err(|problem| InvalidContact { field: "format", problem })
+    }
+
+    pub(super) async fn probe(&self, contact: &Contact) -> ProbeResult {
+        probed(contact.address(), self.client.check(contact.address()).await)
+    }
+
+    pub(super) fn refusal(&self, contact: &Contact) -> Option<ProbeResult> {
+        Some(probed(contact.address(), self.client.refusal(contact.address())?))
+    }
 }
 
 /// How far two clocks are apart where that is too far.
@@ -179,69 +206,6 @@ fn seconds_too_far_apart(redis: UnixMs, own: UnixMs) -> Option<u64> {
 #[expect(clippy::disallowed_methods, reason = "a signature is judged by the receiver's clock, not by that of Redis")]
 fn own_time() -> UnixMs {
     UnixMs(chrono::Utc::now().timestamp_millis())
-}
-
-impl NotificationChannel for WebhookChannel {
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    fn send<'a>(&'a self, message: Message<'a>) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            let Message { contact, content, now, more_follows, .. } = message;
-            let refused = |error| Outcome::failed(OutcomeClass::Permanent, error);
-            let Some(options) = contact.options() else { return refused("the contact is no webhook") };
-            let (body, challenge) = match content {
-                Content::Alert(alert, purpose) => (self.alert_body(options, alert, purpose), None),
-                Content::Verification(ConsentQuestion { id, subject, proof }) => {
-                    let ConsentProof::Challenge(challenge) = proof else {
-                        return refused("a webhook asks for a challenge, not for a code");
-                    };
-                    match formats::challenge(&options.format, id, subject, challenge.reveal(), now) {
-                        Some(body) => (body, Some(challenge.reveal())),
-                        None => return refused("a receiver of this format can't answer a challenge"),
-                    }
-                }
-                Content::ContactDisabled(notice) => (formats::contact_disabled(options, notice), None),
-                Content::Digest(digest) => (formats::digest(options, digest), None),
-            };
-            let own = own_time();
-            self.compare_clocks(now, own);
-            let (id, url, now_s) = (content.id(), contact.address(), own.0.div_euclid(1000));
-            let signs = options.format.secret_use() != SecretUse::RoutingKey;
-            let (secret, headers) = (options.secret.as_ref().filter(|_| signs), &options.headers);
-            let keeps_connection = more_follows;
-            self.client
-                .send(WebhookRequest { id, now_s, url, secret, body: &body, headers, challenge, keeps_connection })
-                .await
-        })
-    }
-
-    fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
-        let template = contact.options().and_then(|options| options.format.template());
-        let known = template.map_or(Ok(()), |name| self.templates.expect(name));
-        known.map_err(|problem| InvalidContact { field: "format", problem })
-    }
-
-    fn cap(&self) -> Option<Rate> {
-        self.per_destination
-    }
-
-    fn probe<'a>(&'a self, contact: Option<&'a Contact>) -> BoxFuture<'a, Option<ProbeResult>> {
-        Box::pin(async move {
-            let url = contact?.address();
-            Some(probed(url, self.client.check(url).await))
-        })
-    }
-
-    fn refusal(&self, contact: &Contact) -> Option<ProbeResult> {
-        let url = contact.address();
-        Some(probed(url, self.client.refusal(url)?))
-    }
 }
 
 /// What an operator should know whose environment names a proxy that webhooks don't use.
@@ -263,33 +227,16 @@ fn probed(url: &str, outcome: Outcome) -> ProbeResult {
     }
 }
 
-/// The body about an alert in any format.
-///
-/// # Errors
-///
-/// A template that is not there, or that fails.
-fn alert_body(
-    templates: &WebhookTemplates,
-    options: &ContactOptions,
-    alert: &Alert,
-    purpose: AlertPurpose,
-) -> Result<WebhookBody, ChannelError> {
-    let built_in = formats::alert(options, alert, purpose);
-    built_in.map_or_else(|| templates.render(options.format.template().unwrap_or_default(), alert, purpose), Ok)
-}
-
-fn preview(
-    settings: &ChannelSettings<'_>,
-    PreviewRequest { alert, format, .. }: PreviewRequest<'_>,
-) -> Result<Vec<String>, ChannelError> {
-    let templates = WebhookTemplates::load(settings.section::<WebhookConfig>().templates.as_deref())?;
+pub(super) fn preview(config: &WebhookConfig, request: PreviewRequest<'_>) -> Result<Vec<String>, ChannelError> {
+    let PreviewRequest { alert, format, .. } = request;
+    let templates = WebhookTemplates::load(config.templates.as_deref())?;
     let secret = (format.secret_use() == SecretUse::RoutingKey).then(|| Secret::new("ROUTING_KEY".to_owned()));
     let options = ContactOptions { secret, format: format.clone(), ..ContactOptions::default() };
-    Ok(vec![alert_body(&templates, &options, alert, AlertPurpose::Alert)?.json])
+    Ok(vec![templates.body(&options, Content::Alert(alert, AlertPurpose::Alert), alert.raised_at_ms)?.json])
 }
 
 /// Judges secret and headers of a contact by its format.
-fn check_options(options: &ContactOptions) -> Result<(), InvalidContact> {
+pub(super) fn check_options(options: &ContactOptions) -> Result<(), InvalidContact> {
     let invalid = |field, problem| Err(InvalidContact { field, problem });
     match (options.format.secret_use(), options.secret.as_ref().map(Secret::reveal)) {
         (SecretUse::Signs, None) => return invalid("secret", "webhook contact has no secret".to_owned()),
@@ -310,8 +257,7 @@ fn check_options(options: &ContactOptions) -> Result<(), InvalidContact> {
     extra_headers::parse(&options.headers).map(drop).or_else(|problem| invalid("headers", problem))
 }
 
-fn check_settings(settings: &ChannelSettings<'_>) -> Result<(), InvalidSetting> {
-    let config = settings.section::<WebhookConfig>();
+pub(super) fn check_settings(config: &WebhookConfig) -> Result<(), InvalidSetting> {
     let WebhookConfig { timeout, per_destination, allowed_networks, .. } = config;
     check_timeout(*timeout, TIMEOUT_MAX)?;
     config.proxy().map_err(|problem| InvalidSetting { key: "proxy", problem })?;

@@ -18,8 +18,6 @@ const NO_MORE: &str = "the receiver wants no more webhooks: remove the contact, 
 /// What to do about a receiver that dropped this one.
 const ABORTED: &str = "the receiver asked for this webhook not to be sent again; its contact goes on as before";
 
-/// What to do about a certificate that is not trusted.
-const UNTRUSTED: &str = "if the certificate authority is your own, name its PEM file as webhook.ca_file";
 /// What to do about the certificate of an authority in the place of a server's.
 const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
                               name its PEM file as webhook.ca_file";
@@ -58,7 +56,7 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
 }
 
 /// What to do about a webhook that was not taken, where the outcome itself does not say it.
-pub(super) fn hint(outcome: &Outcome) -> &'static str {
+pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     match outcome.status {
         Some(300..=399) => "redirects are not followed: name the new URL",
         Some(401 | 403 | 407) => {
@@ -80,17 +78,13 @@ pub(super) fn hint(outcome: &Outcome) -> &'static str {
 pub(super) fn hint_of_connection(found: &str) -> Option<&'static str> {
     Some(match found {
         connection_error::REFUSED => "nothing listens there: is the receiver running, and is this its port?",
-        connection_error::UNREACHABLE | connection_error::TIMED_OUT => connection_error::CHECK_ROUTE,
-        connection_error::NO_DESCRIPTORS => connection_error::RAISE_DESCRIPTORS,
-        connection_error::NO_SUCH_HOST => connection_error::CHECK_NAME,
-        connection_error::NO_NAME_SERVER => connection_error::CHECK_NAME_SERVERS,
-        connection_error::UNTRUSTED => UNTRUSTED,
+        connection_error::UNTRUSTED => "if the certificate authority is your own, name its PEM file as webhook.ca_file",
         connection_error::AUTHORITYS_OWN => AUTHORITYS_OWN,
         connection_error::EXPIRED => "whoever runs the receiver has to renew its certificate",
         connection_error::OTHER_NAME => "name the host in the URL as its certificate does",
         connection_error::NO_TLS => "is this the port for https? http:// needs webhook.allow_http = true",
         connection_error::NO_HTTP => "something else than a web server answers there: is the port right?",
-        _ => return None,
+        _ => return connection_error::hint(found),
     })
 }
 

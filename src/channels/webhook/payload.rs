@@ -1,161 +1,138 @@
-//! The JSON of a webhook. Pure; field names and their order are the contract with every receiver.
+//! The JSON of a webhook: the standard body, and the same as a CloudEvent. Pure; the names of members and their order
+//! are the contract with every receiver.
 
 use chrono::SecondsFormat;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::channels::channel::AlertPurpose;
-use crate::types::{Alert, DailyDigest, DisabledNotice, Subject, UnixMs};
+use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
+use crate::types::text::is_control;
+use crate::types::{Alert, DailyDigest, DeadDelivery, DisabledNotice, Subject, UnixMs};
 
-#[derive(Serialize)]
-struct Payload<D> {
-    r#type: &'static str,
-    timestamp: String,
-    data: D,
+/// Who tells, in a CloudEvent. Ids are unique whichever deployment raised them, so all have one source.
+const SOURCE: &str = "/quotabell";
+
+/// What a message tells, before it is written.
+pub(super) struct Payload<'a> {
+    /// The type, which a receiver switches by.
+    pub(super) kind: &'static str,
+    pub(super) timestamp: String,
+    /// A JSON object.
+    pub(super) data: String,
+    subject: Option<&'a Subject>,
 }
 
-/// What a receiver is to send back, and about whom it is asked.
-#[derive(Debug, Serialize)]
-pub(super) struct ChallengeData<'a> {
-    subject: &'a str,
-    challenge: &'a str,
-}
-
-/// The facts of an alert.
-#[derive(Debug, Serialize)]
-pub(super) struct AlertData<'a> {
-    subject: &'a str,
-    metric: &'a str,
-    window: &'a str,
-    period: String,
-    threshold_percent: u16,
-    used: u64,
-    limit: u64,
-    used_percent: f64,
-    plan: &'a str,
-    timezone: &'a str,
-    resets_at: String,
-    /// There and true where a contact of the operator gets a copy.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    copy: bool,
-}
-
-#[derive(Serialize)]
-struct DisabledData<'a> {
-    subject: &'a str,
-    contact: &'a str,
-    channel: &'a str,
-    address: &'a str,
-    reason: &'a str,
-    detail: &'a str,
-}
-
-#[derive(Serialize)]
-struct DigestData<'a> {
-    from: String,
-    until: String,
-    dead: u64,
-    dead_first: Vec<DeadData<'a>>,
-    waiting: u64,
-    waiting_first: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-struct DeadData<'a> {
-    delivery: &'a str,
-    subject: &'a str,
-    channel: &'a str,
-    error: &'a str,
-    at: String,
-}
-
-/// The type of a question for consent.
-pub(super) const VERIFICATION: &str = "contact.verification";
-
-/// The type of a message about an alert: `quota.test` for one that is made up, so that no receiver takes it for the
-/// other.
-pub(super) const fn type_of(purpose: AlertPurpose) -> &'static str {
-    match purpose {
-        AlertPurpose::Alert | AlertPurpose::Copy => "quota.threshold_reached",
-        AlertPurpose::Test => "quota.test",
+impl<'a> Payload<'a> {
+    /// What this message tells. `now` is the time of a question; everything else has its own, the same on every
+    /// attempt.
+    pub(super) fn new(content: Content<'a>, now: UnixMs) -> Self {
+        let (kind, at, data, subject) = match content {
+            Content::Alert(alert, purpose) => {
+                // Made-up alerts have a type of their own, so that no receiver takes one for the other.
+                let is_test = purpose == AlertPurpose::Test;
+                let kind = if is_test { "quota.test" } else { "quota.threshold_reached" };
+                (kind, alert.raised_at_ms, alert_data(alert, purpose), Some(&alert.subject))
+            }
+            Content::Verification(question) => {
+                // A code is for people: a webhook is never asked for one.
+                let challenge =
+                    if let ConsentProof::Challenge(challenge) = question.proof { challenge.reveal() } else { "" };
+                let data = object([("subject", json(question.subject)), ("challenge", json(challenge))]);
+                ("contact.verification", now, data, Some(question.subject))
+            }
+            Content::ContactDisabled(notice) => {
+                ("contact.disabled", notice.state.at, disabled_data(notice), Some(&notice.subject))
+            }
+            Content::Digest(digest) => ("operator.digest", digest.until_ms, digest_data(digest), None),
+        };
+        Self { kind, timestamp: at.to_string(), data, subject }
     }
 }
 
-impl<'a> ChallengeData<'a> {
-    pub(super) fn new(subject: &'a Subject, challenge: &'a str) -> Self {
-        Self { subject: subject.as_str(), challenge }
-    }
+/// Writes the standard body of a message.
+pub fn standard(content: Content<'_>, now: UnixMs) -> String {
+    let Payload { kind, timestamp, data, .. } = Payload::new(content, now);
+    object([("type", json(kind)), ("timestamp", json(timestamp)), ("data", data)])
 }
 
-impl<'a> AlertData<'a> {
-    pub(super) fn new(alert: &'a Alert, purpose: AlertPurpose) -> Self {
-        Self {
-            subject: alert.subject.as_str(),
-            metric: alert.metric.as_str(),
-            window: alert.window.as_str(),
-            period: alert.period.to_string(),
-            threshold_percent: alert.threshold_percent.get(),
-            used: alert.used,
-            limit: alert.limit,
-            used_percent: alert.used_percent(),
-            plan: &alert.plan,
-            timezone: &alert.timezone,
-            resets_at: shortest(alert.resets_at_ms),
-            copy: purpose == AlertPurpose::Copy,
+/// Writes a message as a CloudEvent 1.0 in structured mode. Its id is that of what the message tells: a receiver drops a
+/// repetition by source and id.
+pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
+    let Payload { kind, timestamp, data, subject } = Payload::new(content, now);
+    // An attribute holds no control characters; `data` has the subject as it is.
+    let subject = subject.map(|subject| ("subject", json(subject.as_str().replace(is_control, "\u{fffd}"))));
+    let first =
+        [("specversion", json("1.0")), ("id", json(content.id())), ("source", json(SOURCE)), ("type", json(kind))];
+    let last = [("time", json(timestamp)), ("datacontenttype", json("application/json")), ("data", data)];
+    let event = object(first.into_iter().chain(subject).chain(last));
+    match content {
+        Content::Alert(..) | Content::Verification(_) => event,
+        // Receivers know notices with sorted members.
+        Content::ContactDisabled(_) | Content::Digest(_) => {
+            serde_json::from_str::<Value>(&event).expect("it was just written").to_string()
         }
     }
 }
 
-/// Writes the body of a webhook about an alert.
-///
-/// `timestamp` is when the alert was raised, the same on every attempt.
-pub fn alert(alert: &Alert, purpose: AlertPurpose) -> String {
-    let data = AlertData::new(alert, purpose);
-    payload(type_of(purpose), alert.raised_at_ms, data)
+fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
+    let members = [
+        ("subject", json(&alert.subject)),
+        ("metric", json(alert.metric.as_str())),
+        ("window", json(alert.window.as_str())),
+        ("period", json(alert.period.to_string())),
+        ("threshold_percent", json(alert.threshold_percent.get())),
+        ("used", json(alert.used)),
+        ("limit", json(alert.limit)),
+        ("used_percent", json(alert.used_percent())),
+        ("plan", json(&alert.plan)),
+        ("timezone", json(&alert.timezone)),
+        ("resets_at", json(shortest(alert.resets_at_ms))),
+    ];
+    // Only a copy, for a contact of the operator, says what it is.
+    let copy = (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)));
+    object(members.into_iter().chain(copy))
 }
 
-/// Writes the body of the question whether a receiver wants alerts about a subject: it has to send `challenge` back.
-pub fn challenge(subject: &Subject, challenge: &str, now: UnixMs) -> String {
-    let data = ChallengeData::new(subject, challenge);
-    payload(VERIFICATION, now, data)
+fn disabled_data(DisabledNotice { subject, contact, channel, address, state, .. }: &DisabledNotice) -> String {
+    object([
+        ("subject", json(subject)),
+        ("contact", json(contact.as_str())),
+        ("channel", json(channel.as_str())),
+        ("address", json(address)),
+        ("reason", json(state.reason.as_str())),
+        ("detail", json(&state.detail)),
+    ])
 }
 
-/// Writes the body of a notice that a contact of a subject is disabled.
-pub fn contact_disabled(notice: &DisabledNotice) -> String {
-    let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
-    let data = DisabledData {
-        subject: subject.as_str(),
-        contact: contact.as_str(),
-        channel: channel.as_str(),
-        address,
-        reason: state.reason.as_str(),
-        detail: &state.detail,
+fn digest_data(digest: &DailyDigest) -> String {
+    let dead = |dead: &DeadDelivery| {
+        object([
+            ("delivery", json(dead.id.as_str())),
+            ("subject", json(&dead.subject)),
+            ("channel", json(dead.channel.as_str())),
+            ("error", json(&dead.error)),
+            ("at", json(dead.at_ms.to_string())),
+        ])
     };
-    payload("contact.disabled", state.at, data)
+    let dead_first: Vec<String> = digest.dead_first.iter().map(dead).collect();
+    object([
+        ("from", json(shortest(digest.from_ms))),
+        ("until", json(shortest(digest.until_ms))),
+        ("dead", json(digest.dead)),
+        ("dead_first", format!("[{}]", dead_first.join(","))),
+        ("waiting", json(digest.waiting)),
+        ("waiting_first", json(&digest.waiting_first)),
+    ])
 }
 
-/// Writes the body of the operator's digest of a day.
-pub fn digest(digest: &DailyDigest) -> String {
-    let dead = digest.dead_first.iter().map(|dead| DeadData {
-        delivery: dead.id.as_str(),
-        subject: &dead.subject,
-        channel: dead.channel.as_str(),
-        error: &dead.error,
-        at: dead.at_ms.to_string(),
-    });
-    let data = DigestData {
-        from: shortest(digest.from_ms),
-        until: shortest(digest.until_ms),
-        dead: digest.dead,
-        dead_first: dead.collect(),
-        waiting: digest.waiting,
-        waiting_first: digest.waiting_first.iter().map(Subject::as_str).collect(),
-    };
-    payload("operator.digest", digest.until_ms, data)
+/// A JSON object with these members in this order; each value is JSON already.
+fn object(members: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let members: Vec<String> = members.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
 }
 
-fn payload(r#type: &'static str, at: UnixMs, data: impl Serialize) -> String {
-    let payload = Payload { r#type, timestamp: at.to_string(), data };
-    serde_json::to_string(&payload).expect("strings and finite numbers serialise")
+fn json(value: impl Serialize) -> String {
+    serde_json::to_string(&value).expect("strings and finite numbers serialize")
 }
 
 /// RFC 3339 in UTC, without a fraction where there is none.

@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::findings::Findings;
-use crate::channels::{ChannelDefinition, Channels, ProbeResult, REGISTRY, SharedServer, definition};
+use crate::channels::{ChannelDefinition, Channels, ProbeResult, REGISTRY, contact_warning};
 use crate::config::Config;
 use crate::contacts::Contact;
 use crate::terminal::hint;
@@ -13,14 +13,14 @@ pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut F
     let defaults = Config::defaults()?;
     for definition in REGISTRY {
         let contacts = contacts_of(definition, config);
-        match &definition.server {
-            Some(server) => {
+        match definition.server_absence {
+            Some(absence) => {
                 let Some(probe) = channels.probe(definition.channel, contacts.first().map(|named| named.contact)).await
                 else {
                     continue;
                 };
-                let is_wanted = is_wanted(definition, server, config, &defaults);
-                note_server(&probe, (!is_wanted).then_some(server.absence), findings);
+                let is_wanted = is_wanted(definition, config, &defaults);
+                note_server(&probe, (!is_wanted).then_some(absence), findings);
             }
             None => {
                 for named in contacts {
@@ -42,9 +42,7 @@ pub(super) fn check_offline(channels: &Channels, config: &Config, findings: &mut
             note_contact(&probe, named, findings);
             continue;
         }
-        let warning = definition(contact.channel())
-            .and_then(|definition| (definition.warning)(contact, &config.channel_settings()));
-        if let Some(warning) = warning {
+        if let Some(warning) = contact_warning(contact, config.channel_settings()) {
             findings.warn(&format!("{section} contact {}: {warning}", contact.id));
         }
     }
@@ -54,9 +52,8 @@ pub(super) fn check_offline(channels: &Channels, config: &Config, findings: &mut
 pub(super) fn warn_of_defaults(config: &Config, findings: &Findings) -> anyhow::Result<()> {
     let defaults = Config::defaults()?;
     for definition in REGISTRY {
-        let Some(server) = &definition.server else { continue };
-        let warning = (server.warning)(&config.channel_settings(), &defaults.channel_settings());
-        if let Some(warning) = warning.filter(|_| is_wanted(definition, server, config, &defaults)) {
+        let warning = definition.channel.default_warning(config.channel_settings(), defaults.channel_settings());
+        if let Some(warning) = warning.filter(|_| is_wanted(definition, config, &defaults)) {
             findings.warn(&warning);
         }
     }
@@ -81,9 +78,9 @@ fn contacts_of<'a>(definition: &ChannelDefinition, config: &'a Config) -> Vec<Co
 }
 
 /// Whether somebody has named the server, or a contact that needs it.
-fn is_wanted(definition: &ChannelDefinition, server: &SharedServer, config: &Config, defaults: &Config) -> bool {
-    let is_configured = (server.is_configured)(&config.channel_settings(), &defaults.channel_settings());
-    is_configured || !contacts_of(definition, config).is_empty()
+fn is_wanted(definition: &ChannelDefinition, config: &Config, defaults: &Config) -> bool {
+    definition.channel.has_own_server(config.channel_settings(), defaults.channel_settings())
+        || !contacts_of(definition, config).is_empty()
 }
 
 /// Where nobody has named the server, its absence is no failure: many need only another channel. `absence` says what it

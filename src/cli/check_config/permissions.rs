@@ -209,9 +209,9 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.delivery(&DeliveryId::from_stored("check-config")), DELIVERY),
     ];
     // Also without a cap: one that is set later is to find the user ready.
-    let of_caps = REGISTRY.into_iter().map(|definition| match definition.origin {
-        None => (keys.cap(definition.channel, None), FIXED_CAP),
-        Some(_) => (keys.cap(definition.channel, Some("https://example.com")), SLIDING_CAP),
+    let of_caps = REGISTRY.into_iter().map(|definition| match definition.server_absence {
+        Some(_) => (keys.cap(definition.channel, None), FIXED_CAP),
+        None => (keys.cap(definition.channel, Some("https://example.com")), SLIDING_CAP),
     });
     let of_deployment = match deployment {
         Deployment::Standalone => None,

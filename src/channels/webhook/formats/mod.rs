@@ -1,28 +1,23 @@
-//! The bodies of webhooks: one file for each format. Pure.
+//! The bodies of webhooks: what a contact's format makes of a message.
 //!
-//! Each keeps the length limits of its receiver, and escapes what comes from outside for it. Read next: [`alert_text`],
-//! the facts that the chats show.
+//! Standard Webhooks and CloudEvents are contracts with programs, and written here. The chats and PagerDuty are
+//! templates that are shipped, below `templates/webhook/`, which an operator may copy and change. Pure, but for the
+//! operator's templates, which are read once. Read next: [`templates`].
 
-mod alert_text;
-mod cloudevents;
-mod discord;
-mod pagerduty;
-mod slack;
-mod teams;
 pub mod templates;
 
-use super::payload;
-use crate::channels::channel::AlertPurpose;
-use crate::channels::notice_text::{self, NoticeText};
+use minijinja::value::Serde;
+use minijinja::{Value, context};
+
+use super::payload::{self, Payload};
+use crate::channels::channel::{AlertPurpose, Content};
+use crate::channels::error::ChannelError;
+use crate::channels::notice_text;
+use crate::channels::templating::variables;
 use crate::contacts::{ContactOptions, MessageFormat};
-use crate::types::{Alert, DailyDigest, DisabledNotice, Secret, Subject, UnixMs};
+use crate::types::{Alert, Secret, UnixMs};
 
 pub use templates::WebhookTemplates;
-
-/// The media type of most bodies.
-const JSON: &str = "application/json";
-/// The media type of a structured CloudEvent.
-const CLOUDEVENT_JSON: &str = "application/cloudevents+json";
 
 /// The body of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,105 +31,57 @@ pub struct WebhookBody {
 impl WebhookBody {
     /// A body of plain JSON.
     pub const fn json(json: String) -> Self {
-        Self { content_type: JSON, json }
-    }
-
-    fn from_json(format: &MessageFormat, json: String) -> Self {
-        let content_type = if *format == MessageFormat::CloudEvents { CLOUDEVENT_JSON } else { JSON };
-        Self { content_type, json }
+        Self { content_type: "application/json", json }
     }
 }
 
-/// Writes the body about an alert in a format that is built in; `None` for a template.
-pub fn alert(options: &ContactOptions, alert: &Alert, purpose: AlertPurpose) -> Option<WebhookBody> {
-    let json = match options.format {
-        MessageFormat::Standard => payload::alert(alert, purpose),
-        MessageFormat::CloudEvents => cloudevents::alert(alert, purpose),
-        MessageFormat::Slack => slack::alert(alert, purpose),
-        MessageFormat::Discord => discord::alert(alert, purpose),
-        MessageFormat::Teams => teams::alert(alert, purpose),
-        MessageFormat::PagerDuty => pagerduty::alert(alert, purpose, routing_key(options)),
-        MessageFormat::Template(_) => return None,
-    };
-    Some(WebhookBody::from_json(&options.format, json))
+impl WebhookTemplates {
+    /// Writes the body of a message in the format of its contact. A template of the operator's knows alerts alone:
+    /// everything else is the standard body.
+    ///
+    /// # Errors
+    ///
+    /// The operator's template is not there, or a part of it is wrong that no sample reached.
+    pub fn body(
+        &self,
+        options: &ContactOptions,
+        content: Content<'_>,
+        now: UnixMs,
+    ) -> Result<WebhookBody, ChannelError> {
+        Ok(WebhookBody::json(match (&options.format, content) {
+            (MessageFormat::CloudEvents, _) => {
+                let json = payload::cloud_event(content, now);
+                return Ok(WebhookBody { content_type: "application/cloudevents+json", json });
+            }
+            (MessageFormat::Template(name), Content::Alert(alert, purpose)) => {
+                self.render_own(name, alert_variables(alert, purpose))?
+            }
+            (MessageFormat::Standard | MessageFormat::Template(_), _) | (_, Content::Verification(_)) => {
+                payload::standard(content, now)
+            }
+            (format, Content::Alert(alert, purpose)) => {
+                let variables = context! { routing_key => routing_key(options), ..alert_variables(alert, purpose) };
+                self.render_shipped(&format!("{format}"), variables)?
+            }
+            (format, Content::ContactDisabled(_) | Content::Digest(_)) => {
+                let text = notice_text::of(content);
+                let variables = context! {
+                    id => content.id(), heading => text.heading, text => text.text, routing_key => routing_key(options)
+                };
+                self.render_shipped(&format!("{format}_notice"), variables)?
+            }
+        }))
+    }
 }
 
-/// Writes the question whether a receiver wants alerts about a subject; `None` for a format whose receivers can't send
-/// the challenge back.
-pub fn challenge(
-    format: &MessageFormat,
-    id: &str,
-    subject: &Subject,
-    challenge: &str,
-    now: UnixMs,
-) -> Option<WebhookBody> {
-    let json = match format {
-        MessageFormat::Standard => payload::challenge(subject, challenge, now),
-        MessageFormat::CloudEvents => cloudevents::challenge(id, subject, challenge, now),
-        _ => return None,
-    };
-    Some(WebhookBody::from_json(format, json))
-}
-
-/// Writes a notice that a contact is disabled.
-pub fn contact_disabled(options: &ContactOptions, notice: &DisabledNotice) -> WebhookBody {
-    let text = notice_text::contact_disabled(notice);
-    written(options, &notice.id, &text, payload::contact_disabled(notice))
-}
-
-/// Writes the operator's digest of a day.
-pub fn digest(options: &ContactOptions, digest: &DailyDigest) -> WebhookBody {
-    written(options, &digest.id, &notice_text::digest(digest), payload::digest(digest))
-}
-
-/// Writes what is no alert: chats get the text, a template, which knows alerts alone, the standard body.
-fn written(options: &ContactOptions, id: &str, text: &NoticeText, standard: String) -> WebhookBody {
-    let json = match options.format {
-        MessageFormat::Standard | MessageFormat::Template(_) => standard,
-        MessageFormat::CloudEvents => cloudevents::notice(id, &standard),
-        MessageFormat::Slack => slack::notice(text),
-        MessageFormat::Discord => discord::notice(text),
-        MessageFormat::Teams => teams::notice(text),
-        MessageFormat::PagerDuty => pagerduty::notice(id, text, routing_key(options)),
-    };
-    WebhookBody::from_json(&options.format, json)
+/// What a template of an alert sees: the variables of the mails, with names as they are, and the members of the
+/// standard body.
+fn alert_variables(alert: &Alert, purpose: AlertPurpose) -> Value {
+    let Payload { kind, timestamp, data, .. } = Payload::new(Content::Alert(alert, purpose), alert.raised_at_ms);
+    let data: serde_json::Value = serde_json::from_str(&data).expect("it was just written");
+    context! { type => kind, timestamp, data => Value::from(Serde(data)), ..variables(alert, purpose, str::to_owned) }
 }
 
 fn routing_key(options: &ContactOptions) -> &str {
     options.secret.as_ref().map_or("", Secret::reveal)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-    use crate::types::{Channel, ContactId, DisableReason, DisabledState};
-
-    /// A chat that is sent the standard body refuses it, and nobody hears that a contact is disabled.
-    #[test]
-    fn every_format_can_tell_a_notice() {
-        let subject = "<@all>".parse().expect("legal");
-        let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(1) };
-        let to = (Channel::Webhook, "https://x.test/".to_owned());
-        let notice = DisabledNotice::new(&subject, &ContactId::from_stored("main"), to, state);
-        let body = |format: MessageFormat| {
-            let options =
-                ContactOptions { secret: Some(Secret::new("KEY".to_owned())), format, ..ContactOptions::default() };
-            let written = contact_disabled(&options, &notice);
-            serde_json::from_str::<Value>(&written.json).expect("JSON")
-        };
-        let text = |value: &Value| value.as_str().expect("text").to_owned();
-        assert_eq!(body(MessageFormat::Standard)["type"], "contact.disabled");
-        assert_eq!(body(MessageFormat::Template("x".to_owned()))["type"], "contact.disabled");
-        let event = body(MessageFormat::CloudEvents);
-        assert_eq!((&event["type"], &event["id"]), (&"contact.disabled".into(), &notice.id.as_str().into()));
-        assert_eq!(event["data"]["reason"], "gone");
-        assert!(text(&body(MessageFormat::Slack)["text"]).contains("&lt;@all&gt;"));
-        let discord = body(MessageFormat::Discord);
-        assert!(text(&discord["content"]).contains("\\<\\@all\\>"), "{discord}");
-        assert!(body(MessageFormat::Teams).to_string().contains("https://x.test/"));
-        let event = body(MessageFormat::PagerDuty);
-        assert_eq!((&event["routing_key"], &event["dedup_key"]), (&"KEY".into(), &notice.id.as_str().into()));
-    }
 }

@@ -1,23 +1,21 @@
-//! Bodies from the operator's templates: the files `<name>.json` of `webhook.templates`.
+//! Bodies from templates: those that are shipped, and the files `<name>.json` of `webhook.templates`.
 //!
-//! Every template is rendered with samples when it is loaded, and must give JSON, so that a mistake stops the start and
-//! not an alert. The variables and filters are those of the mails (the comment in `templates/alert.txt`). Each value is
-//! written as JSON, so `{"text": {{ subject }}}` is right and `{"text": "{{ subject }}"}` is a mistake. Reads files
-//! only while it loads.
+//! Every template of the operator's is rendered with samples when it is loaded, and must give JSON, so that a mistake
+//! stops the start and not an alert. Each value is written as JSON, so `{"text": {{ subject }}}` is right and
+//! `{"text": "{{ subject }}"}` is a mistake. Reads files only while it loads.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use minijinja::{Environment, Error};
-use serde::de::IgnoredAny;
+use minijinja::{Environment, Error, Value};
 
-use super::WebhookBody;
-use crate::channels::channel::AlertPurpose;
+use super::alert_variables;
 use crate::channels::error::ChannelError;
-use crate::channels::templating::{self, variables};
+use crate::channels::templating;
 use crate::contacts::message_format::is_template_name;
 use crate::types::{Alert, Subject};
 
-/// The setting that names the folder.
+/// The setting that names the operator's folder.
 const SETTING: &str = "webhook.templates";
 /// How the names of its files end.
 const ENDING: &str = ".json";
@@ -26,17 +24,43 @@ const BODY_BYTES_MAX: usize = 256 * 1024;
 /// What to do about a template that is wrong.
 const HINT: &str = "mend the template (`quotabell preview --format template:NAME` renders it); each value is written as JSON, with its quotes";
 
-/// The templates of the folder, checked.
+/// Embeds these files of `templates/webhook/`, under the names by which a template includes them.
+macro_rules! shipped {
+    ($($name:literal),*) => {
+        [$((concat!("webhook/", $name), include_str!(concat!("../../../../templates/webhook/", $name)))),*]
+    };
+}
+
+/// The templates that are shipped. They are also there to be included by the operator's.
+static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = templating::environment();
+    for (name, source) in shipped!(
+        "alert.txt",
+        "slack.json",
+        "slack_notice.json",
+        "discord.json",
+        "discord_notice.json",
+        "teams.json",
+        "teams_notice.json",
+        "pagerduty.json",
+        "pagerduty_notice.json"
+    ) {
+        environment.add_template(name, source).expect("a test renders it");
+    }
+    environment
+});
+
+/// The templates, checked.
 #[derive(Debug)]
 pub struct WebhookTemplates {
     environment: Environment<'static>,
     folder: Option<PathBuf>,
-    /// Their names, without the ending.
+    /// The names of the operator's, without the ending.
     names: Vec<String>,
 }
 
 impl WebhookTemplates {
-    /// Reads every template of the folder; none where there is no folder. Renders samples of every kind of alert before
+    /// The shipped templates, and those of the folder, if there is one. Renders samples of every kind of alert before
     /// it answers.
     ///
     /// # Errors
@@ -44,7 +68,7 @@ impl WebhookTemplates {
     /// The folder can't be read or holds no template; or a template is wrong or gives no JSON: its file, and what is
     /// known.
     pub fn load(folder: Option<&Path>) -> Result<Self, ChannelError> {
-        let environment = templating::environment();
+        let environment = SHIPPED.clone();
         let mut templates = Self { environment, folder: folder.map(Path::to_path_buf), names: Vec::new() };
         for (name, source) in folder.map_or(Ok(Vec::new()), read)? {
             let added = templates.environment.add_template_owned(format!("{name}{ENDING}"), source);
@@ -53,23 +77,14 @@ impl WebhookTemplates {
         }
         for name in &templates.names {
             for (alert, purpose) in templating::samples() {
-                templates.render_existing(name, &alert, purpose)?;
-                // Whoever takes a value's quotes away is right until a name has some of its own.
+                // A template without a value's quotes is right until a name has some of its own.
                 let subject = Subject::parse(br#"a "b" \c"#).expect("legal");
-                templates.render_existing(name, &Alert { subject, ..alert }, purpose)?;
+                for alert in [alert.clone(), Alert { subject, ..alert }] {
+                    templates.render_own(name, alert_variables(&alert, purpose))?;
+                }
             }
         }
         Ok(templates)
-    }
-
-    /// Renders the body about an alert. Pure.
-    ///
-    /// # Errors
-    ///
-    /// There is no template of this name, or a part of it is wrong that no sample reached.
-    pub fn render(&self, name: &str, alert: &Alert, purpose: AlertPurpose) -> Result<WebhookBody, ChannelError> {
-        self.expect(name).map_err(|problem| ChannelError::of_setting(SETTING, problem))?;
-        self.render_existing(name, alert, purpose)
     }
 
     /// Whether there is a template of this name.
@@ -90,52 +105,58 @@ impl WebhookTemplates {
         })
     }
 
-    fn render_existing(&self, name: &str, alert: &Alert, purpose: AlertPurpose) -> Result<WebhookBody, ChannelError> {
-        let template = self.environment.get_template(&format!("{name}{ENDING}"));
-        let rendered = template.and_then(|template| template.render(variables(alert, purpose, str::to_owned)));
+    /// Renders a template of the operator's, as it is written.
+    pub(super) fn render_own(&self, name: &str, variables: Value) -> Result<String, ChannelError> {
+        self.expect(name).map_err(|problem| ChannelError::of_setting(SETTING, problem))?;
+        let json = self.render(name, &format!("{name}{ENDING}"), variables)?;
+        match serde_json::from_str::<serde::de::IgnoredAny>(&json) {
+            Ok(_) => Ok(json),
+            Err(error) => Err(self.wrong(name, &format!("gives no JSON: {error} of what it gives"))),
+        }
+    }
+
+    /// Renders a shipped template, without the spaces and line breaks that make it readable.
+    pub(super) fn render_shipped(&self, name: &str, variables: Value) -> Result<String, ChannelError> {
+        let json = self.render(name, &format!("webhook/{name}{ENDING}"), variables)?;
+        let json = serde_json::from_str::<serde_json::Value>(&json);
+        json.map(|json| json.to_string()).map_err(|error| self.wrong(name, &format!("gives no JSON: {error}")))
+    }
+
+    fn render(&self, name: &str, file: &str, variables: Value) -> Result<String, ChannelError> {
+        let rendered = self.environment.get_template(file).and_then(|template| template.render(variables));
         let json = rendered.map_err(|error| self.explain(name, &error))?;
         if json.len() > BODY_BYTES_MAX {
             let problem = format!("gives {} bytes, at most {BODY_BYTES_MAX} are allowed", json.len());
             return Err(self.wrong(name, &problem));
         }
-        match serde_json::from_str::<IgnoredAny>(&json) {
-            Ok(_) => Ok(WebhookBody::json(json)),
-            Err(error) => Err(self.wrong(name, &format!("gives no JSON: {error} of what it gives"))),
-        }
+        Ok(json)
     }
 
     fn explain(&self, name: &str, error: &Error) -> ChannelError {
         let (alert, purpose) = templating::samples().next().expect("there are samples");
         let names: Vec<String> = self.names.iter().map(|name| format!("{name}{ENDING}")).collect();
-        self.wrong(name, &templating::explain(error, &names.join(", "), &variables(&alert, purpose, str::to_owned)))
+        self.wrong(name, &templating::explain(error, &names.join(", "), &alert_variables(&alert, purpose)))
     }
 
     fn wrong(&self, name: &str, problem: &str) -> ChannelError {
-        let file = self.folder.iter().map(|folder| folder.join(format!("{name}{ENDING}"))).next().unwrap_or_default();
+        let file = self.folder.clone().unwrap_or_default().join(format!("{name}{ENDING}"));
         ChannelError::of_setting(SETTING, format_args!("template {}, {problem}", file.display())).with_hint(HINT)
     }
 }
 
 /// The templates of a folder, each with its name, in their order.
 fn read(folder: &Path) -> Result<Vec<(String, String)>, ChannelError> {
-    let failed = |path: &Path, source: std::io::Error| {
-        ChannelError::of_setting(SETTING, format_args!("read {path:?}")).caused_by(source)
-    };
     let mut templates = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(|source| failed(folder, source))? {
-        let path = entry.map_err(|source| failed(folder, source))?.path();
+    for path in templating::entries_of(SETTING, folder)? {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some(name) = file.strip_suffix(ENDING) else { continue };
         if !is_template_name(name) {
             let allowed = "allowed are names of 1 to 64 of A-Z, a-z, 0-9, _ and -, with .json";
-            return Err(ChannelError::of_setting(
-                SETTING,
-                format_args!("{path:?} can't be named by a contact, {allowed}"),
-            ));
+            let problem = format_args!("{path:?} can't be named by a contact, {allowed}");
+            return Err(ChannelError::of_setting(SETTING, problem));
         }
-        templates.push((name.to_owned(), templating::read_file(&path).map_err(|source| failed(&path, source))?));
+        templates.push((name.to_owned(), templating::read_file(SETTING, &path)?));
     }
-    templates.sort();
     match templates.is_empty() {
         false => Ok(templates),
         // It is probably the wrong one.
