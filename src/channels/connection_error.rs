@@ -51,7 +51,8 @@ pub(super) fn find(error: &(dyn Error + 'static), fallback: &'static str) -> &'s
     chain(error).filter_map(recognise).last().unwrap_or(fallback)
 }
 
-/// What to do about a connection that failed like this, whatever should have spoken there; `None` if that depends on it.
+/// What to do about a connection that failed like this, whatever should have spoken there; `None` if that depends on
+/// it.
 pub(super) fn hint(found: &str) -> Option<&'static str> {
     Some(match found {
         NO_SUCH_HOST => "the name servers know no such host: is its name right?",

@@ -35,17 +35,17 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
 });
 
 /// Tells of what is no alert and no question, in English.
-pub(super) fn of(content: Content<'_>) -> NoticeText {
+pub(super) fn render(content: Content<'_>) -> NoticeText {
     let (name, variables) = match content {
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
         Content::Digest(digest) => ("digest", digest_variables(digest)),
         Content::Alert(..) | Content::Verification(_) => unreachable!("it is no notice"),
     };
-    let render = |name: &str| {
+    let part = |name: &str| {
         let template = ENGLISH.get_template(name);
         template.and_then(|template| template.render(variables.clone())).expect("a test renders it")
     };
-    NoticeText { heading: render(&format!("{name}_subject")), text: render(name) }
+    NoticeText { heading: part(&format!("{name}_subject")), text: part(name) }
 }
 
 /// What a template sees that tells of a disabled contact. The doc of each is in `templates/disabled.txt`.
@@ -113,7 +113,7 @@ mod tests {
         let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP <410>".to_owned(), at: AT };
         let (subject, id) = ("alice".parse().expect("legal"), ContactId::from_stored("main"));
         let to = (Channel::Webhook, "https://x.test/hook".to_owned());
-        let notice = of(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)));
+        let notice = render(Content::ContactDisabled(&DisabledNotice::new(&subject, &id, to, state)));
         assert_eq!(notice.heading, "alice: no more quota alerts to https://x.test/hook");
         let expected = "Quota alerts about alice are no longer sent to https://x.test/hook, because its receiver is gone.\n\n  \
              Contact  main (webhook)\n  Reason   HTTP <410>\n  Since    2026-11-21 08:37 UTC\n\n\
@@ -131,7 +131,7 @@ mod tests {
             error: "SMTP 550".to_owned(),
             at_ms: AT,
         };
-        let notice = of(Content::Digest(&DailyDigest {
+        let notice = render(Content::Digest(&DailyDigest {
             id: "digest_1".to_owned(),
             from_ms: AT,
             until_ms: AT.plus(86_400_000),

@@ -216,7 +216,7 @@ fn render_with(
         }
         Content::Verification(ConsentQuestion { proof: ConsentProof::Challenge(_), .. }) => None,
         Content::ContactDisabled(notice) => Some(templates.render_disabled(notice, locale).map(Rendered::from)),
-        Content::Digest(_) => Some(Ok(notice_text::of(content).into())),
+        Content::Digest(_) => Some(Ok(notice_text::render(content).into())),
     }
 }
 

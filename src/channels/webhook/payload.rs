@@ -55,8 +55,8 @@ pub fn standard(content: Content<'_>, now: UnixMs) -> String {
     object([("type", json(kind)), ("timestamp", json(timestamp)), ("data", data)])
 }
 
-/// Writes a message as a CloudEvent 1.0 in structured mode. Its id is that of what the message tells: a receiver drops a
-/// repetition by source and id.
+/// Writes a message as a CloudEvent 1.0 in structured mode. Its id is that of what the message tells: a receiver drops
+/// a repetition by source and id.
 pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
     let Payload { kind, timestamp, data, subject } = Payload::new(content, now);
     // An attribute holds no control characters; `data` has the subject as it is.

@@ -64,7 +64,7 @@ impl WebhookTemplates {
                 self.render_shipped(&format!("{format}"), variables)?
             }
             (format, Content::ContactDisabled(_) | Content::Digest(_)) => {
-                let text = notice_text::of(content);
+                let text = notice_text::render(content);
                 let variables = context! {
                     id => content.id(), heading => text.heading, text => text.text, routing_key => routing_key(options)
                 };
