@@ -1,7 +1,7 @@
 //! `POST /v1/check`: may this request proceed?
 //!
-//! Reads the request, has it decided, and writes the response with the header fields that HTTP has for it. Decides
-//! nothing itself. Read next: [`super::check_service`].
+//! Reads the request, passes it to the check service, and writes the response with the standard HTTP header fields.
+//! Read next: [`super::check_service`].
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn example(body: &str) -> Value {
     serde_json::from_str(body).expect("JSON")
 }
 
-/// That the request may proceed.
+/// The response to a request that may proceed.
 pub(super) struct Allowed(HeaderMap, CheckResponse);
 
 impl IntoResponse for Allowed {
@@ -80,7 +80,7 @@ impl Describe for Allowed {
     }
 }
 
-/// What a refusal says beside the standard members of a problem.
+/// The members of a refusal, in addition to the standard members of a problem.
 #[derive(Debug, Serialize, JsonSchema)]
 struct QuotaExceeded {
     /// The rate, and each limit by its window, that is exceeded.

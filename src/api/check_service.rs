@@ -1,8 +1,8 @@
 //! Answers `/v1/check` within a timeout, whatever Redis does.
 //!
-//! Has a connection of its own, so that a check never queues behind a commit. A connection that hangs is noticed by
-//! asking for the server's clock several times a second, not by the checks that wait on it. Read next:
-//! [`crate::ledger::check`], the script.
+//! Has its own connections, so that a check never queues behind a commit. To notice a connection that hangs, it asks
+//! for the server's clock several times a second instead of letting checks wait. Read next: [`crate::ledger::check`],
+//! the script.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,35 +24,35 @@ use super::config::{CheckConfig, OnError};
 
 /// How often the connection is checked.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(300);
-/// How long the server may take to tell its time before its connection is given up. Longer than any script holds the
+/// How long the server may take to return its time before its connection is dropped. Longer than any script blocks the
 /// server.
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Decides checks. Until [`Self::check_connection`] has reached Redis, `check.on_error` decides them all.
+/// Decides checks. Until [`Self::check_connection`] has reached Redis, `check.on_error` decides all of them.
 #[derive(Debug)]
 pub struct CheckService {
     config: CheckConfig,
     lookup: SettingsLookup,
     partitions: Partitions,
-    /// One for all partitions, or one for each in a cluster.
+    /// One server for all partitions, or one for each partition in a cluster.
     servers: Vec<CheckedServer>,
 }
 
-/// What is known of a server.
+/// The state of a server.
 #[derive(Debug, Default)]
 struct CheckedServer {
     clock: ServerClock,
-    /// Whether it answered when it was asked last.
+    /// Whether it answered the last time.
     is_reachable: AtomicBool,
 }
 
 #[derive(Debug)]
 pub enum CheckOutcome {
-    /// By the subject's limits.
+    /// The subject's limits decided.
     Decided(CheckDecision),
-    /// By `check.on_error`: the request may proceed. The event is recorded all the same where Redis answers.
+    /// `check.on_error` decided: the request may proceed. The event is still recorded if Redis answers.
     FailOpen(Recorded),
-    /// By `check.on_error`: the request may not proceed.
+    /// `check.on_error` decided: the request may not proceed.
     FailClosed,
 }
 
@@ -63,7 +63,7 @@ enum CheckFailure {
     Unreachable,
     #[error("no answer within check.timeout")]
     Timeout,
-    /// Redis answers; whether the event was recorded.
+    /// Redis answers, but the settings are unreadable. Holds whether the event was recorded.
     #[error("the subject's settings can't be read and never could")]
     Unreadable(Recorded),
     #[error(transparent)]
@@ -80,7 +80,7 @@ impl CheckFailure {
 }
 
 impl CheckService {
-    /// A service whose `partitions` have connections for checks alone. Connects nowhere yet.
+    /// Creates a service whose `partitions` have connections that only checks use. Does not connect yet.
     pub fn new(config: CheckConfig, partitions: Partitions, deployment: Deployment, lookup: SettingsLookup) -> Self {
         let servers = match deployment {
             Deployment::Standalone | Deployment::Sentinel => 1,
@@ -113,7 +113,7 @@ impl CheckService {
         let partition = self.partitions.partition_of(&request.subject);
         let CheckedServer { clock, is_reachable } =
             &self.servers[partition.number().get() as usize % self.servers.len()];
-        // Otherwise each of thousands of checks would wait for its own timeout, or connect by itself.
+        // Otherwise each of thousands of checks would wait for its own timeout or open its own connection.
         if !is_reachable.load(Ordering::Relaxed) {
             return Err(CheckFailure::Unreachable);
         }
@@ -122,7 +122,7 @@ impl CheckService {
             return Ok(check(partition, clock, request, &profile).await?);
         }
         let recorded = match self.config.on_error {
-            // Such a subject is counted and not limited.
+            // Such a subject is counted but not limited.
             OnError::Allow => check(partition, clock, request, &profile).await?.recorded,
             OnError::Deny => Recorded::No,
         };
@@ -131,7 +131,7 @@ impl CheckService {
 
     fn log(&self, request: &CheckRequest, failure: &CheckFailure) {
         let error_kind = match failure {
-            // The look-up has named the subject and the field, and one such subject must not hide that Redis is away.
+            // The lookup has logged the subject and the field. One such subject must not hide that Redis is away.
             CheckFailure::Unreadable(_) => return,
             CheckFailure::Script(CheckError::Redis(error)) => error_kind(error).as_str(),
             CheckFailure::Script(_) => ErrorKind::Other.as_str(),
@@ -155,8 +155,8 @@ impl CheckService {
         }
     }
 
-    /// Asks each server for its time: connects before the first check needs it, sets the clock that the script guesses
-    /// by, and drops a connection that hangs.
+    /// Asks each server for its time: connects before the first check needs it, sets the clock with which the service
+    /// estimates the server's time, and drops a connection that hangs.
     pub async fn check_connection(&self) {
         let mut asked = JoinSet::new();
         for (at, Partition { client, .. }) in self.partitions.iter().take(self.servers.len()).enumerate() {
@@ -188,7 +188,7 @@ impl CheckOutcome {
         "error_denied",
     ];
 
-    /// The outcome as a label. Where several refuse it is that of the longest window.
+    /// The outcome as a label. If several limits refuse, the label names the longest window.
     pub fn as_str(&self) -> &'static str {
         let [allowed, denied_rate, denied_hour, denied_day, denied_week, denied_month, error_allowed, error_denied] =
             Self::LABELS;

@@ -1,5 +1,4 @@
-//! The pages that people see: of confirm links and of unsubscribe links. They load nothing, are not cached, and send no
-//! referrer.
+//! The pages of confirm and unsubscribe links. They load nothing, are not cached, and send no referrer.
 
 use std::sync::LazyLock;
 
@@ -34,19 +33,19 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 });
 
 text_enum! {
-    /// What a page says; the template has a text for each, under its name.
+    /// The state that a page shows. The template has a text for each, under its name.
     pub enum HtmlState {
         Confirm = "confirm",
         Confirmed = "confirmed",
-        /// It was before.
+        /// It was confirmed before.
         ConfirmedBefore = "confirmed_before",
         NothingToConfirm = "nothing_to_confirm",
-        /// The button could not do it now.
+        /// The confirmation failed and can be tried again.
         ConfirmLater = "confirm_later",
         Unsubscribe = "unsubscribe",
         Unsubscribed = "unsubscribed",
         NothingToUnsubscribe = "nothing_to_unsubscribe",
-        /// The button could not do it now.
+        /// Unsubscribing failed and can be tried again.
         UnsubscribeLater = "unsubscribe_later",
     }
 }
@@ -63,8 +62,8 @@ impl HtmlState {
     }
 }
 
-/// Renders the page of a state, in the language that the headers of the request ask for. It names the subject only
-/// where the reader may know it.
+/// Renders the page of a state, in the language of the request's headers. It names the subject only if the reader may
+/// know it.
 pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMap) -> Response {
     let nonce = nonce();
     let policy = format!(
@@ -87,7 +86,7 @@ pub(super) fn html(state: HtmlState, subject: Option<&Subject>, asked: &HeaderMa
         .into_response()
 }
 
-/// The first language of the request that a page has; browsers name first what their user reads best.
+/// The first language of the request that has a page. Browsers list the user's preferred language first.
 fn language(asked: &HeaderMap) -> &'static str {
     let header = asked.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let locales = header.split(',').filter_map(|one| Locale::parse(one.split(';').next()?.trim()).ok());
@@ -106,7 +105,7 @@ fn render(state: HtmlState, subject: Option<&str>, language: &str, nonce: &str) 
 mod tests {
     use super::*;
 
-    /// A page that can't be rendered would be seen by the first customer.
+    /// Otherwise the first customer would find a page that can't be rendered.
     #[test]
     fn every_page_renders_and_those_that_ask_have_a_button() {
         let mut texts = std::collections::BTreeSet::new();
@@ -123,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Whoever was written to in Vietnamese must be able to read what its button does.
+    /// A reader of a Vietnamese message must be able to read what the button does.
     #[test]
     fn a_page_is_in_the_first_language_of_the_browser_that_it_has() {
         for (asked, expected) in [
@@ -141,7 +140,7 @@ mod tests {
         assert_eq!(language(&HeaderMap::new()), "en");
     }
 
-    /// A subject is whatever somebody named it.
+    /// A subject may have any name.
     #[test]
     fn a_subject_is_text_and_not_part_of_the_page() {
         let html = render(HtmlState::Confirmed, Some("<script>alert('x')</script>\"&"), "vi", "0123");

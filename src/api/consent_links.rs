@@ -1,8 +1,9 @@
-//! `/confirm/{token}` and `/unsubscribe/{token}`: the links in mails, and what mail providers post there (RFC 8058).
+//! `/confirm/{token}` and `/unsubscribe/{token}`: the links in emails, and the requests of mail providers (RFC 8058).
 //!
-//! Mail software opens links by itself, so opening shows a page and changes nothing: the same page for every token, so
-//! that it tells nothing about tokens. Its button posts. The token is the only secret that is needed; one that can't be
-//! read is as good as none. What failed stands in the log, written where the error becomes a [`Problem`].
+//! Mail software opens links by itself, so opening a link shows a page and changes nothing. The page is the same for
+//! every token, so that it tells nothing about tokens. Its button sends a POST. The token is the only secret that is
+//! needed; an unreadable token is treated like an invalid one. A failure is logged where the error becomes a
+//! [`Problem`].
 //!
 //! [`Problem`]: super::problem::Problem
 
@@ -50,7 +51,7 @@ pub(super) async fn show_unsubscribe(_: TokenPath, headers: HeaderMap) -> Respon
     html(HtmlState::Unsubscribe, None, &headers)
 }
 
-/// `POST /unsubscribe/{token}`: mutes the contact, whatever the body says, and again as often as it comes.
+/// `POST /unsubscribe/{token}`: mutes the contact, whatever the body is. May be repeated.
 pub(super) async fn unsubscribe(State(api): State<Arc<ApiState>>, path: TokenPath, headers: HeaderMap) -> Response {
     let state = match within(CALL_TIMEOUT, api.verification.unsubscribe(&token_of(path))).await {
         Ok(true) => HtmlState::Unsubscribed,

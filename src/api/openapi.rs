@@ -1,5 +1,5 @@
-//! The OpenAPI document, made from the table of routes, the signatures of their handlers, and the types of bodies and
-//! answers. Read next: [`super::operation`].
+//! The OpenAPI document, built from the table of routes, the signatures of their handlers, and the types of bodies and
+//! responses. Read next: [`super::operation`].
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::routes::{Access, ROUTES, Route, TAGS};
 use super::schemas::Schemas;
 use super::status_doc::{AnswerContent, FORBIDDEN, StatusDoc, UNAUTHORIZED};
 
-/// The document. The same each time that it is made.
+/// The document. It is the same in every process.
 pub static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
 
 fn document() -> Value {
@@ -126,7 +126,7 @@ fn response(doc: &StatusDoc, answer: Option<&(u16, Option<Schema>)>, schemas: &m
 }
 
 impl Access {
-    /// How callers are refused.
+    /// The responses of a refused caller.
     const fn problems(self) -> &'static [StatusDoc] {
         match self {
             Self::Open => &[],
@@ -134,7 +134,7 @@ impl Access {
         }
     }
 
-    /// The requirements of which one must be met.
+    /// The security requirements, one of them must be met.
     fn security(self) -> Value {
         match self {
             Self::Open => json!([]),

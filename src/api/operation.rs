@@ -1,8 +1,8 @@
-//! What a handler takes and answers, as the OpenAPI document says it.
+//! The parameters and responses of a handler for the OpenAPI document.
 //!
-//! Each extractor and each answer describes itself, so an operation follows from the signature of its handler: a field
-//! that is added to a body, a query or an answer is in the document. What no signature tells stands in the table of
-//! [`routes`](super::routes).
+//! Each extractor and each response describes itself, so an operation follows from the signature of its handler: a
+//! field that is added to a body, a query or a response is in the document. What a signature can't express is in the
+//! table of [`routes`](super::routes).
 
 use std::sync::Arc;
 
@@ -40,12 +40,12 @@ macro_rules! methods {
 
 methods!(get put post delete);
 
-/// What is known of an operation from the signature of its handler.
+/// The parts of an operation that the signature of its handler determines.
 pub struct OperationDoc<'a> {
     pub(super) schemas: &'a mut Schemas,
     pub(super) parameters: Vec<Value>,
     pub(super) body: Option<Schema>,
-    /// The successful answer with a body of JSON, or without a body.
+    /// The successful response: JSON, or without a body.
     pub(super) answer: Option<(u16, Option<Schema>)>,
     pub(super) problems: Vec<StatusDoc>,
 }
@@ -88,7 +88,7 @@ impl OperationDoc<'_> {
 
 /// A part of a handler's signature.
 pub trait Describe {
-    /// Adds what it says of the operation.
+    /// Adds its part of the operation.
     fn describe(operation: &mut OperationDoc<'_>);
 }
 
@@ -125,7 +125,7 @@ macro_rules! describes_nothing {
     )+ };
 }
 
-// Text, pages and what depends on the request: the table of routes says what they are.
+// Text, pages and responses that depend on the request: the table of routes describes them.
 describes_nothing!(State<Arc<ApiState>>, HeaderMap, &'static str, Response);
 
 impl<T: Describe> Describe for Result<T, Problem> {
@@ -134,8 +134,7 @@ impl<T: Describe> Describe for Result<T, Problem> {
     }
 }
 
-/// An answer of JSON. No cache on the way may keep addresses, a generated secret, or counts that change with each
-/// event.
+/// A JSON response. Caches must not keep addresses, a generated secret, or counts that change with each event.
 #[derive(Debug)]
 pub(super) struct JsonAnswer<T, const STATUS: u16 = 200>(pub(super) T);
 
@@ -153,7 +152,7 @@ impl<T: Serialize, const STATUS: u16> IntoResponse for JsonAnswer<T, STATUS> {
     }
 }
 
-/// An answer without a body.
+/// A response without a body.
 #[derive(Debug)]
 pub(super) struct NoBody<const STATUS: u16>;
 

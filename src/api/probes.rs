@@ -1,5 +1,5 @@
-//! Routes for probes, scrapers and generators of clients: health, readiness, metrics, the OpenAPI document. Open to
-//! everybody who reaches the port.
+//! Routes for probes, scrapers and client generators: health, readiness, metrics, the OpenAPI document. Everybody who
+//! reaches the port may use them.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) async fn openapi(State(api): State<Arc<ApiState>>) -> OpenApi {
     OpenApi(api.openapi)
 }
 
-/// The answer with the document.
+/// The response with the document.
 pub(super) struct OpenApi(&'static str);
 
 impl IntoResponse for OpenApi {
@@ -56,7 +56,7 @@ impl Describe for OpenApi {
     }
 }
 
-/// The one series of the plans in effect. The recorder would keep one for each fingerprint that there ever was.
+/// The series of the plans in effect. The recorder would keep a series for each earlier fingerprint.
 fn plans_info(fingerprint: &str) -> String {
     let meter = meters::ALL.iter().find(|meter| meter.name == meters::PLANS).expect("it is one of them");
     let Meter { name, help, .. } = meter;

@@ -1,6 +1,6 @@
 //! Errors of the API: problems of RFC 9457.
 //!
-//! A problem is built where the error is found and turned into a response here alone, so that all of them look the
+//! A problem is built where the error is found. Only this file turns it into a response, so that all problems look the
 //! same.
 
 use std::error::Error;
@@ -19,18 +19,18 @@ use crate::redis_client::{ErrorKind, error_kind};
 
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// The status says all about the kind of the problem.
+/// The status alone tells the kind of the problem.
 const BLANK: &str = "about:blank";
 
 /// The kind of a problem about quotas, and its title (draft-ietf-httpapi-ratelimit-headers-11).
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
 
-/// An error as the caller sees it.
+/// An error response.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<ProblemParts>);
 
-/// Boxed, so that a result with a problem in it stays small.
+/// Boxed, so that a result that holds a problem stays small.
 #[derive(Debug, Clone)]
 struct ProblemParts {
     status: StatusCode,
@@ -56,8 +56,7 @@ pub(super) struct ProblemBody {
 }
 
 impl Problem {
-    /// A problem without a kind of its own: its title is that of the status. The detail says what is wrong and what is
-    /// allowed.
+    /// A problem without a type: its title is that of the status.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let body =
@@ -98,7 +97,7 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail).of_kind(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE)
     }
 
-    /// Sets the kind, a URI, and its title, which is the same each time.
+    /// Sets the type, a URI, and its constant title.
     #[must_use]
     pub fn of_kind(mut self, kind: &'static str, title: &'static str) -> Self {
         self.0.body.kind = kind;
@@ -106,8 +105,8 @@ impl Problem {
         self
     }
 
-    /// Adds the fields of a struct as members. None may have the name of a standard one (`type`, `title`, `status`,
-    /// `detail`).
+    /// Adds the fields of a struct as members. A field must not have the name of a standard member (`type`, `title`,
+    /// `status`, `detail`).
     #[must_use]
     pub fn members(mut self, members: &impl Serialize) -> Self {
         let Ok(Value::Object(members)) = serde_json::to_value(members) else {
@@ -138,11 +137,11 @@ impl From<OutboxError> for Problem {
     }
 }
 
-/// What a call to Redis answers in time. A caller must not hang when Redis does; a call that writes may have done so.
+/// Limits the duration of a call to Redis: a caller must not hang when Redis does. A call that writes may have written.
 ///
 /// # Errors
 ///
-/// What the call ends with, or 503 after `timeout`.
+/// The call's error, or 503 after `timeout`.
 pub(super) async fn within<T, E: Into<Problem>>(
     timeout: Duration,
     call: impl Future<Output = Result<T, E>>,
@@ -154,7 +153,7 @@ pub(super) async fn within<T, E: Into<Problem>>(
     tokio::time::timeout(timeout, call).await.map_err(unanswered)?.map_err(Into::into)
 }
 
-/// The longest call of most routes.
+/// Timeout of the calls of most routes.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl IntoResponse for Problem {
@@ -170,7 +169,7 @@ impl IntoResponse for Problem {
 mod tests {
     use super::*;
 
-    /// Clients tell problems apart by these members.
+    /// Clients distinguish problems by these members.
     #[test]
     fn a_problem_is_written_as_rfc_9457_says() {
         let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "used up")

@@ -1,4 +1,5 @@
-//! Readiness: Redis answers and is fit, the scripts are loaded, nothing drains. SMTP and receivers never decide it.
+//! Readiness: Redis answers and is fit, the scripts are loaded, and the daemon does not drain. SMTP and receivers have
+//! no influence.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::redis_client::server::{InspectError, ServerReadiness, UnsupportedServ
 use crate::redis_client::{ErrorKind, Partition, Partitions, RedisClient, error_kind};
 use crate::types::ONCE_A_MINUTE;
 
-/// Shorter than the timeouts of usual readiness probes.
+/// Timeout of the check; shorter than the timeouts of usual readiness probes.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 const STARTING: u8 = 0;
@@ -39,7 +40,7 @@ pub enum NotReady {
     Replica,
     #[error("Redis is loading its data")]
     Loading,
-    /// With the code of the answer.
+    /// With the error code of the reply.
     #[error("Redis refuses every write ({code}): its log says why")]
     RefusesWrites { code: String },
     #[error("the counting of partition {partition} has stopped ({kind}): the log says what to mend")]
@@ -49,12 +50,12 @@ pub enum NotReady {
 }
 
 impl Readiness {
-    /// Of a daemon that starts and works on these partitions.
+    /// Readiness of a daemon that starts and works on these partitions.
     pub const fn new(partitions: Partitions, counting: CountingStatus) -> Self {
         Self { phase: AtomicU8::new(STARTING), partitions, counting }
     }
 
-    /// Redis was reached and is fit, and the scripts run.
+    /// Redis was reached and is fit, and the scripts work.
     pub fn set_running(&self) {
         self.phase.store(RUNNING, Ordering::Release);
     }
@@ -79,14 +80,14 @@ impl Readiness {
             self.check_writes().await
         };
         let checked = tokio::time::timeout(TIMEOUT, all).await.map_err(|_| NotReady::Away)?;
-        // Somebody has changed a setting of the server: whoever reads only the log is to find it there.
+        // Somebody has changed a setting of the server: an operator who reads only the log must find it there.
         if let Err(NotReady::UnsupportedServer(error)) = &checked {
             tracing::error!(name: ONCE_A_MINUTE, %error, "redis is not fit for quotabell any more, so the daemon is not ready");
         }
         checked
     }
 
-    /// Whether the server of the only partition is fit; of several, every server that holds keys.
+    /// Whether the server is fit; with several partitions, every server that holds keys.
     async fn check_servers(&self) -> Result<(), NotReady> {
         let client = &self.partitions.first().client;
         if self.partitions.count() == 1 {
@@ -103,7 +104,7 @@ impl Readiness {
     }
 }
 
-/// Runs the checks at the same time, since one after the other may take longer than [`TIMEOUT`].
+/// Runs the checks at the same time, because together they could take longer than [`TIMEOUT`].
 async fn all(
     checks: impl Iterator<Item: Future<Output = Result<(), NotReady>> + Send + 'static>,
 ) -> Result<(), NotReady> {
@@ -127,8 +128,8 @@ async fn check_server(server: &RedisClient) -> Result<(), NotReady> {
     }
 }
 
-/// Tries a write that changes nothing, since a checkpoint has no time to live. INFO does not tell whether a server
-/// refuses writes: that depends on its disk, its replicas and its settings. A full server takes this one, as it takes
+/// Tries a write that changes nothing: a checkpoint has no TTL to remove. INFO does not tell whether a server refuses
+/// writes; that depends on its disk, its replicas and its settings. A full server accepts this write, as it accepts
 /// commits.
 async fn check_write(Partition { client, keys }: Partition) -> Result<(), NotReady> {
     let tried = client.query::<()>(redis::cmd("PERSIST").arg(keys.checkpoint())).await;
@@ -139,7 +140,7 @@ async fn check_write(Partition { client, keys }: Partition) -> Result<(), NotRea
         }
         (ErrorKind::NotReady, Some("LOADING")) => Err(NotReady::Loading),
         (ErrorKind::ReadOnly, _) => Err(NotReady::Replica),
-        // What waiting does not mend stops the counting, which is judged above.
+        // A failure that waiting does not fix stops the counting, which is judged above.
         (kind, _) if kind.is_transient() => Err(NotReady::Away),
         _ => Ok(()),
     }

@@ -21,7 +21,7 @@ const DELIVERED_BUCKETS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0
 /// Upper bounds of a check, seconds: from a round trip on one machine to the longest deadline.
 const CHECK_BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 5.0];
 
-/// What fails with Redis beside the [`Operation`]s of the outbox, as the label `operation`.
+/// Operations with Redis that can fail, beside the [`Operation`]s of the outbox; values of the label `operation`.
 const OPERATIONS: [&str; 8] =
     ["events", "membership", "verification", "throttle", "read_contacts", "fan-out", "dispatcher", "digest"];
 
@@ -51,7 +51,7 @@ fn describe() {
     begin_labelled();
 }
 
-/// Series whose labels are known before anything happens begin with 0 too.
+/// Creates the series with known labels, so that they start at 0.
 fn begin_labelled() {
     let channels = Channel::SENDING.map(Channel::as_str);
     let all_channels = Channel::ALL.map(Channel::as_str);

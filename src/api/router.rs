@@ -1,4 +1,4 @@
-//! The router, made from the table of [`routes`](super::routes), and who may pass.
+//! The router, built from the table of [`routes`](super::routes), and the check of tokens.
 
 use std::sync::Arc;
 
@@ -15,17 +15,16 @@ use super::server::Routes;
 use super::state::ApiState;
 use super::token::TokenCheck;
 
-/// The paths that are answered even when there are as many connections as there may be: who watches the daemon must not
-/// lose sight of it then.
+/// The paths that are answered even at the maximum number of connections: monitoring must still reach the daemon then.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Everything that is served, and what of it is served to probes alone.
+/// All routes, and which of them are served to probes only.
 pub fn routes(api: Arc<ApiState>) -> Routes {
     let probes = ROUTES.iter().filter(|route| PROBES.contains(&route.path));
     Routes { probes: router(probes, Arc::clone(&api)).fallback(connection_limit_reached), all: router(ROUTES, api) }
 }
 
-/// The router of these routes. Other paths and methods answer a problem, too.
+/// The router of these routes. It answers other paths and methods with a problem.
 fn router<'a>(routes: impl IntoIterator<Item = &'a Route>, api: Arc<ApiState>) -> Router {
     let mut router = Router::new();
     for route in routes {
@@ -76,7 +75,7 @@ async fn connection_limit_reached() -> Problem {
 
 async fn not_found(uri: Uri) -> Problem {
     let mut paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-    // The methods of one path stand together.
+    // Methods of the same path are adjacent.
     paths.dedup();
     Problem::new(StatusCode::NOT_FOUND, format!("there is no {}, only {}", uri.path(), paths.join(", ")))
 }

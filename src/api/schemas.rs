@@ -1,4 +1,4 @@
-//! The schemas of the OpenAPI document, in the form that generators of clients read best.
+//! The schemas of the OpenAPI document, in the form that client generators read best.
 
 use schemars::generate::{Contract, SchemaSettings};
 use schemars::transform::{RecursiveTransform, Transform};
@@ -9,7 +9,7 @@ use crate::types::units::UNITS_MAX;
 
 const SCHEMAS: &str = "/components/schemas";
 
-/// The schemas of what is accepted and of what is sent: the same type may have more forms when it is accepted.
+/// The schemas of requests and responses: a type may accept more forms than it writes.
 pub struct Schemas {
     pub(super) accepted: SchemaGenerator,
     pub(super) sent: SchemaGenerator,
@@ -26,14 +26,14 @@ impl Schemas {
         Self { accepted: of(Contract::Deserialize), sent: of(Contract::Serialize) }
     }
 
-    /// The schema itself, and no reference to it.
+    /// The schema itself, not a reference to it.
     pub(super) fn accepted_inline<T: JsonSchema>(&mut self) -> Schema {
         let mut schema = T::json_schema(&mut self.accepted);
         RecursiveTransform(|schema: &mut Schema| simplify(schema, &Contract::Deserialize)).transform(&mut schema);
         schema
     }
 
-    /// Every schema that has a name.
+    /// All named schemas.
     pub(super) fn into_named(mut self) -> Map<String, Value> {
         let mut named = Map::new();
         for (generator, contract) in
@@ -51,13 +51,13 @@ impl Schemas {
     }
 }
 
-/// Has a schema say what it means in the form that generators of clients read best.
+/// Writes a schema in the form that client generators read best.
 fn simplify(schema: &mut Schema, contract: &Contract) {
     let Some(object) = schema.as_object_mut() else { return };
     if let Some(Value::String(text)) = object.get_mut("description") {
         *text = text.replace('\n', " ").replace("[`", "`").replace("`]", "`");
     }
-    // A whole number of JSON has no size. Every language can hold those that Redis' Lua can.
+    // A JSON integer has no size. Every language can hold the integers that Lua in Redis can.
     match object.get("format").and_then(Value::as_str) {
         Some("uint64") => {
             object.remove("format");
@@ -66,7 +66,7 @@ fn simplify(schema: &mut Schema, contract: &Contract) {
         Some("uint8" | "uint16" | "uint32" | "double") => drop(object.remove("format")),
         _ => {}
     }
-    // An enum whose variants are described.
+    // An enum with described variants.
     let words = |choices: &Value| {
         let words = choices.as_array()?.iter().map(|choice| choice.get("const").cloned());
         words.collect::<Option<Vec<Value>>>()
@@ -76,7 +76,7 @@ fn simplify(schema: &mut Schema, contract: &Contract) {
         object.insert("type".to_owned(), "string".into());
         object.insert("enum".to_owned(), words.into());
     }
-    // A map whose keys follow a pattern.
+    // A map with keys of a pattern.
     if let Some(Value::Object(patterns)) = object.remove("patternProperties") {
         let (pattern, values) = patterns.into_iter().next().expect("one pattern");
         object.insert("propertyNames".to_owned(), json!({"pattern": pattern}));
@@ -85,19 +85,19 @@ fn simplify(schema: &mut Schema, contract: &Contract) {
     let required: Vec<Value> = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     for (name, field) in object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
         let Some(field) = field.as_object_mut() else { continue };
-        // What may be absent is never null where it is sent, and has no default there.
+        // An optional field of a response is absent, never null, and has no default.
         if *contract == Contract::Serialize {
             field.remove("default");
             if !required.iter().any(|one| one == name) {
                 without_null(field);
             }
         }
-        // Nothing, and no members, are what an absent field means anyway.
+        // Null and an empty object mean the same as an absent field.
         field.retain(|key, value| key != "default" || !(value.is_null() || value.is_object()));
     }
 }
 
-/// Says of what is absent or there that it is never null.
+/// Removes null from a schema whose field is absent instead.
 pub(super) fn without_null(field: &mut Map<String, Value>) {
     let null = json!({"type": "null"});
     if let Some(Value::Array(types)) = field.get_mut("type") {

@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! The state that the handlers share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,48 +24,48 @@ pub struct ApiState {
     pub openapi: &'static str,
     /// The counters of this process.
     pub recorder: metrics_exporter_prometheus::PrometheusHandle,
-    /// The token that callers need, where the operator has set one.
+    /// The token of callers, if the operator has set one.
     pub token: CurrentToken,
     pub reload_plans: Arc<ReloadPlans>,
     pub checks: Arc<CheckService>,
     pub reads: QueryState,
-    /// Redis, for the other routes.
+    /// The connections to Redis of the other routes.
     pub partitions: Partitions,
-    /// What says why a delivery stands as it does.
+    /// Explains the state of deliveries.
     pub explainer: Explainer,
     /// Wakes the dispatchers when deliveries are due.
     pub new_deliveries: NewDeliveries,
-    /// What says of a contact whether it can ever be reached.
+    /// Judges whether a contact can be reached at all.
     pub channels: Arc<Channels>,
-    /// Contacts that a subject's own side adds, and their verification.
+    /// Adds contacts of subjects and verifies them.
     pub verification: Arc<VerificationService>,
 }
 
 #[derive(Debug)]
 pub struct QueryState {
-    /// Redis, on connections for these reads alone: a long list never delays a delivery.
+    /// Connections to Redis that only these reads use, so that a long list does not delay a delivery.
     pub partitions: Partitions,
     pub plans: Plans,
-    /// How long after its day an event may arrive.
+    /// How long after the end of its day an event may arrive.
     pub late_max: Duration,
-    /// How old an event may be when it is counted.
+    /// Maximum age of an event when it is counted.
     pub event_age_max: Duration,
-    /// How many days of history are kept.
+    /// Number of days of history.
     pub history_days: u32,
     pub top: TopCache,
 }
 
-/// Reads the configuration, and puts its plans and its token into effect. If it is refused, those before stay in
-/// effect.
+/// Reads the configuration and applies its plans and its token. If the configuration is refused, the earlier plans and
+/// token stay in effect.
 pub type ReloadPlans =
     dyn Fn(ReloadMode) -> Pin<Box<dyn Future<Output = Result<ReloadedPlans, ReloadError>> + Send>> + Send + Sync;
 
-/// Whether a reload may take something away that is in use.
+/// Whether a reload may remove something that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadMode {
-    /// A configuration that has become empty, removes the token or drops a plan which a subject names is refused.
+    /// Refuses a configuration that is empty, has no token any more, or drops a plan of a subject.
     Guarded,
-    /// The operator has said that this is meant.
+    /// The operator has confirmed the change.
     Forced,
 }
 
@@ -79,7 +79,7 @@ pub struct ReloadedPlans {
     pub changed: bool,
 }
 
-/// Why a configuration is refused: every mistake, with its place and what is allowed.
+/// Why a configuration is refused: every mistake, with its place and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ReloadError(pub String);

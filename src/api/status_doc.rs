@@ -1,46 +1,46 @@
-//! What the statuses of answers mean, for the OpenAPI document.
+//! Descriptions of response statuses for the OpenAPI document.
 
 use std::collections::BTreeMap;
 
 use schemars::{Schema, SchemaGenerator};
 
-/// The schema of a type, with whatever it refers to.
+/// The schema of a type and of the types that it uses.
 pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// What an answer with a status means.
+/// The description of a response with a status.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusDoc {
     pub(super) status: u16,
     pub(super) description: &'static str,
     pub(super) content: AnswerContent,
     pub(super) headers: &'static [HeaderDoc],
-    /// The name under which several operations share it.
+    /// The name under which several operations share the response.
     pub(super) name: Option<&'static str>,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AnswerContent {
-    /// As the handler's signature says.
+    /// The type in the handler's signature.
     OfHandler,
     Text,
     Html,
-    /// A problem, with these members beside the standard ones.
+    /// A problem, with these members in addition to the standard ones.
     Problem(Option<SchemaOf>),
 }
 
-/// A header of an answer.
+/// A header of a response.
 #[derive(Debug, Clone, Copy)]
 pub struct HeaderDoc {
     pub(super) name: &'static str,
-    /// Absent for one that is not always there.
+    /// Whether it is always present.
     pub(super) required: bool,
     pub(super) description: &'static str,
     /// `string`, or `integer` for one that is 1 or more.
     pub(super) kind: &'static str,
 }
 
-/// What the handler answers by its signature.
+/// The response of the handler's signature.
 pub(super) const fn of_handler(status: u16, description: &'static str) -> StatusDoc {
     StatusDoc { status, description, content: AnswerContent::OfHandler, headers: &[], name: None }
 }
@@ -62,7 +62,7 @@ pub(super) const fn problem(status: u16, description: &'static str) -> StatusDoc
 }
 
 impl StatusDoc {
-    /// With these members beside those of a problem.
+    /// Adds these members to those of a problem.
     pub(super) const fn members(self, members: SchemaOf) -> Self {
         Self { content: AnswerContent::Problem(Some(members)), ..self }
     }
@@ -75,13 +75,13 @@ impl StatusDoc {
         Self { name: Some(name), ..self }
     }
 
-    /// What these statuses mean; of two with one status, the later one.
+    /// The descriptions by status. If a status occurs twice, the later one is used.
     pub(super) fn by_status(docs: impl IntoIterator<Item = Self>) -> BTreeMap<u16, Self> {
         docs.into_iter().map(|doc| (doc.status, doc)).collect()
     }
 }
 
-/// A route that reads the path, the query or a body.
+/// For a route that reads the path, the query or a body.
 pub(super) const BAD_REQUEST: StatusDoc = problem(
     400,
     "The request is wrong: no JSON, an unknown field, a value that is not allowed. `detail` names the field.",

@@ -1,6 +1,6 @@
 //! The bearer token of the API (RFC 6750), configured in `[http]`.
 //!
-//! Only a digest is kept. Digests are compared in constant time, so that the time of an answer tells nothing about the
+//! Only a digest is stored. Digests are compared in constant time, so that response times reveal nothing about the
 //! token.
 
 use std::fmt;
@@ -15,16 +15,16 @@ use super::config::HttpConfig;
 use crate::types::Secret;
 use crate::types::secret::same_secret;
 
-/// The longest token. A header line of more would be refused by proxies on the way.
+/// Maximum length of a token. Proxies would refuse a longer header line.
 const BYTES_MAX: usize = 1024;
-/// A shorter token can be guessed through the network.
+/// A shorter token can be guessed over the network.
 const BYTES_ADVISED: usize = 16;
 
-/// The token's digest, which is all that is needed to recognise it.
+/// The token's digest, which is enough to recognize it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     digest: [u8; 32],
-    /// Whether it is so short that it can be guessed through the network.
+    /// Whether it is short enough to be guessed over the network.
     is_guessable: bool,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What is wrong with the token. Never contains any part of it.
+/// The fault of the token. Never contains a part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("read http.token_file {}", .path.display())]
@@ -47,7 +47,7 @@ const SETTING: &str = "http.token";
 const SETTING_FILE: &str = "http.token_file";
 
 impl TokenError {
-    /// The setting that is wrong.
+    /// The faulty setting.
     pub const fn setting(&self) -> &'static str {
         match self {
             Self::File { .. } => SETTING_FILE,
@@ -59,9 +59,9 @@ impl TokenError {
 /// Whether a request carries the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenCheck {
-    /// There is no `Authorization`.
+    /// There is no `Authorization` header.
     Missing,
-    /// It is another token, another scheme, or there are several.
+    /// It is another token or scheme, or there are several.
     Invalid,
     Valid,
 }
@@ -72,7 +72,7 @@ impl Token {
         Ok(Self::text(config)?.map(|text| Self::new(text.reveal())))
     }
 
-    /// The token itself, for a caller of the API that is of the same configuration.
+    /// The token itself, for a client of the API that uses the same configuration.
     pub fn text(config: &HttpConfig) -> Result<Option<Secret>, TokenError> {
         let (text, origin, setting) = match (&config.token_file, &config.token) {
             (Some(path), _) => {
@@ -90,7 +90,7 @@ impl Token {
         Self { digest: digest(text.as_bytes()), is_guessable: text.len() < BYTES_ADVISED }
     }
 
-    /// What to tell the operator about a token that is allowed but weak.
+    /// The warning for a token that is allowed but weak.
     pub fn warning(&self) -> Option<String> {
         self.is_guessable.then(|| format!("http.token has fewer than {BYTES_ADVISED} characters and can be guessed (`openssl rand -hex 32` makes one that can't)"))
     }
@@ -100,7 +100,7 @@ impl Token {
         match (values.next(), values.next()) {
             (None, _) => TokenCheck::Missing,
             (Some(value), None) if self.is_in(value.as_bytes()) => TokenCheck::Valid,
-            // Of several, a proxy in front may have checked another one than we would.
+            // With several, a proxy in front may have checked another one than this code would.
             _ => TokenCheck::Invalid,
         }
     }
@@ -110,7 +110,7 @@ impl Token {
     }
 }
 
-/// The token that callers need now, if any. Clones share it: a reload replaces it for all.
+/// The token in effect, if any. Clones share it: a reload replaces it for all of them.
 #[derive(Debug, Clone, Default)]
 pub struct CurrentToken(Arc<RwLock<Option<Token>>>);
 
@@ -119,12 +119,12 @@ impl CurrentToken {
         Self(Arc::new(RwLock::new(token)))
     }
 
-    /// Whether the operator has set one.
+    /// Whether the operator has set a token.
     pub fn is_set(&self) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whether a request carries it; `None` if none is set.
+    /// Whether a request has the token; `None` if none is set.
     pub fn check(&self, headers: &HeaderMap) -> Option<TokenCheck> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|token| token.check(headers))
     }
@@ -138,7 +138,7 @@ impl CurrentToken {
     }
 }
 
-/// The text after `Bearer`, which may be in any case (RFC 9110).
+/// The text after `Bearer`, in any case (RFC 9110).
 fn bearer(header: &[u8]) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = header.split_at_checked(SCHEME.len())?;
@@ -171,7 +171,7 @@ mod tests {
         token("0123456789abcdef").expect("legal").expect("set").check(&headers)
     }
 
-    /// Whatever is nearly the token is not the token.
+    /// A text that is almost the token is not the token.
     #[test]
     fn only_the_token_itself_is_right() {
         assert_eq!(check(None), TokenCheck::Missing);
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// What a proxy in front has judged and what we judge must be the same header.
+    /// A proxy in front and this code must judge the same header.
     #[test]
     fn of_several_headers_none_is_right() {
         let token = token("0123456789abcdef").expect("legal").expect("set");
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// An empty secret that was mounted would let everybody in; one with a space could never be shown.
+    /// An empty secret file would let everybody in, and nobody could send a token with a space.
     #[test]
     fn what_no_header_can_carry_is_refused_and_not_shown() {
         for bad in ["", "two words", "schlüssel", "line\nbreak", &"x".repeat(BYTES_MAX + 1)] {
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(warning("0123456789abcdef"), None);
     }
 
-    /// A file ends with a line break, which is no part of the token.
+    /// The line break at the end of a file is not part of the token.
     #[test]
     fn the_first_line_of_the_file_is_the_token() {
         let folder = tempfile::tempdir().expect("a temporary folder");

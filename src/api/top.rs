@@ -1,4 +1,4 @@
-//! `GET /v1/top`: who used most, or is nearest to the limit.
+//! `GET /v1/top`: the subjects that used most, or are nearest to their limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::types::{Metric, Period, Window};
 use crate::views::TopView;
 use crate::views::top::{self, RankingOrder, TOP_MAX, TopRequest};
 
-/// A ranking of a million subjects by percent takes some seconds, and callers wait for one another.
+/// A ranking of a million subjects by percent takes some seconds, and callers wait for each other.
 const TOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -41,7 +41,7 @@ pub(super) struct TopQuery {
     limit: Option<String>,
 }
 
-/// `GET /v1/top`: as read within the last seconds.
+/// `GET /v1/top`: a ranking that may be some seconds old.
 pub(super) async fn top(
     State(api): State<Arc<ApiState>>,
     Query(TopQuery { metric, window, period, by, limit }): Query<TopQuery>,

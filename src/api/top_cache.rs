@@ -1,5 +1,5 @@
-//! Rankings that were read lately: each reads every counter of a period, so it is kept for a while and shared by
-//! callers, and there is one at a time.
+//! Recent rankings. A ranking reads every counter of a period, so it is kept for a while and shared by callers, and
+//! only one is computed at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ struct CachedTop {
 }
 
 impl TopCache {
-    /// The ranking, from those that were read lately or by `read`. While one is read, other callers wait.
+    /// Returns a recent ranking, or computes it with `read`. Other callers wait in the meantime.
     pub async fn get_or_read<E>(
         &self,
         request: &TopRequest,

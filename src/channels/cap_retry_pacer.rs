@@ -1,8 +1,8 @@
-//! When deliveries that a cap refused ask again: one after the other, at about the rate of the cap.
+//! Schedules the retries of deliveries that a cap refused: one after the other, at about the rate of the cap.
 //!
-//! Without this a thousand deliveries to one destination would all ask again at the same moment, for one free permit.
-//! Holds one instant a destination, in memory: what is forgotten at a restart, or not known to a second daemon, costs
-//! requests and no promise, since only the limiter decides. Pure: `now` is an argument.
+//! Without this, a thousand deliveries to one destination would all retry at the same moment, for one free permit. It
+//! keeps one instant per destination, in memory. A restart or a second daemon that does not know it only causes more
+//! requests, because the limiter alone decides. Pure: `now` is an argument.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use tokio::time::Instant;
 
 use crate::types::Rate;
 
-/// How many deliveries ask for each permit of the cap. With one alone, a delivery that asks an instant too early would
-/// leave the permit unused until the next one asks.
+/// Number of deliveries that ask for each permit of the cap. With only one, a delivery that asks too early would leave
+/// the permit unused until the next one asks.
 const REQUESTS_PER_PERMIT: u32 = 4;
-/// The shortest wait: a server's clock and ours may differ by a tick.
+/// Minimum wait: the clocks of the server and the daemon may differ by a tick.
 const WAIT_MIN: Duration = Duration::from_millis(10);
-/// The longest wait of the first in the queue, and how much longer the last one waits. So a cap that was raised takes
-/// effect within twice this, and a queue that is longer asks in several rounds at once.
+/// Maximum wait of the first delivery in the queue, and the maximum additional wait of the last one. A raised cap
+/// therefore takes effect within twice this time, and a longer queue is split into rounds.
 const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
-/// The most destinations with a queue of their own; those beyond it ask together.
+/// Maximum number of destinations with their own queue; the others share one.
 const DESTINATIONS_MAX: usize = 10_000;
-/// The longest jitter.
+/// Maximum jitter.
 const JITTER_MAX: Duration = Duration::from_secs(1);
-/// The shortest jitter.
+/// Minimum jitter.
 const JITTER_MIN: Duration = Duration::from_millis(10);
 
-/// When throttled deliveries ask again, by the key of their cap.
+/// The time of the next retries, by the key of the cap.
 #[derive(Debug, Default)]
 pub struct CapRetryPacer {
     /// When the last delivery of each queue asks.
@@ -40,15 +40,15 @@ pub struct ThrottledDelivery<'a> {
     pub key: &'a str,
     /// The cap.
     pub rate: Rate,
-    /// When the limiter would admit it if nobody else asked.
+    /// When the limiter would admit it if no other delivery asked.
     pub retry_after: Duration,
-    /// The time.
+    /// The present time.
     pub now: Instant,
 }
 
 impl CapRetryPacer {
-    /// Puts the delivery at the end of its queue: how long until it asks again. Never before it can be admitted, unless
-    /// that is more than five minutes away; never after more than ten.
+    /// Appends the delivery to its queue and returns how long it must wait. It never asks before it can be admitted,
+    /// unless that is more than five minutes away, and it waits at most ten minutes.
     pub fn wait(&mut self, throttled: ThrottledDelivery<'_>) -> Duration {
         let ThrottledDelivery { key, rate, retry_after, now } = throttled;
         let first = now + retry_after.clamp(WAIT_MIN, WAIT_MAX);
@@ -72,13 +72,13 @@ impl CapRetryPacer {
     }
 }
 
-/// From one delivery of a queue to the next.
+/// The time between two deliveries of a queue.
 fn step(rate: Rate) -> Duration {
     let asking = u128::from(rate.limit().get()) * u128::from(REQUESTS_PER_PERMIT);
     Duration::from_nanos(u64::try_from(rate.window().as_nanos() / asking).unwrap_or(u64::MAX))
 }
 
-/// The most that is added to a wait by chance, so that the queues of two daemons do not ask in step.
+/// Maximum random addition to a wait, so that the queues of two daemons do not ask at the same time.
 pub fn jitter_max(rate: Rate) -> Duration {
     step(rate).clamp(JITTER_MIN, JITTER_MAX)
 }
@@ -95,14 +95,14 @@ mod tests {
         text.parse().expect("a rate")
     }
 
-    /// A sliding window in memory: calls that were admitted.
+    /// A sliding window in memory: the times of admitted calls.
     struct Window {
         rate: Rate,
         admitted: VecDeque<Instant>,
     }
 
     impl Window {
-        /// When it would admit one more, or `None` where it does now.
+        /// Asks for a permit: returns the wait, or `None` if it is admitted now.
         fn ask(&mut self, now: Instant) -> Option<Duration> {
             while self.admitted.front().is_some_and(|at| *at + self.rate.window() <= now) {
                 self.admitted.pop_front();
@@ -120,7 +120,7 @@ mod tests {
         took: Duration,
     }
 
-    /// A crowd that is due at once, until the last one has gone.
+    /// Processes a number of deliveries that are due at once, until the last one is admitted.
     fn work_off(rate: Rate, crowd: usize) -> Worked {
         let begin = Instant::now();
         let (mut window, mut pacer) = (Window { rate, admitted: VecDeque::new() }, CapRetryPacer::default());
@@ -132,7 +132,7 @@ mod tests {
                 None => worked.took = now - begin,
                 Some(retry_after) => {
                     let wait = pacer.wait(ThrottledDelivery { key: "a", rate, retry_after, now });
-                    // Some come a little later than they were to, each by another bit.
+                    // Some ask a little later than scheduled, each by another amount.
                     let late = jitter_max(rate) * (id as u32 * 7 % 11) / 11;
                     due.insert((now + wait + late, id), ());
                 }
@@ -141,8 +141,8 @@ mod tests {
         worked
     }
 
-    /// A thousand deliveries at one destination must neither keep the dispatcher busy with asking nor leave places
-    /// unused.
+    /// A thousand deliveries to one destination must not keep the dispatcher busy with requests, and must not leave
+    /// permits unused.
     #[test]
     fn a_crowd_asks_a_few_times_each_and_uses_all_that_the_cap_allows() {
         for (text, crowd) in [("30/1m", 1000), ("2/10s", 100), ("1/1m", 50), ("1000/1s", 5000), ("5/1h", 100)] {
@@ -151,14 +151,14 @@ mod tests {
             let windows = crowd as f64 / rate.limit().get() as f64 - 1.0;
             let slower = took.as_secs_f64() / (windows * rate.window().as_secs_f64());
             assert!(slower < 1.35, "{text}: {slower} times as long as it must");
-            // Five minutes of a row hold what asks in them; a longer one comes back every five minutes.
+            // A queue holds the requests of five minutes; longer ones ask every five minutes.
             let rounds = took.as_secs_f64() / WAIT_MAX.as_secs_f64();
             let asked = asked as f64 / crowd as f64;
             assert!(asked < 8.0 + rounds, "{text}: asked {asked} times each");
         }
     }
 
-    /// Subjects choose destinations: the memory for their rows is bounded.
+    /// Subjects choose destinations, so the memory for their queues must be bounded.
     #[test]
     fn rows_are_bounded_and_those_that_are_past_are_forgotten() {
         let mut pacer = CapRetryPacer::default();
@@ -176,8 +176,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked when, no wait is shorter than the limiter's word (up to five minutes) nor longer than ten
-        /// minutes.
+        /// For every sequence of calls, no wait is shorter than the limiter demands (up to five minutes) or longer than
+        /// ten minutes.
         #[test]
         fn waits_are_bounded(limit in 1_u64..100_000, window_ms in 1_u64..100_000_000, asks in proptest::collection::vec((0_u64..1_000_000, 0_u64..1_000_000), 1..200)) {
             let rate: Rate = format!("{limit}/{window_ms}ms").parse().expect("a rate");

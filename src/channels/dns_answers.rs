@@ -1,6 +1,6 @@
-//! Answers of name servers, kept for as long as they say and no longer than a minute.
+//! Answers of name servers. They are kept as long as the server allows, and no longer than a minute.
 //!
-//! Owns the bounds: subjects choose the names, and whoever runs a zone chooses the answers.
+//! Bounds are needed because subjects choose the names, and the owner of a zone chooses the answers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::proto::rr::Name;
 
-/// Maximum age of an answer, whatever its name server says: a receiver that moves is found by then.
+/// Maximum age of an answer, whatever its name server says: a receiver that moves is found after this time.
 const AGE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of answers. They take less than a megabyte.
 const ANSWERS_MAX: usize = 1024;
-/// Maximum number of addresses that are used of one family. One message has room for 4,000.
+/// Maximum number of addresses of one family that are used. A DNS message has room for 4,000.
 const ADDRESSES_MAX: usize = 16;
 
-/// The addresses of a name, and until when they hold.
+/// The addresses of a name, and how long they are valid.
 #[derive(Debug, Clone)]
 pub(super) struct DnsAnswer {
     pub(super) addresses: Vec<IpAddr>,
@@ -25,7 +25,7 @@ pub(super) struct DnsAnswer {
 }
 
 impl DnsAnswer {
-    /// The addresses in these lookups, one for each family that was answered.
+    /// The addresses of these lookups, one for each answered family.
     pub(super) fn from_lookups<'a>(lookups: impl Iterator<Item = &'a Lookup>) -> Self {
         let (mut addresses, mut until) = (Vec::new(), None::<Instant>);
         for lookup in lookups {
@@ -42,13 +42,13 @@ impl DnsAnswer {
 pub(super) struct DnsAnswers(Mutex<HashMap<Name, DnsAnswer>>);
 
 impl DnsAnswers {
-    /// The addresses of a name that was answered lately.
+    /// The addresses of a name with a valid answer.
     pub(super) fn get(&self, name: &Name, now: Instant) -> Option<Vec<IpAddr>> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(name).filter(|answer| answer.until > Some(now)).map(|answer| answer.addresses.clone())
     }
 
-    /// Keeps an answer. Of too many answers all are dropped, which costs each name a question.
+    /// Stores an answer. If there are too many, all are dropped, and each name must be asked again.
     pub(super) fn keep(&self, name: Name, answer: DnsAnswer, now: Instant) {
         let until = answer.until.map(|until| until.min(now + AGE_MAX));
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
-//! The flags and columns that say which alerts the addresses of a channel hear.
+//! The flags and columns with the filter for the addresses of a channel.
 
-/// What names the alerts that the addresses of a channel hear.
+/// The filter flags of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct FilterFlags {
     /// Percentages of a limit.
@@ -12,9 +12,9 @@ pub struct FilterFlags {
 /// One of these flags.
 #[derive(Debug, Clone, Copy)]
 pub struct FilterFlag {
-    /// Its name, as `email-threshold`.
+    /// Its name, such as `email-threshold`.
     pub name: &'static str,
-    /// What the help says of it.
+    /// Its help text.
     pub help: &'static str,
 }
 
@@ -26,7 +26,7 @@ impl FilterFlags {
 }
 
 impl FilterFlag {
-    /// Its name as a column of a file and in JSON, as `email_thresholds`.
+    /// Its name as a column of a file and in JSON, such as `email_thresholds`.
     pub fn column(self) -> String {
         format!("{}s", self.name.replace('-', "_"))
     }

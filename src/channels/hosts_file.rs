@@ -1,6 +1,6 @@
 //! `/etc/hosts`: names with the addresses that this machine lists for them.
 //!
-//! Read here because hickory skips names with underscores, and every name after a byte that is not UTF-8. Pure.
+//! Parsed here because hickory skips names with underscores, and every name after a byte that is not UTF-8. Pure.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ fn key(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What a person or Docker writes into the file is found, whatever stands in the other lines.
+    /// Entries of a person or of Docker are found, whatever the other lines contain.
     #[test]
     fn every_name_of_a_line_is_listed() {
         let text = b"\xef\xbb\xbf127.0.0.1\tlocalhost my_db DB.internal. # and a comment\n\n# 10.0.0.1 commented\n\

@@ -1,11 +1,11 @@
-//! Why a contact is refused when it is written down.
+//! Why a new contact is refused.
 
-/// A field of a contact that is wrong. Shows no secret.
+/// The faulty field of a contact. Shows no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct InvalidContact {
-    /// The field, as it stands in the contact's JSON.
+    /// The field's name in the contact's JSON.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The fault.
     pub problem: String,
 }

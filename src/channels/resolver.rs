@@ -3,7 +3,7 @@
 //!
 //! `/etc/hosts` comes first, then the name servers of `/etc/resolv.conf`, or those of `[dns]`. The resolver reads both
 //! files again when they change. It does not use the resolver of the system, which blocks a thread for each name, for
-//! up to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for what is kept of an answer.
+//! up to half a minute, and can't be canceled. Read next: [`super::dns_answers`] for the cache of answers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ use super::hosts_file::HostsFile;
 /// How long the answer of one family waits for that of the other (RFC 8305, 3). Some name servers never answer
 /// questions about IPv6.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
-/// The part of an attempt's deadline that is for its name. The connection and the answer need the rest.
+/// The part of an attempt's deadline for its name, as a divisor. The connection and the response need the rest.
 const DEADLINE_PARTS: u32 = 2;
 /// Maximum number of times a question is repeated, whatever `/etc/resolv.conf` says: all of them fit into the deadline.
 const REPETITIONS_MAX: usize = 2;
@@ -40,20 +40,20 @@ const REPETITIONS_MAX: usize = 2;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DnsConfig {
-    /// The name servers that are asked; empty: those of `/etc/resolv.conf`.
+    /// The name servers to ask; empty: those of `/etc/resolv.conf`.
     pub servers: Vec<SocketAddr>,
 }
 
-/// Why a name has no address. Both may pass: names are registered late, and name servers come back.
+/// Why a name has no address. Both failures are transient: names are registered late, and name servers recover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// The name servers know no such name, or no address of it.
+    /// The name does not exist, or it has no address.
     #[error("DNS: no such host")]
     NoSuchHost,
-    /// No name server answered, or none could say.
+    /// No name server answered, or none knew.
     #[error("DNS: no answer")]
     NoAnswer,
-    /// This machine gave no socket to ask with, or did not open a file that lists names.
+    /// The system gave no socket to ask with, or could not open a file with names.
     #[error("DNS: too many open files")]
     NoDescriptors,
 }
@@ -72,25 +72,25 @@ pub struct Resolver {
     current: Mutex<Option<Current>>,
 }
 
-/// The files that say what the system knows.
+/// The files with the configuration of the system.
 #[derive(Debug)]
 struct SystemFiles {
     resolv_conf: PathBuf,
     hosts: PathBuf,
 }
 
-/// What was made of the files as they are now.
+/// The parsed present files.
 #[derive(Clone)]
 struct Current {
     changed: [Option<SystemTime>; 2],
     hosts: Arc<HostsFile>,
-    /// `None`: no name server is known. Shares its connections with its clones.
+    /// `None` if no name server is known. Clones share its connections.
     resolver: Option<TokioResolver>,
     answers: Arc<DnsAnswers>,
 }
 
 impl Resolver {
-    /// Makes a resolver for attempts with this deadline. Reads nothing yet, and asks no server.
+    /// Creates a resolver for attempts with this deadline. Does not read the files or ask a server yet.
     pub fn new(config: &DnsConfig, deadline: Duration) -> Self {
         let files = SystemFiles { resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() };
         Self::reading(files, config, deadline)
@@ -101,11 +101,11 @@ impl Resolver {
         Self { servers: config.servers.clone(), files, within, current: Mutex::new(None) }
     }
 
-    /// Addresses of a name, at most 16 of each family, IPv6 first; an address stands for itself.
+    /// Addresses of a name, at most 16 of each family, IPv6 first. An address resolves to itself.
     ///
     /// # Errors
     ///
-    /// [`ResolveError`], before the attempt's deadline is over.
+    /// [`ResolveError`], before the attempt's deadline.
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
@@ -166,7 +166,8 @@ impl std::fmt::Debug for Current {
     }
 }
 
-/// Asks for both families at once, and uses what arrived a short delay after the first addresses.
+/// Asks for both families at the same time, and uses the answers that arrive up to a short delay after the first
+/// addresses.
 async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveError> {
     let mut v6 = pin!(resolver.lookup(name.clone(), RecordType::AAAA));
     let mut v4 = pin!(resolver.lookup(name, RecordType::A));
@@ -175,7 +176,7 @@ async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveE
         first = &mut v4 => { let second = after(&first, v6).await; (first, second) }
     };
     let mut found: Vec<_> = [Some(first), second].into_iter().flatten().collect();
-    // IPv6 first: whoever connects to several addresses prefers the family of the first one.
+    // IPv6 first: a client that connects to several addresses prefers the family of the first one.
     found.sort_by_key(|found| found.as_ref().is_ok_and(|lookup| lookup.query().query_type() == RecordType::A));
     let answer = DnsAnswer::from_lookups(found.iter().flatten());
     if !answer.addresses.is_empty() {
@@ -191,8 +192,8 @@ async fn ask(resolver: &TokioResolver, name: Name) -> Result<DnsAnswer, ResolveE
     })
 }
 
-/// What a file of the system says. A system without it knows nothing, which is no error of the daemon. A file that
-/// could not be opened for want of a descriptor is read again: it would count as empty until it changes.
+/// The contents of a system file. A missing file counts as empty, which is not an error. A file that could not be
+/// opened without a free descriptor is read again: otherwise it would count as empty until it changes.
 fn contents_of(file: &Path) -> Result<Vec<u8>, ResolveError> {
     match std::fs::read(file) {
         Err(error) if lacks_descriptors(&error) => Err(ResolveError::NoDescriptors),
@@ -200,14 +201,14 @@ fn contents_of(file: &Path) -> Result<Vec<u8>, ResolveError> {
     }
 }
 
-/// Waits for the second answer as long as the first one makes that worth while; `None`: it did not come in time.
+/// Waits for the second answer while that is useful after the first one; `None` if it did not arrive in time.
 async fn after(
     first: &Result<Lookup, NetError>,
     second: impl Future<Output = Result<Lookup, NetError>>,
 ) -> Option<Result<Lookup, NetError>> {
     match first {
         Ok(lookup) if has_address(lookup) => timeout(RESOLUTION_DELAY, second).await.ok(),
-        // There is no such name, so the other family has no address of it either.
+        // The name does not exist, so it has no address of the other family either.
         Err(error) if error.is_nx_domain() => None,
         Ok(_) | Err(_) => Some(second.await),
     }
@@ -228,7 +229,7 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     server
 }
 
-/// The name as DNS takes it: any bytes between the dots. Only a name beyond ASCII has rules, those of IDNA.
+/// The name for DNS: any bytes between the dots. Only names beyond ASCII must follow rules, those of IDNA.
 fn name_of(host: &str) -> Option<Name> {
     if !host.is_ascii() {
         return Name::from_utf8(host).ok();
@@ -244,7 +245,8 @@ fn name_of(host: &str) -> Option<Name> {
 mod tests {
     use super::*;
 
-    /// A machine without name servers reaches what its `/etc/hosts` lists. Once nothing was resolved there.
+    /// A machine without name servers can reach the names of its `/etc/hosts`. An earlier version resolved nothing
+    /// there.
     #[tokio::test]
     async fn the_hosts_file_counts_without_a_name_server() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -261,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Docker Compose makes names with underscores, and other systems worse ones.
+    /// Docker Compose creates names with underscores, and other systems create worse ones.
     #[test]
     fn a_name_is_any_bytes_between_dots() {
         for (host, labels) in [("my_db", 1), ("a_.b-.test", 3), ("-.test.", 2), ("b\u{fc}ro.test", 2), ("a+b.test", 2)]

@@ -1,4 +1,4 @@
-//! Made-up alerts: what templates are checked with at start, what `preview` shows and `send-test` sends.
+//! Sample alerts: templates are checked with them at start, `preview` shows and `send-test` sends them.
 
 use crate::types::{
     Alert, AlertId, AlertKey, BillingDay, DeploymentId, Metric, Percent, PeriodSpan, StreamId, Subject, Units, UnixMs,
@@ -8,15 +8,15 @@ use crate::zones::Zone;
 
 /// The samples of templates are raised at this time, 2026-11-21 08:37:00.123 UTC.
 pub const SAMPLE_AT: UnixMs = UnixMs(1_795_250_220_123);
-/// The limit of a made-up subject: large enough to show a separator.
+/// The limit of a sample subject, large enough to show a separator.
 const LIMIT: u64 = 5000;
-/// The time zone of a made-up subject: one with an offset, so that times of day are seen to be local.
+/// The time zone of a sample subject. It has an offset, so that local times of day can be recognized.
 const ZONE: &str = "Europe/Berlin";
 
-/// Whom a sample is about, and what its limit is.
+/// The subject of a sample and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// Who.
+    /// The subject.
     pub subject: Subject,
     /// Its plan.
     pub plan: String,
@@ -24,19 +24,19 @@ pub struct Sample {
     pub zone: Zone,
     /// The day on which its months begin.
     pub billing_day: BillingDay,
-    /// What is limited.
+    /// The metric of the limit.
     pub metric: Metric,
-    /// How much of it, and over what.
+    /// Its units and its window.
     pub limit: WindowLimit,
 }
 
 impl Sample {
-    /// A customer that does not exist.
+    /// An example customer.
     pub fn example() -> Self {
         Self::for_subject(Subject::parse(b"example-customer").expect("a legal subject"))
     }
 
-    /// This subject, with the plan, zone and limit of one that does not exist.
+    /// This subject, with the plan, zone and limit of the example.
     pub fn for_subject(subject: Subject) -> Self {
         let limit = WindowLimit { window: Window::Day, units: Units::new(LIMIT).expect("legal units") };
         let (plan, billing_day) = ("free".to_owned(), BillingDay::FIRST);
@@ -45,7 +45,7 @@ impl Sample {
         Self { subject, plan, zone, billing_day, metric: Metric::default(), limit }
     }
 
-    /// An alert that has just reached `threshold_percent` at `raised_at`. Pure.
+    /// An alert that has reached `threshold_percent` at `raised_at`. Pure.
     pub fn alert(&self, threshold_percent: Percent, raised_at: UnixMs) -> Alert {
         let Self { subject, plan, zone, billing_day, metric, limit: WindowLimit { window, units: limit } } =
             self.clone();

@@ -1,9 +1,10 @@
-//! A connection to a server that somebody else runs: how much it may send, and how much of that one poll reads.
+//! A connection to a server that somebody else runs: limits how much it may send, and how much one poll reads.
 //!
-//! The libraries above bound each thing that a server sends, and not their number: hyper takes informational answers,
-//! and rustls takes session tickets and empty records, for as long as they come, within one poll. A server that floods
-//! such a connection would occupy a thread of the runtime, and every deadline on it would fire late. So the bytes of
-//! the socket are counted, beneath TLS, from one request to the next. Knows no deadline. Read next: [`super::tls`].
+//! The libraries above bound the size of each thing that a server sends, but not their number: within one poll, hyper
+//! accepts informational responses, and rustls accepts session tickets and empty records, as long as they come. A
+//! server that floods such a connection would occupy a thread of the runtime, and every deadline on it would be late.
+//! So this type counts the bytes of the socket, below TLS, from one request to the next. It sets no deadline. Read
+//! next: [`super::tls`].
 
 use std::io;
 use std::pin::Pin;
@@ -15,22 +16,22 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 
-/// Maximum number of bytes that a server sends between two writes of ours, with its records and its handshake. Browsers
-/// take as much of a head.
+/// Maximum number of bytes that a server sends between two writes of the client, including TLS records and handshake.
+/// Browsers accept response heads of this size.
 const BYTES_MAX: usize = 256 * 1024;
-/// Maximum number of bytes that are read before other tasks get their turn: some 0.1 ms of work.
+/// Number of bytes that are read before other tasks get their turn: about 0.1 ms of work.
 const BYTES_BEFORE_YIELD: usize = 16 * 1024;
 
-/// The server sent more than any answer needs.
+/// The server sent more than any response needs.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the server sent more than 256 KiB before it answered")]
 pub(super) struct Flooded;
 
-/// What a connection is made of.
+/// The socket below a connection.
 pub(super) trait SocketStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> SocketStream for S {}
 
-/// A connection to a server, in plain text or within TLS.
+/// A connection to a server, in plain text or with TLS.
 pub(super) struct ServerStream {
     stream: Box<dyn SocketStream>,
     allowance: Allowance,
@@ -43,9 +44,9 @@ impl ServerStream {
         Self { stream: Box::new(MeteredStream { socket, allowance: allowance.clone(), since_yield: 0 }), allowance }
     }
 
-    /// The same within TLS.
+    /// The connection with TLS.
     pub(super) async fn secured(self, tls: &TlsConnector, name: ServerName<'static>) -> io::Result<Self> {
-        // Not over `self`, whose writes begin requests: TLS writes of its own accord, when the server asks for it.
+        // Not on top of `self`, whose writes start requests: TLS also writes when the server asks for it.
         let Self { stream, allowance } = self;
         Ok(Self { stream: Box::new(tls.connect(name, stream).await?), allowance })
     }
@@ -58,7 +59,7 @@ impl AsyncRead for ServerStream {
 }
 
 impl AsyncWrite for ServerStream {
-    /// Begins a request, or continues one: from here on the server may send as much as for any other.
+    /// Starts or continues a request: from here on the server may send the bytes of one response.
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.allowance.renew();
         Pin::new(&mut self.stream).poll_write(cx, bytes)
@@ -73,7 +74,7 @@ impl AsyncWrite for ServerStream {
     }
 }
 
-/// How many bytes the server may still send.
+/// Number of bytes that the server may still send.
 #[derive(Clone)]
 struct Allowance(Arc<AtomicUsize>);
 
@@ -101,7 +102,7 @@ impl Allowance {
 struct MeteredStream<S> {
     socket: S,
     allowance: Allowance,
-    /// Bytes that were read since other tasks had their turn.
+    /// Bytes read since other tasks had their turn.
     since_yield: usize,
 }
 
@@ -156,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket with bytes in it whenever it is asked, as of a server next door.
+    /// A socket that always has data, like that of a server on the same network.
     struct Endless;
 
     impl AsyncRead for Endless {
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// One poll of a library reads in a loop until nothing is there. Others must get their turn within it.
+    /// One poll of a library reads in a loop until no data is left. Other tasks must get their turn within it.
     #[test]
     fn one_poll_reads_a_bounded_number_of_bytes() {
         let mut stream = ServerStream::new(Endless);

@@ -1,4 +1,4 @@
-//! `check`: may a subject use something now? The question of API nodes, asked of Redis itself.
+//! `check`: may a subject use something now? Sends the same query as API nodes, directly to Redis.
 
 use clap::Args;
 
@@ -55,8 +55,8 @@ pub async fn run(args: CheckArgs, context: &CliContext) -> anyhow::Result<()> {
     let (profile, unreadable) = Profile::read(&fields, &plans, None);
     subject_settings::warn(&subject, &unreadable);
     if !profile.has_known_limits() {
-        // The daemon may still have good values, or follows check.on_error; a guess of ours would be taken for its
-        // answer.
+        // The daemon may still have earlier values, or follow check.on_error. A guess of this command would be taken
+        // for the daemon's answer.
         return Err(failed(
             format_args!("nothing is judged: settings of subject {:?} can't be read", subject.as_str()),
             "fix the field (subject set, or the program that writes it); until then the daemon uses the last good value, or check.on_error",

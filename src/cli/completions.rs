@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to complete commands and options.
+//! `completions`: prints the script with which a shell completes commands and options.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -16,7 +16,7 @@ pub struct CompletionsArgs {
 }
 
 pub fn run(args: &CompletionsArgs, mut command: Command) -> anyhow::Result<()> {
-    // Into memory first: the generator panics when its writer fails, as a closed pipe does.
+    // Into memory first: the generator panics when its writer fails, for example on a closed pipe.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "quotabell", &mut text);
     let mut output = Output::stdout();

@@ -1,4 +1,4 @@
-//! The commands' way to Redis: one connection, whose errors say what was tried and where.
+//! The connection of the commands to Redis. Its errors say what was tried and where.
 
 use std::fmt;
 
@@ -18,26 +18,27 @@ use crate::terminal::output::say;
 use crate::types::text::masked_url;
 use crate::types::{Keys, UnixMs};
 
-/// A connection for commands. Connects when first used; starts no server.
+/// A connection for commands. Connects at the first call; does not start a server.
 #[derive(Debug)]
 pub struct CliConnection {
     pub partitions: Partitions,
-    /// The URL as it may be shown, with host and port.
+    /// The URL for output, with host and port.
     pub shown: String,
     pub endpoint: RedisEndpoint,
-    /// Whether this is the server that `run` starts by itself.
+    /// Whether this is the embedded server that `run` starts.
     pub is_embedded: bool,
 }
 
-/// Opens the connection that the configuration names, as the daemon does, and checks that as many partitions are
-/// stored as it names. Warns where its plans are not those that the daemon counts with. Where Redis can't be reached,
-/// the first call says so.
+/// Opens the connection of the configuration, as the daemon does, and checks that the stored number of partitions is
+/// the configured one. Warns if the configured plans are not those that the daemon counts with. If Redis can't be
+/// reached, the first call fails.
 ///
 /// # Errors
 ///
-/// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` that can't be read, or a malformed URL.
-/// [`StartupError`](crate::app::startup::StartupError): what is stored has another number of partitions.
-/// [`DeploymentError::NotRedis`]: a server that answers so often hangs up before it has read a longer call.
+/// [`ConfigError`](crate::config::ConfigError): a file of `[redis]` can't be read, or the URL is malformed.
+/// [`StartupError`](crate::app::startup::StartupError): another number of partitions is stored.
+/// [`DeploymentError::NotRedis`]: a server that replies in this way often closes the connection before it has read a
+/// longer call.
 pub async fn redis(config: &Config) -> anyhow::Result<CliConnection> {
     let (redis, stored) = open(config).await?;
     if let Err(error) = &stored
@@ -45,7 +46,7 @@ pub async fn redis(config: &Config) -> anyhow::Result<CliConnection> {
     {
         redis.explained("read the checkpoint", Err(error.clone()))?;
     }
-    // A user who may not look, as a producer's, is not held up.
+    // A user without the right to read it, such as a producer's user, is not stopped.
     if stored.is_ok_and(|stored| stored != Some(redis.partitions.count()))
         && let Ok(stored) = stored_partitions(&redis.partitions).await
     {
@@ -54,12 +55,12 @@ pub async fn redis(config: &Config) -> anyhow::Result<CliConnection> {
     Ok(redis)
 }
 
-/// As [`redis()`], with any number of partitions stored.
+/// Like [`redis()`], with any number of stored partitions.
 pub async fn redis_with_any_partitions(config: &Config) -> anyhow::Result<CliConnection> {
     open(config).await.map(|(redis, _)| redis)
 }
 
-/// The connection, and the number of partitions that is stored.
+/// The connection, and the stored number of partitions.
 async fn open(config: &Config) -> anyhow::Result<(CliConnection, RedisResult<Option<u32>>)> {
     let endpoint = config.endpoint()?;
     let keys = config.keys();
@@ -81,8 +82,8 @@ async fn open(config: &Config) -> anyhow::Result<(CliConnection, RedisResult<Opt
     Ok((CliConnection { partitions, shown: display_url(&endpoint, &config.redis), endpoint, is_embedded }, count))
 }
 
-/// Compares the plans with those that the daemon has stored beside its checkpoint. Says nothing where they agree, where
-/// none are stored, or where they can't be used: whoever uses them says why.
+/// Compares the plans with those that the daemon has stored beside its checkpoint. Prints nothing if they are equal, if
+/// none are stored, or if they are invalid: the code that uses them reports that.
 fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
     if let (Some(stored), Ok(plans)) = (stored, config.plans())
         && *stored != *plans.fingerprint()
@@ -94,8 +95,7 @@ fn warn_of_other_plans(stored: Option<&str>, config: &Config) {
     }
 }
 
-/// The URL with its user, host and port, without its password. One from a file is shown as what it was understood to
-/// be.
+/// The URL with user, host and port, but without its password. A URL from a file is shown as it was understood.
 fn display_url(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     let written = config.url.reveal().trim();
     if config.url_file.is_some() || config.is_embedded() {
@@ -108,7 +108,7 @@ fn display_url(endpoint: &RedisEndpoint, config: &RedisConfig) -> String {
     }
 }
 
-/// The URL with the port that is connected to, also where it names none. `None` for one without a host.
+/// The URL with the port of the connection, even if it names none. `None` for a URL without a host.
 fn with_port(url: String, port: u16) -> Option<String> {
     let mut parsed = Url::parse(&url).ok()?;
     if parsed.port().is_some() {
@@ -118,7 +118,7 @@ fn with_port(url: String, port: u16) -> Option<String> {
     Some(parsed.into())
 }
 
-/// Of a pipeline's or a transaction's failures the first: the rest usually says the same a thousand times.
+/// The first failure of a pipeline or transaction: the others usually say the same a thousand times.
 pub fn first_failure(error: RedisError) -> RedisError {
     match error.clone().into_server_errors() {
         Some(failures) => failures.first().map_or(error, |(_, failure)| failure.clone().into()),
@@ -126,13 +126,13 @@ pub fn first_failure(error: RedisError) -> RedisError {
     }
 }
 
-/// Whether TLS refused the other side. The crate keeps only the text of that.
+/// Whether TLS refused the server. The crate keeps only the text of that error.
 fn is_about_a_certificate(error: &RedisError) -> bool {
     error.to_string().contains("certificate")
 }
 
 impl CliConnection {
-    /// Runs one command; `what` says in the error what was tried, as "read subject alice".
+    /// Runs one command. `what` says in the error what was tried, such as "read subject alice".
     pub async fn query<T: FromRedisValue>(&self, what: impl fmt::Display, command: &Cmd) -> anyhow::Result<T> {
         self.explained(what, self.client().query(command).await)
     }
@@ -141,17 +141,17 @@ impl CliConnection {
         self.explained(what, self.client().pipe(pipeline).await)
     }
 
-    /// The client of the first partition, for what belongs to none.
+    /// The client of the first partition, for state that belongs to no partition.
     pub fn client(&self) -> &RedisClient {
         &self.partitions.first().client
     }
 
-    /// The keys of subjects, and of what belongs to no partition.
+    /// The keys of subjects, and of state that belongs to no partition.
     pub fn keys(&self) -> &Keys {
         &self.partitions.first().keys
     }
 
-    /// What the server's clock shows: neither the day nor the age of anything is decided by the clock of this machine.
+    /// The server's clock. The clock of this machine must not decide a day or an age.
     pub async fn server_time(&self) -> anyhow::Result<UnixMs> {
         self.explained("read the server's clock", self.client().server_time().await)
     }
@@ -190,7 +190,7 @@ impl CliConnection {
 mod tests {
     use super::*;
 
-    /// "Connection refused" without a port sends the reader to the wrong server.
+    /// "Connection refused" without a port would send the reader to the wrong server.
     #[test]
     fn host_and_port_are_shown_also_where_the_url_names_none() {
         for (url, expected) in [

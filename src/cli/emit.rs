@@ -15,15 +15,15 @@ use crate::terminal::output::{self, FormatArgs};
 use crate::terminal::progress::{self, ProgressUnit};
 use crate::types::{Metric, Subject, Units};
 
-/// The most events of one write: about 100 KB, and a reply that comes before the next write.
+/// Maximum number of events per write: about 100 KB, so the reply comes before the next write.
 const CHUNK: u64 = 1000;
-/// The longest event id, in bytes.
+/// Maximum length of an event id, in bytes.
 const ID_BYTES_MAX: usize = 128;
-/// Below this many events, a bar would be gone before it was seen.
+/// With fewer events, a progress bar would disappear before anybody saw it.
 const BAR_EVENTS_MIN: u64 = 10_000;
-/// The same for events that are paced.
+/// The minimum duration of paced events for a progress bar.
 const BAR_SECONDS_MIN: u64 = 2;
-/// Paced events are sent together when more than one falls due within this time.
+/// Paced events that are due within this time are sent together.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ struct EmitSummary {
     last_id: String,
 }
 
-/// Appends the events and prints the last one's id. An error says which of them it could not append.
+/// Appends the events and prints the id of the last one. An error says which of them it could not append.
 pub async fn run(args: EmitArgs, context: &CliContext) -> anyhow::Result<()> {
     check_id(&args)?;
     let config = context.config()?;
@@ -118,7 +118,7 @@ async fn append_all(args: &EmitArgs, redis: &CliConnection, stream: String) -> a
     Ok(emitted)
 }
 
-/// When paced events fall due: the first at once, the rest evenly, however late a tick comes.
+/// When paced events are due: the first at once, the others evenly, even if a tick is late.
 struct Pace {
     per_second: u32,
     started: Instant,
@@ -131,7 +131,7 @@ impl Pace {
         Self { per_second, started: Instant::now(), ticks: interval(period) }
     }
 
-    /// Waits for the next tick; how many events are due since the start.
+    /// Waits for the next tick; returns the number of events due since the start.
     async fn due(&mut self) -> u64 {
         self.ticks.tick().await;
         1 + (self.started.elapsed().as_secs_f64() * f64::from(self.per_second)) as u64
@@ -161,7 +161,7 @@ fn chunk(args: &EmitArgs, stream: &str, from: u64, to: u64) -> Pipeline {
     pipeline
 }
 
-/// The id of one event: with several, each needs its own, or only the first would count.
+/// The id of one event. With several events, each needs its own id, or only the first would count.
 fn event_id(id: &str, number: u64, count: u64) -> String {
     if count == 1 { id.to_owned() } else { format!("{id}-{number}") }
 }
@@ -177,7 +177,7 @@ fn check_id(args: &EmitArgs) -> anyhow::Result<()> {
     Err(hint::usage(message, "the length includes the suffix that --count adds"))
 }
 
-/// Checks a time as the daemon will.
+/// Checks a time with the daemon's rules.
 fn event_time(text: &str) -> Result<String, String> {
     let is_ms = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<i64>().is_ok();
     if is_ms || chrono::DateTime::parse_from_rfc3339(text).is_ok() {

@@ -1,4 +1,4 @@
-//! `man`: the manual pages, made from the same words as `--help`.
+//! `man`: the manual pages, from the same texts as `--help`.
 
 use anyhow::Context as _;
 use clap::builder::Resettable;
@@ -7,9 +7,9 @@ use clap::{Args, Command};
 use crate::terminal::hint;
 use crate::terminal::output::Output;
 
-/// What the examples in a command's help begin with.
+/// The heading of the examples in a command's help.
 const EXAMPLES: &str = "Examples:\n";
-/// What the exit codes in the program's help begin with.
+/// The heading of the exit codes in the program's help.
 const EXIT_CODES: &str = "Exit codes: ";
 
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub struct ManArgs {
     pub command: Vec<String>,
 }
 
-/// Prints the page of `root` or of one of its commands as roff.
+/// Prints the page of `root` or of one of its commands, as roff.
 pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     root.build();
     let page = manual_page(find(root, &args.command)?).context("render the manual page")?;
@@ -30,8 +30,8 @@ pub fn run(args: &ManArgs, mut root: Command) -> anyhow::Result<()> {
     output.finish()
 }
 
-/// The page of a command. The text behind the options is parted into sections of its own: the renderer would fill the
-/// lines of the examples into running text.
+/// The page of a command. The text after the options gets its own sections, because the renderer would join the lines
+/// of the examples.
 fn manual_page(command: Command) -> std::io::Result<Vec<u8>> {
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut prose = command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -55,8 +55,7 @@ fn manual_page(command: Command) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A line as roff takes it literally: no escape, no request, no hyphen in place of a minus, no quote in place of an
-/// apostrophe.
+/// A line that roff prints literally: without escapes and requests, and with real minus signs and apostrophes.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\*(Aq").replace('`', "\\(ga");
     if text.starts_with(['.', '\\']) { format!("\\&{text}") } else { text }

@@ -1,4 +1,4 @@
-//! `migrate`: everything that is stored, to another deployment.
+//! `migrate`: moves all stored data to another deployment.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -46,7 +46,7 @@ pub struct MigrateArgs {
     pub format: FormatArgs,
 }
 
-/// Copies, compares, and prints what was copied.
+/// Copies and compares the data, and prints what was copied.
 pub async fn run(args: MigrateArgs, context: &CliContext) -> anyhow::Result<()> {
     let MigrateArgs { from, to, partitions, undo, format } = args;
     let config = context.config()?;
@@ -101,7 +101,7 @@ fn with_hint_of<T>(
     source: &RedisEndpoint,
     target: &RedisEndpoint,
 ) -> anyhow::Result<T> {
-    // The error does not say which of the two it is about.
+    // The error does not say which deployment it is about.
     let deployments = [source.deployment(), target.deployment()];
     let deployment = deployments.into_iter().find(|of| *of != Deployment::Cluster).unwrap_or(Deployment::Cluster);
     let advice = done.as_ref().err().map_or_else(String::new, |error| advice_on(error, deployment));
@@ -118,7 +118,7 @@ fn endpoint(config: &Config, url: &str, option: &str) -> anyhow::Result<RedisEnd
     })
 }
 
-/// How many partitions the source was counted with: the only one's checkpoint says so, or that of the first of several.
+/// The number of partitions of the source, from the checkpoint of its only partition or of the first of several.
 async fn stored_count(only: &Partition) -> redis::RedisResult<u32> {
     for keys in [only.keys.clone(), only.keys.of_sibling(PartitionNumber::first(2))] {
         let read = redis::cmd("HGET").arg(keys.checkpoint()).arg("partitions").to_owned();

@@ -9,7 +9,7 @@ use crate::terminal::hint;
 use crate::types::mute::MuteError;
 use crate::types::{Mute, MuteEnd, duration};
 
-/// How long something is muted, and why.
+/// The duration and the reason of a mute.
 #[derive(Debug, Args)]
 pub struct MuteArgs {
     /// For how long, as 2h or 3d [default: until it is unmuted]
@@ -24,7 +24,7 @@ pub struct MuteArgs {
 }
 
 impl MuteArgs {
-    /// The mute by the server's clock.
+    /// The mute, with its end by the server's clock.
     pub async fn into_mute(self, redis: &CliConnection) -> anyhow::Result<Mute> {
         let Self { duration, until, reason } = self;
         let end = duration.map(MuteEnd::After).or(until).unwrap_or(MuteEnd::Never);

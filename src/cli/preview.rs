@@ -53,7 +53,7 @@ pub struct PreviewArgs {
     pub billing_day: BillingDay,
 }
 
-/// Every text, with what it is.
+/// The names of all texts, with descriptions.
 fn parts_help() -> String {
     let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
     let texts: Vec<String> = parts.map(|part| format!("{} ({})", part.name, lower_first(part.about))).collect();
@@ -65,7 +65,7 @@ fn lower_first(sentence: &str) -> String {
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
-/// What can be rendered: every text of every channel.
+/// The texts that can be rendered: all texts of all channels.
 fn parts() -> PossibleValuesParser {
     let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
     parts.map(|part| PossibleValue::new(part.name).help(part.about)).into()
@@ -84,7 +84,7 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
     output.finish()
 }
 
-/// The name of the part that is meant: a format names the body of the channel that has formats.
+/// The name of the selected part: a format selects the body of the channel that has formats.
 fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
     let with_formats = REGISTRY.into_iter().find(|definition| definition.formats.is_some());
     let body = with_formats.and_then(|definition| definition.preview_parts.first()).map(|part| part.name);
@@ -99,8 +99,8 @@ fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
     }
 }
 
-/// The sample that templates are checked with, with the named values: just reached, and raised at the same time every
-/// time, so that two versions of a template can be compared.
+/// The sample with which templates are checked, with the values of the arguments. It has just reached its threshold and
+/// is always raised at the same time, so that two versions of a template can be compared.
 fn sample(args: PreviewArgs) -> Alert {
     let PreviewArgs { part: _, format: _, locale: _, subject, metric, threshold, limit, billing_day } = args;
     Sample { metric, limit, billing_day, ..Sample::for_subject(subject) }.alert(threshold, SAMPLE_AT)

@@ -1,11 +1,11 @@
-//! `--since`: how far back a list goes.
+//! `--since`: the start of a list.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::types::{UnixMs, duration};
 
-/// A time, or how long ago by the server's clock.
+/// A time, or a duration before the server's present time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
     Ago(Duration),
@@ -17,7 +17,7 @@ pub enum Since {
 pub struct SinceError;
 
 impl Since {
-    /// The time that is meant when it is `now`.
+    /// The selected time, given the present time.
     pub fn before(self, now: UnixMs) -> UnixMs {
         match self {
             Self::Ago(duration) => {
@@ -43,7 +43,7 @@ impl FromStr for Since {
 mod tests {
     use super::*;
 
-    /// A date without a zone would be a guess, and a bare number one of its unit.
+    /// A date without a zone would be ambiguous, and so would a number without a unit.
     #[test]
     fn since_is_a_duration_or_a_whole_time() {
         let before = |text: &str| text.parse().map(|since: Since| since.before(UnixMs(100_000)).0);

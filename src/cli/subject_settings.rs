@@ -1,4 +1,4 @@
-//! A subject's settings, for the commands that show what it used.
+//! A subject's settings, for the commands that show its usage.
 
 use super::connect::CliConnection;
 use crate::subjects::record::{BILLING_DAY, SubjectField, TIMEZONE};
@@ -7,7 +7,7 @@ use crate::terminal::output::say;
 use crate::types::Subject;
 use crate::views::{SubjectSettings, subject};
 
-/// Reads them, and says what can't be read and what is shown instead.
+/// Reads the settings, and warns about unreadable ones and the values shown instead.
 pub async fn read(redis: &CliConnection, subject: &Subject, plans: &Plans) -> anyhow::Result<SubjectSettings> {
     let settings = SubjectSettings::read(&read_fields(redis, subject).await?, plans);
     warn(subject, &settings.unreadable);
@@ -15,7 +15,7 @@ pub async fn read(redis: &CliConnection, subject: &Subject, plans: &Plans) -> an
     Ok(settings)
 }
 
-/// Reads the fields that are set for the subject.
+/// Reads the stored fields of the subject.
 pub async fn read_fields(redis: &CliConnection, subject: &Subject) -> anyhow::Result<Vec<SubjectField>> {
     let fields = subject::read_fields(redis.partitions.first(), subject).await;
     redis.explained(format_args!("read subject {subject}"), fields)

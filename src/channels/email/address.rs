@@ -1,7 +1,7 @@
-//! Who a mail goes to: which addresses a mail can be written and sent to. Pure.
+//! Email addresses: which ones an email can be written and sent to. Pure.
 //!
-//! An attempt only reads its recipient; whoever writes a contact down has it judged whole before, so that nobody waits
-//! for a mail that can't exist. What the server knows of the mailbox is learnt by sending alone.
+//! A new contact is judged completely, so that nobody waits for an email that can't exist; an attempt only parses its
+//! recipient. Whether the mailbox exists is only known after sending.
 
 use lettre::message::Mailbox;
 use lettre::{Address, Message};
@@ -12,17 +12,17 @@ use crate::contacts::mail_domain::ascii_domain;
 /// RFC 5321 4.5.3.1.3: a path has 256 bytes with its brackets.
 const BYTES_MAX: usize = 254;
 
-/// Judges an address: whether a mail can be written and sent to it.
+/// Judges whether an email can be written and sent to an address.
 pub fn check(address: &str) -> Result<(), InvalidContact> {
     parse(address).map(drop)
 }
 
-/// Judges an address that any mail server takes, whichever the operator has.
+/// Judges an address that must work with any mail server, not only the operator's.
 ///
 /// # Errors
 ///
-/// As [`check`], and for more bytes than a path may have or a local part that few servers take: in quotes (one mailbox
-/// has many such names), or beyond ASCII.
+/// Like [`check`], and also for an address with more bytes than a path may have or with a local part that few servers
+/// accept: in quotes (one mailbox then has many spellings), or beyond ASCII.
 pub fn check_public(address: &str) -> Result<(), InvalidContact> {
     if address.len() > BYTES_MAX {
         return Err(invalid(format!("has {} bytes, at most {BYTES_MAX} are allowed", address.len())));
@@ -36,8 +36,7 @@ pub fn check_public(address: &str) -> Result<(), InvalidContact> {
     }
 }
 
-/// What an operator should know about an address that is legal. Beyond ASCII, a local part asks the server for SMTPUTF8
-/// (RFC 6531).
+/// The warning about an address that is legal but unwise. A local part beyond ASCII requires SMTPUTF8 (RFC 6531).
 pub fn warning(address: &str) -> Option<String> {
     parse(address)
         .is_ok_and(|recipient| !recipient.user().is_ascii())
@@ -48,7 +47,7 @@ fn parse(address: &str) -> Result<Address, InvalidContact> {
     let recipient = read(address).filter(|_| address.trim() == address);
     let recipient = recipient.ok_or_else(|| invalid(not_an_address(address)))?;
     let mailbox = Mailbox::new(None, recipient.clone());
-    // lettre takes the envelope from the headers, and can't read there some that it writes.
+    // lettre takes the envelope from the headers, and can't parse some addresses there that it can write.
     match Message::builder().from(mailbox.clone()).to(mailbox).body(String::new()) {
         Ok(_) => Ok(recipient),
         Err(_) => Err(invalid(format!(
@@ -57,7 +56,7 @@ fn parse(address: &str) -> Result<Address, InvalidContact> {
     }
 }
 
-/// The URL of a chat, which is as good as a secret, may stand where somebody has taken the wrong channel.
+/// Somebody may enter the URL of a chat for the wrong channel, and such a URL is as good as a secret.
 fn not_an_address(text: &str) -> String {
     match text.contains("://") || !text.contains('@') && text.contains(['/', '\\']) {
         true => "a URL is not an e-mail address".to_owned(),
@@ -69,17 +68,17 @@ fn invalid(problem: String) -> InvalidContact {
     InvalidContact { field: "address", problem }
 }
 
-/// Reads a recipient. The domain is put into its ASCII form, so that only a non-ASCII local part asks the server for
-/// SMTPUTF8. `None` when it is no address.
+/// Parses a recipient. The domain is converted to ASCII, so that only a non-ASCII local part requires SMTPUTF8. `None`
+/// if it is not an address.
 pub(super) fn read(text: &str) -> Option<Address> {
-    // A control character would be a second SMTP command; an address that has one is no address.
+    // A control character could add an SMTP command; no valid address has one.
     if text.chars().any(char::is_control) {
         return None;
     }
     with_ascii_domain(&text.trim().parse().ok()?)
 }
 
-/// The address with a domain that every server knows.
+/// The address with a domain that every server accepts.
 pub(super) fn with_ascii_domain(address: &Address) -> Option<Address> {
     if address.domain().is_ascii() {
         return Some(address.clone());
@@ -92,8 +91,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An address that is accepted and can't be written to is a contact that waits for ever. An operator knows the own
-    /// mail server; whoever types an address into a form does not, and waits for a mail in vain.
+    /// A contact whose address is accepted but can't be written to would wait forever. An operator knows the own mail
+    /// server, but a user who enters an address in a form does not, and would wait for an email in vain.
     #[test]
     fn addresses_are_judged_more_strictly_where_the_operator_did_not_write_them() {
         for plain in ["bob@example.com", "bob@bücher.example", "o'hara+x_y.z@example.com", "bob@localhost"] {
@@ -107,7 +106,7 @@ mod tests {
         for unwritable in ["\"b ob\"@example.com", "bob@[192.0.2.1]", "bob@[::1]"] {
             assert!(problem(unwritable).contains("can't be written to"), "{unwritable}");
         }
-        // The last but one is beyond ASCII, and without an ASCII form.
+        // The last but one is beyond ASCII and has no ASCII form.
         for malformed in ["\"b\tob\"@example.com", " bob@example.com", "bob@example.com ", "bob", "bob@⒈com", ""] {
             assert!(problem(malformed).contains("is not an e-mail address"), "{malformed}");
         }
@@ -118,7 +117,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted can be written and keeps its meaning; nothing panics.
+        /// An accepted address can be written and keeps its meaning; nothing panics.
         #[test]
         fn any_text_is_judged(text in "\\PC{0,12}", local in "[a-zA-Zü\"\\\\ .@]{1,8}", domain in "[a-zA-Züｅ.\\-\\[\\]:0-9]{1,12}") {
             let _ = parse(&text);

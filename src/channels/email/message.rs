@@ -1,7 +1,7 @@
-//! The bytes of one mail: headers that stay the same on every attempt, and two parts of the same content.
+//! The bytes of one email: headers that are the same on every attempt, and two parts with the same content.
 //!
-//! Pure. Everything that comes from outside (a subject's name, an address) loses its control characters before lettre
-//! sees it, because lettre panics on them in names and a line break in a header would begin another header.
+//! Pure. Control characters are removed from all outside text (a subject's name, an address) before it reaches lettre,
+//! because lettre panics on them in names, and a line break in a header would start another header.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,17 +12,18 @@ use lettre::{Address, Message};
 use super::address::with_ascii_domain;
 use super::dkim::DkimSigner;
 
-/// One mail to send.
+/// One email to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Mail<'a> {
-    /// The recipient, `local@domain`, as the subject gave it; judged here.
+    /// The recipient, `local@domain`, as the subject gave it. It is judged here.
     pub to: &'a str,
-    /// What the Message-ID is made of: the delivery's id, so that it is the same on every attempt, or another id for
+    /// The source of the Message-ID: the delivery's id, so that it is the same on every attempt, or a unique id for
     /// each message.
     pub message_id: &'a str,
-    /// The alert's id: the header `X-Quotabell-Alert`, for filters and support. `None` where the mail is about none.
+    /// The alert's id for the header `X-Quotabell-Alert`, for filters and support. `None` if the email is not about an
+    /// alert.
     pub alert_id: Option<&'a str>,
-    /// Where a person mutes the contact by one click (RFC 8058), if that can be done.
+    /// The URL that mutes the contact with one click (RFC 8058), if there is one.
     pub unsubscribe: Option<&'a str>,
     /// The Subject header. Control characters become spaces.
     pub subject_line: &'a str,
@@ -34,14 +35,14 @@ pub struct Mail<'a> {
     pub now_s: i64,
 }
 
-/// The author: what stands in From, and the domain of every Message-ID.
+/// The author: the From header, and the domain of every Message-ID.
 #[derive(Debug, Clone)]
 pub(super) struct Author {
     mailbox: Mailbox,
 }
 
 impl Author {
-    /// Reads `email.from`: `local@domain` or `Name <local@domain>`. `None` where it is neither.
+    /// Parses `email.from`: `local@domain` or `Name <local@domain>`. `None` if it is neither.
     pub(super) fn parse(from: &str) -> Option<Self> {
         let Mailbox { name, email } = parse_mailbox(&one_line(from))?;
         Some(Self { mailbox: Mailbox::new(name, with_ascii_domain(&email)?) })
@@ -52,11 +53,11 @@ impl Author {
         &self.mailbox.email
     }
 
-    /// Writes a mail to `recipient`, signed where there is a signer.
+    /// Writes an email to `recipient`, and signs it if there is a signer.
     ///
     /// # Errors
     ///
-    /// What lettre says, when the headers do not fit into a mail.
+    /// The error of lettre, if the headers do not fit into an email.
     pub(super) fn write(
         &self,
         recipient: &Address,
@@ -87,15 +88,15 @@ impl Author {
         Ok(message.formatted())
     }
 
-    /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that a mail that was accepted twice can be
-    /// shown once.
+    /// `<delivery_...@domain>`: the same on every attempt of a delivery, so that mail software can show an email that
+    /// was accepted twice only once.
     fn message_id(&self, id: &str) -> String {
         format!("<{}@{}>", token(id), self.mailbox.email.domain())
     }
 }
 
-/// A mailbox as the RFC writes it, or else any name before `<local@domain>`: `Acme: alerts` would have to be quoted,
-/// which nobody knows and lettre does by itself.
+/// Parses a mailbox of the RFC, or any name before `<local@domain>`. By the RFC, a name such as `Acme: alerts` needs
+/// quotes, which few users know and lettre adds itself.
 fn parse_mailbox(text: &str) -> Option<Mailbox> {
     text.parse().ok().or_else(|| {
         let (name, address) = text.strip_suffix('>')?.rsplit_once('<')?;
@@ -104,8 +105,8 @@ fn parse_mailbox(text: &str) -> Option<Mailbox> {
     })
 }
 
-/// One part of the mail. Quoted-printable, whatever it holds: lines then stay short of SMTP's 998 bytes, and the text
-/// readable.
+/// One part of the email. It is always quoted-printable, so that lines are shorter than the 998 bytes of SMTP and the
+/// text stays readable.
 fn part(kind: ContentType, text: &str) -> SinglePart {
     SinglePart::builder().header(kind).header(ContentTransferEncoding::QuotedPrintable).body(text.to_owned())
 }
@@ -114,7 +115,7 @@ fn raw(name: &'static str, value: String) -> HeaderValue {
     HeaderValue::new(HeaderName::new_from_ascii_str(name), value)
 }
 
-/// The URL as it is: mail providers read no encoded word there. It holds neither spaces nor letters beyond ASCII.
+/// The unencoded URL: mail providers do not decode encoded words there. It has no spaces and no letters beyond ASCII.
 fn list_unsubscribe(url: &str) -> HeaderValue {
     let value = format!("<{url}>");
     HeaderValue::dangerous_new_pre_encoded(HeaderName::new_from_ascii_str("List-Unsubscribe"), value.clone(), value)
@@ -126,7 +127,7 @@ fn one_line(text: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// An id without anything that could end a header or a Message-ID. Our own ids lose nothing.
+/// An id without characters that could end a header or a Message-ID. Ids of quotabell are not changed.
 fn token(id: &str) -> String {
     id.chars().filter(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.')).collect()
 }
@@ -160,7 +161,7 @@ mod tests {
         String::from_utf8(bytes).expect("UTF-8")
     }
 
-    /// A long line is refused by servers, a bare LF by some.
+    /// Servers refuse long lines, and some refuse a bare LF.
     #[test]
     fn lines_are_short_and_end_in_crlf() {
         let text = written(
@@ -174,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Subjects choose their names and addresses: no text may panic, none may add a header.
+        /// Subjects choose their names and addresses: no text may cause a panic or add a header.
         #[test]
         fn any_text_makes_a_mail_with_one_subject_header(line in any::<String>(), name in any::<String>(), to in any::<String>()) {
             let _ = address::read(&to);

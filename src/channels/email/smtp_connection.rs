@@ -1,9 +1,9 @@
-//! One connection to the mail server: a command goes out, an answer comes in.
+//! One connection to the mail server: sends commands and reads replies.
 //!
-//! The commands and answers are lettre's; its connection is not used, because it reads a line for as long as the server
-//! writes it, and takes for answers after the TLS handshake what came before it. Here an answer has an end, and nothing
-//! is an answer that was not asked for. Knows no deadline: [`super::mailer`] sets one for all of a conversation. Read
-//! next: [`super::smtp`].
+//! The types of commands and replies are those of lettre. Its connection is not used, because it reads a line without a
+//! bound, and after the TLS handshake it accepts replies that came before it. Here a reply has a maximum length, and
+//! every reply follows a command. This file sets no deadline: [`super::mailer`] sets one for the whole conversation.
+//! Read next: [`super::smtp`].
 
 use std::fmt::{Display, Write};
 use std::io;
@@ -20,19 +20,19 @@ use tokio_rustls::TlsConnector;
 
 use crate::channels::server_stream::ServerStream;
 
-/// The most bytes of one answer, whatever its lines. A real one, to EHLO, has some hundred.
+/// Maximum size of one reply. Real replies to EHLO have some hundred bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// The most challenges of one AUTH that are answered. LOGIN has two.
+/// Maximum number of challenges in one AUTH. LOGIN has two.
 const CHALLENGES_MAX: usize = 4;
-/// The answer to AUTH that asks for more.
+/// The reply code to AUTH that asks for more data.
 const CHALLENGE: u16 = 334;
 
-/// Our side of TLS.
+/// The client side of TLS.
 #[derive(Clone)]
 pub(super) struct SmtpTls {
-    /// Whom we trust.
+    /// The trusted authorities.
     pub(super) config: Arc<ClientConfig>,
-    /// Whom the certificate has to name.
+    /// The name that the certificate must have.
     pub(super) name: ServerName<'static>,
 }
 
@@ -42,7 +42,7 @@ impl SmtpTls {
     }
 }
 
-/// Why a command did not get the answer that lets the conversation go on.
+/// Why a command did not get a positive reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SmtpError {
     #[error("the mail server refused")]
@@ -51,7 +51,8 @@ pub(super) enum SmtpError {
     Network(#[from] io::Error),
     #[error("the mail server's answer is longer than 64 KiB")]
     Endless,
-    /// The server sent something before it was asked. Who did is unknown, and so is what answers what from here on.
+    /// The server sent something before it was asked. Its origin is unknown, and so is which reply belongs to which
+    /// command from here on.
     #[error("the mail server sent an answer that nobody asked for")]
     Unasked,
     #[error("the mail server's answer is not SMTP")]
@@ -60,18 +61,18 @@ pub(super) enum SmtpError {
     NoMechanism,
 }
 
-/// A connection whose server has greeted, and has said what it can.
+/// A connection after the server's greeting and its reply to EHLO.
 pub(super) struct SmtpConnection {
     stream: BufReader<ServerStream>,
     server: ServerInfo,
 }
 
 impl SmtpConnection {
-    /// Reads the greeting and says EHLO.
+    /// Reads the greeting and sends EHLO.
     ///
     /// # Errors
     ///
-    /// [`SmtpError`], as of all functions here: the connection is then of no use, unless it is [`SmtpError::Refused`].
+    /// [`SmtpError`], like all functions here. The connection can only be used further after [`SmtpError::Refused`].
     pub(super) async fn open(stream: ServerStream, hello: &ClientId) -> Result<Self, SmtpError> {
         let mut connection = Self { stream: BufReader::new(stream), server: ServerInfo::default() };
         expected(connection.answer().await?, Severity::PositiveCompletion)?;
@@ -79,13 +80,13 @@ impl SmtpConnection {
         Ok(connection)
     }
 
-    /// Whether the server offers this.
+    /// Whether the server offers this extension.
     pub(super) fn supports(&self, extension: Extension) -> bool {
         self.server.supports_feature(extension)
     }
 
-    /// Upgrades the connection to TLS (RFC 3207), and asks anew what the server can: the old answer can have been
-    /// anybody's.
+    /// Upgrades the connection to TLS (RFC 3207), and asks again for the extensions: the earlier reply could come from
+    /// anybody.
     pub(super) async fn start_tls(mut self, tls: &SmtpTls, hello: &ClientId) -> Result<Self, SmtpError> {
         self.command(Starttls, Severity::PositiveCompletion).await?;
         self.expect_silence()?;
@@ -95,7 +96,7 @@ impl SmtpConnection {
         Ok(connection)
     }
 
-    /// Authenticates, by PLAIN where the server offers it and by LOGIN else.
+    /// Authenticates with PLAIN if the server offers it, and otherwise with LOGIN.
     pub(super) async fn auth(&mut self, credentials: &Credentials) -> Result<(), SmtpError> {
         let mechanism = self.server.get_auth_mechanism(DEFAULT_MECHANISMS).ok_or(SmtpError::NoMechanism)?;
         let mut command = Auth::new(mechanism, credentials.clone(), None).map_err(|_| SmtpError::Malformed)?;
@@ -110,8 +111,8 @@ impl SmtpConnection {
         Err(SmtpError::Malformed)
     }
 
-    /// Sends a command. One kind of answer says yes: any 2xx or 3xx would let a 250 to DATA make the content commands,
-    /// and a 354 to the final dot pass for delivered.
+    /// Sends a command. Only replies with the severity `yes` are accepted: if any 2xx or 3xx were, a 250 to DATA would
+    /// make the server read the content as commands, and a 354 to the final dot would count as delivered.
     pub(super) async fn command(&mut self, command: impl Display, yes: Severity) -> Result<Response, SmtpError> {
         expected(self.exchange(command).await?, yes)
     }
@@ -119,12 +120,11 @@ impl SmtpConnection {
     /// Sends the content after DATA, and its end. After an error the server does not have all of it.
     pub(super) async fn send_content(&mut self, bytes: &[u8]) -> Result<(), SmtpError> {
         self.expect_silence()?;
-        // In one piece: a final dot that is written by itself waits 40 ms for the acknowledgement of what was before
-        // it.
+        // Written at once: a separate final dot would wait 40 ms for the acknowledgement of the content.
         self.write(&with_final_dot(bytes)).await
     }
 
-    /// Reads what the server says to the content. After an error it may have taken the mail.
+    /// Reads the reply to the content. After an error the server may have accepted the email.
     pub(super) async fn content_taken(&mut self) -> Result<Response, SmtpError> {
         expected(self.answer().await?, Severity::PositiveCompletion)
     }
@@ -132,7 +132,7 @@ impl SmtpConnection {
     async fn ehlo(&mut self, hello: &ClientId) -> Result<(), SmtpError> {
         let answer = self.exchange(Ehlo::new(hello.clone())).await?;
         if matches!(u16::from(answer.code()), 500 | 502) {
-            // RFC 5321, 3.2: a server that does not know EHLO knows HELO, and no extension.
+            // RFC 5321, 3.2: a server without EHLO knows HELO, and has no extensions.
             return self.command(format!("HELO {hello}\r\n"), Severity::PositiveCompletion).await.map(drop);
         }
         let answer = expected(answer, Severity::PositiveCompletion)?;
@@ -146,7 +146,7 @@ impl SmtpConnection {
         self.answer().await
     }
 
-    /// What is there before a command was sent answers none.
+    /// Data that arrived before a command was sent is no reply to it.
     fn expect_silence(&self) -> Result<(), SmtpError> {
         if self.stream.buffer().is_empty() { Ok(()) } else { Err(SmtpError::Unasked) }
     }
@@ -156,8 +156,7 @@ impl SmtpConnection {
         Ok(self.stream.flush().await?)
     }
 
-    /// Reads lines until one is the last of its answer, as `250 ok` after `250-first`. They are parsed once, all
-    /// together.
+    /// Reads lines up to the last one of a reply, such as `250 ok` after `250-first`. They are parsed once, together.
     async fn answer(&mut self) -> Result<Response, SmtpError> {
         let (mut text, mut bytes, mut line) = (String::new(), 0, Vec::new());
         loop {
@@ -173,7 +172,7 @@ impl SmtpConnection {
                 });
             }
             let shown = String::from_utf8_lossy(line.trim_ascii_end());
-            // A last line may be a bare code, which lettre's parser does not know.
+            // The last line may be a bare code, which lettre's parser does not accept.
             let end = if shown.len() == 3 { " \r\n" } else { "\r\n" };
             write!(text, "{shown}{end}").expect("a String takes any text");
             if line.get(3) != Some(&b'-') {
@@ -183,8 +182,8 @@ impl SmtpConnection {
     }
 }
 
-/// The answer to EHLO in the one form that lettre knows: keywords may be in any case (RFC 5321, 4.1.1.1), and servers
-/// of old write `AUTH=` for `AUTH`.
+/// The reply to EHLO in the only form that lettre accepts: keywords may be in any case (RFC 5321, 4.1.1.1), and old
+/// servers write `AUTH=` for `AUTH`.
 fn capitalized(answer: &Response) -> Response {
     let lines = answer.message().map(|line| line.to_ascii_uppercase().replacen("AUTH=", "AUTH ", 1)).collect();
     Response::new(answer.code(), lines)
@@ -194,7 +193,7 @@ fn expected(answer: Response, yes: Severity) -> Result<Response, SmtpError> {
     if answer.code().severity == yes { Ok(answer) } else { Err(SmtpError::Refused(answer)) }
 }
 
-/// The content as it travels: a dot more before a dot that begins a line (RFC 5321, 4.5.2), and a dot alone at the end.
+/// The encoded content: a line that starts with a dot gets another one (RFC 5321, 4.5.2), and a single dot ends it.
 fn with_final_dot(content: &[u8]) -> Vec<u8> {
     let mut sent = Vec::with_capacity(content.len() + 64);
     for line in content.split_inclusive(|&byte| byte == b'\n') {
@@ -214,7 +213,7 @@ fn with_final_dot(content: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A dot alone would end the mail early, and what follows it would be commands.
+    /// A single dot would end the email early, and the server would read the rest as commands.
     #[test]
     fn a_line_that_begins_with_a_dot_gets_another() {
         let sent = |content: &str| String::from_utf8(with_final_dot(content.as_bytes())).expect("text");

@@ -1,8 +1,7 @@
 //! The mail server's URL: `smtp://host:25`, `smtp://user:pass@host:587?tls=required`, `smtps://user:pass@host:465`.
 //!
-//! Pure. The forms are lettre's, read here because lettre keeps what it read to itself, and because two things must be
-//! judged that it lets pass: credentials that would travel unprotected, and a misspelt `tls=`, which would silently
-//! mean none.
+//! Pure. The forms are those of lettre. They are parsed here because lettre does not expose the result and accepts two
+//! mistakes: credentials that would travel unprotected, and a misspelled `tls=`, which would silently mean no TLS.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,12 +12,12 @@ use url::Url;
 
 use crate::types::text::percent_decoded;
 
-/// How the conversation is protected.
+/// The protection of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protection {
     /// `smtp://` without `tls=`: plain text.
     Plain,
-    /// `?tls=opportunistic`: STARTTLS where the server offers it, plain text where it (or an attacker) does not.
+    /// `?tls=opportunistic`: STARTTLS if the server offers it, plain text if the server (or an attacker) does not.
     Opportunistic,
     /// `?tls=required`: STARTTLS or nothing.
     StartTls,
@@ -26,7 +25,7 @@ pub(super) enum Protection {
     Tls,
 }
 
-/// A mail server and how to talk to it.
+/// A mail server and the protection of its connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SmtpServer {
     /// Name or address, without brackets.
@@ -36,7 +35,7 @@ pub(super) struct SmtpServer {
     pub(super) credentials: Option<Credentials>,
 }
 
-/// Why a text names no mail server. Shows no part of it that could be a password.
+/// Why a text is not the URL of a mail server. Shows no part that could be a password.
 type UrlProblem = Cow<'static, str>;
 
 const MALFORMED: UrlProblem = Cow::Borrowed(
@@ -51,11 +50,11 @@ const PLAIN_TEXT: UrlProblem =
     Cow::Borrowed("credentials without TLS to another host than localhost: use smtps:// or ?tls=required");
 
 impl SmtpServer {
-    /// Reads a URL.
+    /// Parses a URL.
     pub(super) fn parse(text: &str) -> Result<Self, UrlProblem> {
         let url = Url::parse(text.trim()).map_err(|_| MALFORMED)?;
-        // The host ends at the first of these; an @ behind it means that they are part of a password, which must not be
-        // shown.
+        // The host ends at the first of these characters. An @ after it means that they are part of a password, which
+        // must not be shown.
         let behind = [Some(url.path()), url.query(), url.fragment()];
         if url.has_host() && behind.into_iter().flatten().any(|part| part.contains('@')) {
             return Err(ENCODING);
@@ -99,7 +98,7 @@ impl SmtpServer {
         Ok(server)
     }
 
-    /// What an operator should know about a URL that is allowed but unwise.
+    /// The warning about a URL that is allowed but unwise.
     pub(super) fn warning(&self) -> Option<String> {
         let open = match self.protection {
             Protection::Plain => "e-mail travels in plain text to another host",
@@ -118,7 +117,7 @@ impl SmtpServer {
         }
     }
 
-    /// Whether the conversation stays on this machine.
+    /// Whether the connection stays on this machine.
     pub(super) fn is_local(&self) -> bool {
         let host = self.host.trim_end_matches('.');
         let local_address = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
@@ -126,7 +125,7 @@ impl SmtpServer {
     }
 }
 
-/// Undoes percent-encoding. Control characters are refused: they could end an SMTP command and begin another.
+/// Decodes percent-encoding. Control characters are refused: they could end an SMTP command and start another.
 fn decode(text: &str) -> Result<String, UrlProblem> {
     let decoded = percent_decoded(text).and_then(|bytes| String::from_utf8(bytes).ok()).ok_or(ENCODING)?;
     if decoded.chars().any(char::is_control) { Err("holds a control character".into()) } else { Ok(decoded) }
@@ -140,7 +139,7 @@ mod tests {
         SmtpServer::parse(url)
     }
 
-    /// Ports and protection are lettre's, so that a URL that worked elsewhere works here.
+    /// Ports and protection are those of lettre, so that a URL from elsewhere works here.
     #[test]
     fn the_documented_urls_are_understood() {
         let read = |url: &str| parse(url).map(|server| (server.host, server.port, server.protection)).expect(url);
@@ -152,14 +151,14 @@ mod tests {
         assert_eq!(read("smtp://[::1]:25\n"), ("::1".into(), 25, Protection::Plain));
     }
 
-    /// Passwords hold any character.
+    /// A password may contain any character.
     #[test]
     fn credentials_are_decoded() {
         let server = parse("smtps://al%40ice:p%3Aa%2Fs%25%C3%A9@mail.test/").expect("a server");
         assert_eq!(server.credentials, Some(Credentials::new("al@ice".into(), "p:a/s%é".into())));
     }
 
-    /// A password must not travel in plain text because of a missing parameter; on this machine it travels nowhere.
+    /// A missing parameter must not send a password in plain text, except on this machine.
     #[test]
     fn credentials_need_tls_unless_the_server_is_local() {
         for open in ["smtp://u:p@mail.test", "smtp://u:p@mail.test:587?tls=opportunistic", "smtp://u:p@10.0.0.1"] {
@@ -172,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Plain text to another host works, but somebody should know.
+    /// Plain text to another host works, with a warning.
     #[test]
     fn plain_text_to_another_host_is_a_warning() {
         let warned = |url: &str| parse(url).expect(url).warning().is_some();
@@ -182,7 +181,8 @@ mod tests {
         );
     }
 
-    /// A misspelt parameter would silently mean plain text; each mistake says what is allowed, none shows the password.
+    /// A misspelled parameter would silently mean plain text. Each error says what is allowed, and none shows the
+    /// password.
     #[test]
     fn mistakes_are_told_apart_without_showing_the_password() {
         let error = |url: &str| parse(url).expect_err(url).to_string();
@@ -199,7 +199,7 @@ mod tests {
         for url in ["smtp://u:hunter2@h?tls=none", "http://u:hunter2@h", "smtp://u:hunter2@h"] {
             assert!(!error(url).contains("hunter2"), "{url}");
         }
-        // A password whose first half reads as a port: the rest moves behind the host, which is the user's name then.
+        // The first half of such a password is parsed as a port, and the user's name as the host.
         for url in ["smtp://u:1?hunter2@h", "smtp://u:1?tls=hunter2@h", "smtp://u:1#hunter2@h", "smtp://u:1/hunter2@h"]
         {
             assert!(error(url).contains("percent-encoded") && !error(url).contains("hunter2"), "{url}");

@@ -1,18 +1,18 @@
-//! Receivers that closed a connection which they seemed to keep.
+//! Receivers that closed a connection that seemed to be kept open.
 //!
-//! A request that meets the close may have been taken, so it is not sent again before its time: the attempt has failed.
-//! For a while such a receiver gets a connection for each request, so that this happens to it seldom.
+//! A request during the close may have been accepted, so it is not repeated at once: the attempt has failed. For a
+//! while such a receiver gets a new connection for each request, so that this is rare.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a receiver gets a connection for each request.
+/// How long a receiver gets a new connection for each request.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
-/// The most that are remembered; then all are forgotten, which costs each an attempt at most.
+/// Maximum number of receivers. If there are more, all are forgotten, which costs each of them one attempt at most.
 const RECEIVERS_MAX: usize = 10_000;
 
-/// Origins of such receivers, and when they closed last.
+/// Origins of such receivers, and when they last closed a connection.
 #[derive(Debug, Default)]
 pub(super) struct ClosingReceivers(Mutex<HashMap<String, Instant>>);
 
@@ -27,7 +27,7 @@ impl ClosingReceivers {
         !closed.contains_key(origin)
     }
 
-    /// It closed one just now.
+    /// Notes that the receiver has closed a connection.
     pub(super) fn note(&self, origin: String) {
         let mut closed = self.closed();
         if closed.len() >= RECEIVERS_MAX {
@@ -45,7 +45,7 @@ impl ClosingReceivers {
 mod tests {
     use super::*;
 
-    /// Memory stays bounded, whoever closes.
+    /// Memory stays bounded, even if all receivers close connections.
     #[test]
     fn a_bounded_number_is_remembered() {
         let receivers = ClosingReceivers::default();

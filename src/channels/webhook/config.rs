@@ -12,33 +12,33 @@ use super::blocked_networks::EgressPolicy;
 use super::proxy::Proxy;
 use crate::types::{Rate, SecretUrl, duration};
 
-/// How webhooks are sent.
+/// How the daemon sends webhooks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
-    /// The deadline of one attempt: DNS, connection, TLS, request and answer together.
+    /// The deadline of one attempt: DNS, connection, TLS, request and response together.
     #[serde(with = "duration")]
     pub timeout: Duration,
     /// Whether `http://` URLs may be called.
     pub allow_http: bool,
     /// Whether loopback, private and link-local addresses may be called.
     pub allow_private_networks: bool,
-    /// Those of them that may be called even so, as `10.1.0.0/16`.
+    /// Networks of these addresses that may be called anyway, such as `10.1.0.0/16`.
     #[serde(deserialize_with = "networks")]
     pub allowed_networks: Vec<IpNet>,
-    /// A directory with templates of bodies, `<name>.json` each.
+    /// A directory with templates of bodies, one `<name>.json` each.
     pub templates: Option<PathBuf>,
-    /// A PEM file of certificate authorities to trust beside the system's.
+    /// A PEM file of certificate authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// The most attempts to one destination in any window of this length; unset: no cap. A destination is a URL's
-    /// origin.
+    /// Maximum number of attempts to one destination in any window of this length; unset: no cap. A destination is the
+    /// origin of a URL.
     pub per_destination: Option<Rate>,
-    /// The proxy that all webhooks go through, `http://user:password@host:port`; unset: none.
+    /// The proxy of all webhooks, `http://user:password@host:port`; unset: none.
     pub proxy: Option<SecretUrl>,
 }
 
 impl WebhookConfig {
-    /// What may be called.
+    /// The rules for addresses that may be called.
     pub(super) fn egress_policy(&self) -> EgressPolicy {
         EgressPolicy {
             allow_http: self.allow_http,
@@ -47,17 +47,17 @@ impl WebhookConfig {
         }
     }
 
-    /// The proxy that webhooks go through.
+    /// The proxy of all webhooks.
     ///
     /// # Errors
     ///
-    /// What is wrong with the setting, without the password.
+    /// The fault of the setting, without the password.
     pub(super) fn proxy(&self) -> Result<Option<Proxy>, String> {
         self.proxy.as_ref().map(|url| Proxy::parse(url.reveal())).transpose()
     }
 }
 
-/// Reads networks one by one, so that an error has the place of its own.
+/// Reads the networks one by one, so that an error has the place of the faulty one.
 fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let networks = Vec::<Network>::deserialize(deserializer)?;
     Ok(networks.into_iter().map(|Network(network)| network).collect())
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Network {
     }
 }
 
-/// What is wrong with a text that is no network.
+/// The fault of a text that is not a network.
 fn not_a_network(text: &str) -> String {
     match text.split_once('/').map(|(address, _)| address.parse()) {
         Some(Ok(IpAddr::V4(_))) => format!("{text:?}: the prefix of an IPv4 network is a number from 0 to 32"),

@@ -1,8 +1,9 @@
-//! From a URL to a connection: the name, the judgment of its addresses, the socket, the proxy if there is one, TLS.
+//! Opens the connection for a URL: resolves the name, judges its addresses, opens the socket, asks the proxy if there
+//! is one, and starts TLS.
 //!
-//! Owns the rule that a connection goes to an address that was judged: no second look-up lies between the judgment and
-//! the connection. Read next: [`super::blocked_networks`] for what may be called, [`ServerStream`] for how much a
-//! receiver may send, [`super::proxy`].
+//! A connection goes to an address that was judged: there is no second lookup between the judgment and the connection.
+//! Read next: [`super::blocked_networks`], which addresses may be called; [`ServerStream`], how much a receiver may
+//! send; [`super::proxy`].
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +27,7 @@ use crate::channels::server_stream::ServerStream;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How much later than its attempt a connection times out: the outcome names the deadline of the attempt.
+/// How much later than its attempt a connection times out, so that the outcome names the deadline of the attempt.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Connects to receivers, directly or through a proxy.
@@ -39,7 +40,7 @@ pub(super) struct Connector {
     timeout: Duration,
 }
 
-/// A proxy, and what connects to it: the operator named it, so its addresses are not judged.
+/// A proxy and its connector. The operator named it, so its addresses are not judged.
 #[derive(Clone)]
 struct ProxyRoute {
     proxy: Proxy,
@@ -47,7 +48,8 @@ struct ProxyRoute {
 }
 
 impl Connector {
-    /// Connects nowhere yet. `timeout` bounds each connection, from the look-up of its name to the end of TLS.
+    /// Does not connect yet. `timeout` bounds each connection, from the lookup of its name to the end of the TLS
+    /// handshake.
     pub(super) fn new(
         resolver: Arc<Resolver>,
         policy: EgressPolicy,
@@ -62,7 +64,7 @@ impl Connector {
         Self { names, sockets, tls, proxy, timeout }
     }
 
-    /// Whether this host may be called and can be reached, as far as that is known without a connection to it.
+    /// Whether this host may be called and can be reached, without connecting to it.
     pub(super) async fn check(&self, host: &str) -> Result<(), BoxError> {
         match self.proxy.clone() {
             None => self.names.judged(host).await.map(drop),
@@ -123,8 +125,8 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, url: Uri) -> Self::Future {
-        // If a kept connection is free first, hyper-util finishes this one in the background, where the deadline of the
-        // attempt does not end it.
+        // If a kept connection is free first, hyper-util completes this one in the background, where the attempt's
+        // deadline does not end it.
         let connecting = tokio::time::timeout(self.timeout + GRACE, self.clone().connect(url));
         Box::pin(async move { Ok(TokioIo::new(connecting.await??)) })
     }
@@ -140,12 +142,12 @@ impl Connection for ServerStream {
 #[derive(Clone)]
 struct Names {
     resolver: Arc<Resolver>,
-    /// What judges the addresses; `None`: each may be connected to.
+    /// Judges the addresses; `None`: every address may be connected to.
     policy: Option<EgressPolicy>,
 }
 
 impl Names {
-    /// The addresses of a host. Refuses the host when any of them is blocked.
+    /// The addresses of a host. Refuses the host if any of them is blocked.
     async fn judged(&self, host: &str) -> Result<Vec<IpAddr>, BoxError> {
         let found = self.resolver.addresses(host).await?;
         if let Some(policy) = &self.policy {
@@ -154,8 +156,8 @@ impl Names {
         Ok(found)
     }
 
-    /// Judges a host that the proxy is to connect to. The proxy resolves its name anew, and may know names that the
-    /// name servers of this machine don't: what it must refuse then stands in SECURITY.md.
+    /// Judges a host to which the proxy should connect. The proxy resolves the name itself, and may know names that the
+    /// name servers of this machine do not. SECURITY.md says what the proxy must refuse.
     async fn judge_for_proxy(&self, host: &str) -> Result<(), BoxError> {
         match self.judged(host).await {
             Err(error) if !error.is::<ResolveError>() => Err(error),
@@ -177,7 +179,7 @@ impl Service<Name> for Names {
         let names = self.clone();
         Box::pin(async move {
             let found = names.judged(name.as_str()).await?;
-            // The port is a placeholder: the connector puts the URL's own in its place.
+            // The port is a placeholder: the connector replaces it by that of the URL.
             Ok(found.into_iter().map(|address| SocketAddr::new(address, 0)).collect::<Vec<_>>().into_iter())
         })
     }

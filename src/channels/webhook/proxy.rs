@@ -1,8 +1,8 @@
-//! The proxy that webhooks go through, by CONNECT (RFC 9110, 9.3.6): the proxy passes bytes on, and TLS is between the
-//! daemon and the receiver.
+//! The proxy of webhooks, with CONNECT (RFC 9110, 9.3.6): the proxy forwards bytes, and TLS runs between the daemon and
+//! the receiver.
 //!
-//! Owns the setting `webhook.proxy` and the conversation with the proxy. Judges no receiver: [`super::connector`] has
-//! done that before. Environment variables name no proxy.
+//! Reads the setting `webhook.proxy` and talks to the proxy. It does not judge receivers: [`super::connector`] has done
+//! that before. Environment variables are not used.
 
 use std::error::Error;
 
@@ -16,13 +16,13 @@ use crate::channels::connection_error;
 use crate::channels::server_stream::ServerStream;
 use crate::types::text::percent_decoded;
 
-/// Maximum number of bytes of the proxy's answer.
+/// Maximum size of the proxy's response.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 const ALLOWED: &str = "allowed is \"http://host:port\" or \"http://user:password@host:port\"";
 /// Variables that name a proxy for other programs.
 const VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
-/// A proxy, and what it is told of us.
+/// A proxy and its credentials.
 #[derive(Clone)]
 pub(super) struct Proxy {
     url: Uri,
@@ -30,26 +30,27 @@ pub(super) struct Proxy {
     authorization: Option<String>,
 }
 
-/// Why the proxy opened no connection to the receiver. It may change its mind, or somebody may mend its rules.
+/// Why the proxy opened no connection to the receiver. All reasons are transient: the proxy may recover, or somebody
+/// may fix its rules.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyError {
-    /// Nobody answers where the proxy should be, or it leaves.
+    /// Nothing answers at the proxy's address, or the proxy closes the connection.
     #[error("connect to the proxy")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
     /// It answered with this status.
     #[error("the proxy refused: HTTP {0}")]
     Refused(u16),
-    /// Something else than a proxy answers.
+    /// The answer is not that of a proxy.
     #[error("the proxy's answer is not HTTP")]
     Malformed,
 }
 
 impl Proxy {
-    /// Reads the setting.
+    /// Parses the setting.
     ///
     /// # Errors
     ///
-    /// What is wrong, without the password.
+    /// The fault, without the password.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|_| format!("is not a URL, {ALLOWED}"))?;
         if url.scheme() != "http" {
@@ -77,7 +78,7 @@ impl Proxy {
         &self.url
     }
 
-    /// Asks for a connection to `target`, a host and a port. From then on the stream is that connection.
+    /// Requests a connection to `target`, a host and a port. After that, the stream is that connection.
     pub(super) async fn connect(&self, stream: &mut ServerStream, target: &str) -> Result<(), ProxyError> {
         let authorization = self.authorization.as_ref();
         let authorization = authorization.map(|value| format!("Proxy-Authorization: {value}\r\n")).unwrap_or_default();
@@ -87,7 +88,7 @@ impl Proxy {
         stream.flush().await.map_err(broken)?;
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
-            // Byte by byte: what follows the head is not the proxy's. There is one such answer for each connection.
+            // Byte by byte: the bytes after the head belong to the receiver. There is one such response per connection.
             let byte = stream.read_u8().await.map_err(broken)?;
             answer.push(byte);
             if answer.len() >= ANSWER_BYTES_MAX {
@@ -101,14 +102,14 @@ impl Proxy {
     }
 }
 
-/// The status of an answer.
+/// The status of a response.
 fn status(answer: &[u8]) -> Option<u16> {
     let line = answer.strip_prefix(b"HTTP/1.")?;
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
 }
 
 impl ProxyError {
-    /// What the attempt log says.
+    /// The text for the attempt log.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Unreachable(cause) => format!("proxy: {}", connection_error::find(&**cause, "connection failed")),
@@ -117,7 +118,7 @@ impl ProxyError {
         }
     }
 
-    /// What to do about it.
+    /// What to do about the failure.
     pub(super) const fn hint(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "no proxy answers there: compare webhook.proxy with where the proxy listens",
@@ -128,7 +129,7 @@ impl ProxyError {
     }
 }
 
-/// What an operator should know whose environment names a proxy that webhooks don't use.
+/// The warning that the environment names a proxy which webhooks do not use.
 pub(super) fn warning(is_set: impl Fn(&str) -> bool) -> Option<String> {
     let variable = VARIABLES.into_iter().find(|variable| is_set(variable))?;
     Some(format!("{variable} is ignored and webhooks use no proxy: name one as webhook.proxy"))
@@ -138,7 +139,7 @@ pub(super) fn warning(is_set: impl Fn(&str) -> bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A password with a colon or a slash is as good as another, and no error shows one.
+    /// A password may contain a colon or a slash, and no error shows one.
     #[test]
     fn a_proxy_is_a_host_a_port_and_credentials() {
         let proxy = Proxy::parse("http://al%40ice:p%3Aw%2F@proxy.test:3128").expect("a proxy");
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// A variable that other programs obey is named, so that nobody searches for the reason.
+    /// The warning names a variable that other programs use, so that nobody has to search for the reason.
     #[test]
     fn a_proxy_of_the_environment_is_warned_of() {
         assert_eq!(warning(|_| false), None);

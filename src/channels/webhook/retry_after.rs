@@ -1,19 +1,18 @@
-//! How long a receiver asked us to wait: the header Retry-After, in seconds or as a date (RFC 9110, 10.2.3).
+//! The wait that a receiver requests: the header Retry-After, in seconds or as a date (RFC 9110, 10.2.3).
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use chrono::DateTime;
 
-/// The longest wait that is understood, about 136 years: far above any `max_interval`, and small enough to add to any
-/// clock.
+/// Maximum wait, about 136 years: far above any `max_interval`, and small enough to add to any clock.
 const WAIT_MAX_S: u64 = u32::MAX as u64;
 /// The words that may follow a number of seconds.
 const UNITS: [&str; 6] = ["", "s", "sec", "secs", "second", "seconds"];
 
-/// Reads a value of Retry-After. `now_s` is Unix seconds; a date in the past is no wait at all.
+/// Parses a value of Retry-After. `now_s` is Unix seconds; a date in the past means no wait.
 ///
-/// Pure. Tolerant, because to ignore a value is to call too early: it takes a fraction, rounded up, and dates as mail,
-/// cookies and RFC 3339 write them. `None`: neither a number of seconds nor a date.
+/// Pure. Tolerant, because ignoring a value means calling too early: accepts a fraction, rounded up, and dates in the
+/// forms of email, cookies and RFC 3339. `None` if the value is neither a number of seconds nor a date.
 pub(super) fn parse(value: &str, now_s: i64) -> Option<Duration> {
     let value = value.trim();
     let wait_s = parse_seconds(value).or_else(|| {
@@ -23,7 +22,7 @@ pub(super) fn parse(value: &str, now_s: i64) -> Option<Duration> {
     Some(Duration::from_secs(wait_s.min(WAIT_MAX_S)))
 }
 
-/// A number of seconds, as `120`, `4.5`, `.5` or `30 s`; the next whole number.
+/// A number of seconds, such as `120`, `4.5`, `.5` or `30 s`, rounded up.
 fn parse_seconds(value: &str) -> Option<u64> {
     let value = value.strip_prefix('+').unwrap_or(value);
     let end = value.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(value.len());
@@ -33,20 +32,20 @@ fn parse_seconds(value: &str) -> Option<u64> {
     if !has_digits || fraction.contains('.') || !UNITS.contains(&unit.trim().to_ascii_lowercase().as_str()) {
         return None;
     }
-    // More digits than fit is a very long wait, not a missing one.
+    // A number with too many digits is a very long wait, not a missing one.
     let whole = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(WAIT_MAX_S) };
     let is_above = fraction.bytes().any(|digit| digit != b'0');
     Some(whole.saturating_add(u64::from(is_above)))
 }
 
-/// Unix seconds of a date, the next whole one.
+/// Unix seconds of a date, rounded up.
 fn parse_date(value: &str) -> Option<i64> {
     if let Ok(date) = httpdate::parse_http_date(value) {
         return i64::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_secs()).ok();
     }
-    // The day of the week says nothing that the date does not, and is sometimes wrong.
+    // The day of the week is redundant, and sometimes wrong.
     let undecorated = value.split_once(',').map_or(value, |(_, date)| date).trim().replace("UTC", "GMT");
-    // As cookies write it: 06-Nov-1994 08:49:37 GMT.
+    // The form of cookies: 06-Nov-1994 08:49:37 GMT.
     let spaced = undecorated.replacen('-', " ", 2);
     let date = [DateTime::parse_from_rfc2822(&undecorated), DateTime::parse_from_rfc2822(&spaced)]
         .into_iter()
@@ -59,7 +58,7 @@ fn parse_date(value: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Sun, 06 Nov 1994 08:49:37 GMT, the date of the RFC's own examples.
+    /// Sun, 06 Nov 1994 08:49:37 GMT, the date in the RFC's examples.
     const THEN_S: i64 = 784_111_777;
 
     /// Every form that a receiver may send must be honored: calling earlier is what it asked us not to do.
@@ -74,7 +73,7 @@ mod tests {
         }
     }
 
-    /// `4.5` was ignored, and the receiver called too early. Its fraction counts as a whole second.
+    /// An earlier version ignored `4.5` and called too early. The fraction is rounded up.
     #[test]
     fn fractions_are_rounded_up() {
         for (text, wait_s) in [
@@ -93,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Dates as other libraries write them, with a wrong weekday or none, and in zones.
+    /// Dates of other libraries, with a wrong weekday or none, and in zones.
     #[test]
     fn dates_that_only_a_tolerant_client_reads_are_honored() {
         for date in [
@@ -112,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Nonsense must not become a wait, and a number too large for a clock must not overflow one.
+    /// Nonsense must not become a wait, and a number that is too large for a clock must not overflow one.
     #[test]
     fn other_text_is_no_wait_and_absurd_waits_are_bounded() {
         for text in

@@ -1,7 +1,7 @@
-//! Webhook secrets: what they look like, and the signature they make (Standard Webhooks 1.0).
+//! Webhook secrets: their form, and their signature (Standard Webhooks 1.0).
 //!
-//! The crate `standardwebhooks` signs but takes a one-byte secret without complaint, so the length is checked here.
-//! Read next: [`super::client`], which sends what is signed here.
+//! The crate `standardwebhooks` accepts secrets of one byte, so the length is checked here. Read next:
+//! [`super::client`], which sends signed requests.
 
 use base64::Engine;
 use base64::alphabet;
@@ -12,15 +12,15 @@ use standardwebhooks::Webhook;
 use crate::channels::invalid_contact::InvalidContact;
 use crate::types::Secret;
 
-/// How every secret begins.
+/// The start of every secret.
 pub const PREFIX: &str = "whsec_";
-/// The fewest random bytes that the standard allows.
+/// Minimum number of random bytes in the standard.
 pub const BYTES_MIN: usize = 24;
-/// The most.
+/// Maximum number of random bytes.
 pub const BYTES_MAX: usize = 64;
-/// The most secrets that sign at once. A rotation needs two; each adds 48 bytes to a header.
+/// Maximum number of secrets that sign at once. A rotation needs two; each adds 48 bytes to a header.
 pub const SECRETS_MAX: usize = 8;
-/// One secret for [`PATTERN`]: 24 to 64 bytes in base64, whose last group may be cut short.
+/// One secret for [`PATTERN`]: 24 to 64 bytes in base64, with optional padding.
 macro_rules! one_secret {
     () => {
         concat!(
@@ -31,29 +31,29 @@ macro_rules! one_secret {
     };
 }
 
-/// What a regular expression can say of secrets; [`SigningSecrets::parse`] takes more.
+/// The part of the rules that a regular expression can express; [`SigningSecrets::parse`] accepts more.
 pub const PATTERN: &str = concat!("^", one_secret!(), "(?: ", one_secret!(), "){0,7}$");
-/// How many bytes a generated secret has.
+/// Number of bytes of a generated secret.
 const GENERATED_BYTES: usize = 32;
 
 const _: () = assert!(BYTES_MIN <= GENERATED_BYTES && GENERATED_BYTES <= BYTES_MAX);
 
-/// Base64 whose padding may be missing: people lose `=` signs when they copy.
+/// Base64 with optional padding: people lose `=` signs when they copy.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The secrets of one receiver: one, or several while it rotates them. Each makes a signature; the receiver accepts
-/// any.
+/// The secrets of one receiver: one, or several during a rotation. Each makes a signature, and the receiver accepts any
+/// of them.
 pub struct SigningSecrets(Vec<Webhook>);
 
 impl SigningSecrets {
-    /// Reads `whsec_<base64>`, or several of them separated by spaces.
+    /// Parses `whsec_<base64>`, or several of them separated by spaces.
     ///
     /// # Errors
     ///
-    /// What is wrong with the first that is not a secret, and what is allowed. Shows none of it.
+    /// The fault of the first invalid secret, and what is allowed. Shows no part of it.
     pub fn parse(secret: &Secret) -> Result<Self, String> {
         let texts: Vec<&str> = secret.reveal().split_whitespace().collect();
         match texts.len() {
@@ -66,8 +66,7 @@ impl SigningSecrets {
     }
 
     /// The value of `webhook-signature`: `v1,<base64>` for each secret, separated by spaces.
-    ///
-    /// `timestamp_s` is the time of this attempt, Unix seconds. Repeatable: the same input makes the same text.
+    /// `timestamp_s` is the time of this attempt, Unix seconds. The same input gives the same text.
     pub fn sign(&self, id: &str, timestamp_s: i64, body: &str) -> String {
         let signed = |webhook: &Webhook| {
             webhook.sign(id, timestamp_s, body.as_bytes()).expect("a str is UTF-8, the one thing that signing asks for")
@@ -97,11 +96,11 @@ fn wrong(what: &str) -> String {
     format!("webhook secret {what} {BYTES_MIN} to {BYTES_MAX} bytes")
 }
 
-/// Judges the secret of a contact, or several separated by spaces while one is being rotated.
+/// Judges the secret of a contact, or several separated by spaces during a rotation.
 ///
 /// # Errors
 ///
-/// [`InvalidContact`], which shows none of it.
+/// [`InvalidContact`], which shows no part of it.
 pub fn check(secrets: &str) -> Result<(), InvalidContact> {
     SigningSecrets::parse(&Secret::new(secrets.to_owned())).map(drop).map_err(|_| InvalidContact {
         field: "secret",
@@ -109,7 +108,7 @@ pub fn check(secrets: &str) -> Result<(), InvalidContact> {
     })
 }
 
-/// A new secret from the system's random source, for a webhook that is added without one.
+/// Generates a secret from the system's random source, for a webhook that is added without one.
 pub fn generate() -> Secret {
     let bytes: [u8; GENERATED_BYTES] = rand::random();
     Secret::new(format!("{PREFIX}{}", STANDARD.encode(bytes)))
@@ -127,7 +126,7 @@ mod tests {
         SigningSecrets::parse(&Secret::new(text.to_owned()))
     }
 
-    /// The signature is the contract with every receiver; the vector is the standard's own.
+    /// The signature is the contract with every receiver. The test vector is that of the standard.
     #[test]
     fn the_published_vector_is_reproduced() {
         let secrets = parse("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD").expect("24 bytes");
@@ -136,8 +135,8 @@ mod tests {
         assert_eq!(signature, "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=");
     }
 
-    /// The crate would sign with one byte; a receiver's secret must be worth something. An operator must read what is
-    /// allowed, and must not read the secret.
+    /// The crate would sign with one byte, but a secret must be hard to guess. The error says what is allowed, and does
+    /// not show the secret.
     #[test]
     fn only_24_to_64_bytes_of_base64_are_a_secret() {
         for good in [24, 25, 32, 63, 64] {
@@ -163,7 +162,7 @@ mod tests {
         assert_eq!(format!("{:?}", parse(&of(32)).expect("a secret")), "SigningSecrets(1 of ***)");
     }
 
-    /// While a receiver rotates, old and new secret are both valid.
+    /// During a rotation, old and new secrets are both valid.
     #[test]
     fn several_secrets_make_several_signatures() {
         let (old, new) = (of(24), of(32));
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(both, format!("{} {}", alone(&old), alone(&new)));
     }
 
-    /// A generated secret that we refuse ourselves would kill the subject's alerts.
+    /// A generated secret that is refused would make the subject's alerts fail.
     #[test]
     fn a_generated_secret_is_a_secret() {
         let secret = generate();

@@ -1,24 +1,25 @@
-//! A receiver's URL: what is judged when it is written down, and the destination that it names. Pure.
+//! A receiver's URL: the checks of a new contact, and its destination. Pure.
 
 use ::url::{Host, Origin, Url};
 
 use crate::channels::invalid_contact::InvalidContact;
 use crate::types::text::MASK;
 
-/// Longer URLs are refused by proxies and servers on the way.
+/// Proxies and servers refuse longer URLs.
 pub(super) const BYTES_MAX: usize = 2048;
 
 /// Judges a receiver's URL by its form. Whether its address may be called is judged at each attempt.
 ///
 /// # Errors
 ///
-/// [`InvalidContact`], which shows no password and nothing behind the host: a path may be as good as one.
+/// [`InvalidContact`], which does not show the password or anything after the host: a path may be as good as a
+/// password.
 pub fn check(text: &str) -> Result<(), InvalidContact> {
     let invalid = |problem| Err(InvalidContact { field: "url", problem });
     let shown = shown(text);
     let broken = || invalid(format!("webhook URL {shown:?} needs a scheme and a host, as https://example.com/hook"));
     let Ok(url) = Url::parse(text) else { return broken() };
-    // `example.com:8080/hook` parses as the scheme `example.com`: without `//` nobody meant a scheme.
+    // `example.com:8080/hook` parses with the scheme `example.com`: without `//`, no scheme was meant.
     if !text[url.scheme().len().min(text.len())..].starts_with("://") {
         return broken();
     }
@@ -32,7 +33,7 @@ pub fn check(text: &str) -> Result<(), InvalidContact> {
     Ok(())
 }
 
-/// A text that may be no URL, without what may be secret in it.
+/// A text that may not be a URL, without parts that may be secret.
 fn shown(text: &str) -> String {
     if text.contains('@') {
         return MASK.to_owned();
@@ -44,11 +45,11 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Judges a URL that somebody else than the operator named.
+/// Judges a URL from somebody other than the operator.
 ///
 /// # Errors
 ///
-/// As [`check`], and for a URL that is too long.
+/// Like [`check`], and also for a URL that is too long.
 pub fn check_public(text: &str) -> Result<(), InvalidContact> {
     if text.len() > BYTES_MAX {
         let problem = format!("has {} bytes, at most {BYTES_MAX} are allowed", text.len());
@@ -57,11 +58,11 @@ pub fn check_public(text: &str) -> Result<(), InvalidContact> {
     check(text)
 }
 
-/// The destination of a webhook: scheme, host and port, as every spelling of them comes out of the parser. Two contacts
-/// at one receiver have one. `None`: the URL is malformed, or its scheme has no hosts.
+/// The destination of a webhook: scheme, host and port, in the normalized form of the parser, so that all contacts at
+/// one receiver have the same. `None` if the URL is malformed or its scheme has no hosts.
 pub fn origin(url: &str) -> Option<String> {
     match Url::parse(url).ok()?.origin() {
-        // The dot of the root names the same host.
+        // The dot of the root does not change the host.
         Origin::Tuple(scheme, Host::Domain(name), port) => {
             let host = Host::Domain(name.trim_end_matches('.').to_owned());
             Some(Origin::Tuple(scheme, host, port).ascii_serialization())
@@ -75,7 +76,7 @@ pub fn origin(url: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A URL that only looks like one fails at every attempt, long after somebody could have mended it.
+    /// A text that only looks like a URL fails at every attempt, long after somebody could have corrected it.
     #[test]
     fn a_url_without_scheme_or_host_is_refused() {
         let bad = "example.com/hook example.com:8080/hook //example.com /hook https: https:// ftp://x.test/ https://u:p@x.test/";
@@ -86,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Whoever may post to a chat is named by the path alone, and the error stands in a log.
+    /// The path alone allows its reader to post to a chat, and the error is logged.
     #[test]
     fn an_error_shows_nothing_behind_the_host() {
         for (text, shown) in [
@@ -103,8 +104,7 @@ mod tests {
         }
     }
 
-    /// Two spellings of one receiver must share its cap, two receivers must not. Of what is no URL an attempt says what
-    /// is wrong.
+    /// Two spellings of one receiver must share its cap, and two receivers must not. An attempt reports an invalid URL.
     #[test]
     fn a_destination_is_scheme_host_and_port() {
         let same = "https://b.test/a https://B.test:443/b?c HTTPS://b.test https://u:p@b.test/ https://b.test./c";

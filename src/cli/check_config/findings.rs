@@ -1,20 +1,20 @@
-//! What the checks of `check-config` found.
+//! The findings of `check-config`.
 
 use std::fmt;
 
 use crate::terminal::hint;
 use crate::terminal::output::say;
 
-/// What the checks found. Each is told at once: the next may take a minute.
+/// The findings. Each is printed at once, because the next check may take a minute.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) checks: usize,
-    /// What each failed check was about.
+    /// The subject of each failed check.
     failed: Vec<&'static str>,
 }
 
 impl Findings {
-    /// Tells how one check ended.
+    /// Prints the result of one check.
     pub(super) fn note(&mut self, what: &'static str, found: anyhow::Result<String>) {
         self.checks += 1;
         match found {
@@ -30,12 +30,12 @@ impl Findings {
         }
     }
 
-    /// Tells what is in use, where nothing can be wrong.
+    /// Prints a value in use that can't be wrong.
     pub(super) fn inform(&self, text: impl fmt::Display) {
         say(format_args!("ok: {text}"));
     }
 
-    /// Tells what is allowed but unwise.
+    /// Prints a warning about something allowed but unwise.
     pub(super) fn warn(&self, text: &str) {
         say(format_args!("warning: {text}"));
     }

@@ -1,5 +1,5 @@
-//! The checks of Redis: it answers, it is fit, what is stored fits this configuration, the user may work. Writes
-//! nothing.
+//! The checks of Redis: it answers, it is fit, the stored state fits this configuration, and the user has the rights.
+//! Writes nothing.
 
 use redis::RedisResult;
 
@@ -17,10 +17,10 @@ use crate::redis_client::{
 };
 use crate::terminal::hint;
 
-/// Permissions that are named; more would hide the rest of the report.
+/// Maximum number of missing permissions that are listed; more would hide the rest of the report.
 const NAMED_MAX: usize = 5;
 
-/// Adds a finding for each check of Redis. If Redis does not answer, the other checks are left out.
+/// Adds a finding for each check of Redis. If Redis does not answer, the other checks are skipped.
 pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let redis = connect::redis_with_any_partitions(config).await?;
     let servers = match inspect_all(&redis).await {
@@ -47,7 +47,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     let target = &redis.endpoint;
     let user = target.username();
     let user = user.as_deref().unwrap_or("default");
-    // Connections of their own: they are inside a transaction meanwhile.
+    // These connections are inside a transaction meanwhile, so nothing else may use them.
     let client = target.client(redis.keys().stream())?;
     let rights = rights_on_all(&client, target.deployment(), &redis.partitions, config.stream.trim).await;
     match redis.explained("ask Redis what its user may do", rights) {
@@ -59,7 +59,7 @@ pub(super) async fn check(config: &Config, findings: &mut Findings) -> anyhow::R
     Ok(())
 }
 
-/// What is said where no server could be asked: of an embedded one, the server that `run` would start.
+/// The text for a server that could not be asked. For an embedded one, names the server that `run` would start.
 fn not_inspected(redis: &CliConnection, error: InspectError) -> anyhow::Result<String> {
     match error {
         InspectError::Redis(error) if redis.is_embedded && error_kind(&error) == ErrorKind::Unreachable => {
@@ -71,7 +71,7 @@ fn not_inspected(redis: &CliConnection, error: InspectError) -> anyhow::Result<S
     }
 }
 
-/// What each server says of itself that holds keys.
+/// The properties of each server that holds keys.
 async fn inspect_all(redis: &CliConnection) -> Result<Vec<ServerInfo>, InspectError> {
     redis.endpoint.check_slots().await?;
     let mut servers = Vec::new();
@@ -81,7 +81,7 @@ async fn inspect_all(redis: &CliConnection) -> Result<Vec<ServerInfo>, InspectEr
     Ok(servers)
 }
 
-/// What the user may do on each server that holds keys: users belong to a server, not to a cluster.
+/// The user's rights on each server that holds keys: a user belongs to a server, not to a cluster.
 async fn rights_on_all(
     client: &RedisClient,
     deployment: Deployment,
@@ -127,7 +127,7 @@ fn fitness(redis: &CliConnection, servers: &[ServerInfo]) -> anyhow::Result<Stri
     Ok(format!("Redis answers ({at}): {}", software.join(", ")))
 }
 
-/// What is there, and what is unwise about it.
+/// The stored state, and a warning if it is unwise.
 async fn stored_state(redis: &CliConnection) -> anyhow::Result<(String, Option<String>)> {
     let (keys, partitions) = (redis.keys(), &redis.partitions);
     let stored = stored_partitions(partitions).await;

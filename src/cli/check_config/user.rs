@@ -7,7 +7,7 @@ use nix::unistd::{Gid, Uid, User, geteuid, initgroups, setgid, setgroups, setuid
 
 use crate::terminal::hint;
 
-/// Becomes this user, by name or number, with its groups. There is no way back: the process ends as this user.
+/// Switches to this user, by name or number, and its groups. The process can't switch back.
 pub(super) fn become_user(name: &str) -> anyhow::Result<()> {
     let number = name.parse().ok();
     let found = match number {
@@ -17,7 +17,7 @@ pub(super) fn become_user(name: &str) -> anyhow::Result<()> {
     let found = found.with_context(|| format!("look up user {name:?}"))?;
     let (uid, gid) = match (&found, number) {
         (Some(user), _) => (user.uid, user.gid),
-        // Containers run as numbers that have no name.
+        // Containers run as numbers without a name.
         (None, Some(number)) => (Uid::from_raw(number), Gid::from_raw(number)),
         (None, None) => {
             return Err(hint::usage(format_args!("there is no user {name:?}"), "name a user, or its number"));

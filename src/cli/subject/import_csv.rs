@@ -1,18 +1,18 @@
 //! CSV of an import (RFC 4180), also with semicolons or tabs: records with their line numbers.
 //!
-//! The crate `csv` is not used: it takes text behind a closing quote for a part of the cell, and reads up to the end of
-//! the file for a quote that is not closed. Here the first is a mistake of that line, and the second has a bound.
+//! The crate `csv` is not used: it takes text after a closing quote for a part of the cell, and reads an unclosed quote
+//! up to the end of the file. Here the first is an error of the line, and the second is bounded.
 
 use std::io::Read;
 
 use super::import_text::{ImportReadError, ImportText, LINE_BYTES_MAX, SAVE_AS};
 
-/// What spreadsheets put between cells: which one depends on the language of the system.
+/// The separators of spreadsheets, which depend on the language of the system.
 const SEPARATORS: [char; 3] = [',', ';', '\t'];
 
-/// A record as it stands in the file.
+/// A record of the file.
 pub(super) struct RawRecord {
-    /// The line with which it begins.
+    /// The number of its first line.
     pub(super) line: u64,
     text: Result<String, String>,
 }
@@ -20,22 +20,22 @@ pub(super) struct RawRecord {
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// Without the spaces around it, unless it was quoted.
+    /// Without surrounding spaces, unless it was quoted.
     pub(super) text: String,
-    /// Whether spaces around it were left out.
+    /// Whether surrounding spaces were removed.
     pub(super) was_trimmed: bool,
 }
 
 /// The header line.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// The names of the columns; `None` for an empty column of a spreadsheet. The last one has a name.
+    /// The names of the columns; `None` for an empty column. The last one has a name.
     pub(super) names: Vec<Option<String>>,
     separator: char,
 }
 
-/// Reads the next record that is not blank; `None` at the end of the file. A quoted cell may hold separators, doubled
-/// quotes and line ends. Before the header is known, every separator may end a cell.
+/// Reads the next record that is not blank; `None` at the end of the file. A quoted cell may contain separators,
+/// doubled quotes and line breaks. Before the header is known, every separator may end a cell.
 pub(super) fn read_record<R: Read>(
     text: &mut ImportText<R>,
     header: Option<&Header>,
@@ -67,20 +67,20 @@ pub(super) fn read_record<R: Read>(
     }
 }
 
-/// A place in a record.
+/// A position in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// A quote here begins a quoted cell.
+    /// A quote here starts a quoted cell.
     CellStart,
-    /// A quote here is a mistake of the line.
+    /// A quote here is an error.
     Unquoted,
     Quoted,
-    /// After a quote in a quoted cell: its end, or the first of two.
+    /// After a quote in a quoted cell: the cell ends, or a doubled quote follows.
     AfterQuote,
 }
 
 impl Place {
-    /// The place after these bytes.
+    /// The position after these bytes.
     fn after(self, bytes: &[u8], separators: &[char]) -> Self {
         bytes.iter().fold(self, |place, byte| match (place, byte) {
             (Self::CellStart | Self::AfterQuote, b'"') => Self::Quoted,
@@ -93,11 +93,11 @@ impl Place {
 }
 
 impl RawRecord {
-    /// The separator that a line `sep=;` names, as Excel takes it before the header.
+    /// The separator of a line `sep=;`, which Excel writes before the header.
     ///
     /// # Errors
     ///
-    /// The line names none of those that are taken.
+    /// The line names a separator that is not allowed.
     pub(super) fn separator(&self) -> Result<Option<char>, ImportReadError> {
         let Ok(text) = &self.text else { return Ok(None) };
         let text = text.trim_matches('"');
@@ -111,11 +111,11 @@ impl RawRecord {
         }
     }
 
-    /// Reads the header. Without a separator, it is the one by which all names are `known`.
+    /// Reads the header. Without a given separator, uses the one with which all names are `known`.
     ///
     /// # Errors
     ///
-    /// A name that is not known, by the separator that the line has most of.
+    /// A name is unknown with the most frequent separator of the line.
     pub(super) fn header(
         self,
         separator: Option<char>,
@@ -136,7 +136,7 @@ impl RawRecord {
             Some(separator) => read(separator),
             None => SEPARATORS.into_iter().map(read).find(Result::is_ok).unwrap_or_else(|| {
                 let count = |separator: &char| text.matches(*separator).count();
-                // The first of those of which there are as many.
+                // The first of the most frequent separators.
                 let most = SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(',');
                 read(most)
             }),
@@ -144,11 +144,11 @@ impl RawRecord {
         header.map_err(|why| self.wrong(why))
     }
 
-    /// The cells below the columns of a header; `None` for a row of a spreadsheet in which all are empty.
+    /// The cells below the columns of a header; `None` if all are empty, as in rows of a spreadsheet.
     ///
     /// # Errors
     ///
-    /// What is wrong with the line.
+    /// The fault of the line.
     pub(super) fn cells(self, header: &Header) -> Result<Option<Vec<Cell>>, String> {
         let mut cells = cells_of(&self.text?, header.separator)?;
         if cells.iter().all(|cell| cell.text.is_empty()) {
@@ -196,7 +196,7 @@ fn cells_of(text: &str, separator: char) -> Result<Vec<Cell>, String> {
     }
 }
 
-/// The cell whose opening quote has been read, and what follows its closing one.
+/// The cell whose opening quote was read, and the text after its closing quote.
 fn quoted_cell(text: &str) -> Result<(String, &str), String> {
     let mut cell = String::new();
     let mut rest = text;
