@@ -267,7 +267,7 @@ async fn quotabell(order: &Order) -> anyhow::Result<Done> {
         keys: keys.clone(),
         config: stream,
         history: config.history,
-        committer: Committer::new(keys, settings),
+        committer: Arc::new(Committer::new(keys, settings)),
         plans,
         cache_entries: config.subjects.cache_entries,
         changes,
