@@ -6,6 +6,7 @@
 //! ARCHITECTURE.md describes the data path and the layers: an import points only downwards in the list of layers. Read
 //! next: [`events::worker`], the main loop, and [`ledger::commit`], the script behind the promises.
 
+pub mod actions;
 pub mod api;
 mod app;
 pub mod channels;

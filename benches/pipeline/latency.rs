@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use crate::receivers::HttpCatcher;
 use anyhow::Context as _;
-use quotabell::demo::receivers::HttpCatcher;
 use redis::Connection;
 use serde::Deserialize;
 

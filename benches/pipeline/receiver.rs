@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::receivers::{SmtpCatcher, SmtpSetup};
 use anyhow::Context as _;
-use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

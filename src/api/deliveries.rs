@@ -12,11 +12,13 @@ use super::operation::JsonAnswer;
 use super::path::{self, DeliveryPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
-use crate::outbox::{self, ActionReply, DeliveryAction};
+use crate::actions;
+use crate::actions::deliveries::ChangedDelivery;
+use crate::outbox::{ActionReply, DeliveryAction};
 use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
-use crate::views::deliveries::{self, ActionResultView, DeliveriesCursor, behind_open_circuits};
+use crate::views::deliveries::{self, DeliveriesCursor};
 use crate::views::explain::Audience;
-use crate::views::{DeliveryDetailView, DeliveryFilter, DeliveryView};
+use crate::views::{Cursor, DeliveryDetailView, DeliveryFilter, DeliveryView};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -87,7 +89,6 @@ async fn listed(
     let filter = DeliveryFilter {
         state: path::parameter("state", query.state.as_deref())?,
         subject,
-        kind: None,
         channel: path::parameter("channel", query.channel.as_deref())?,
         destination: query.destination.as_deref().map(Destination::from_stored),
         error: query.error,
@@ -95,11 +96,11 @@ async fn listed(
         since: path::parameter("since", query.since.as_deref())?,
         before: path::parameter("before", query.before.as_deref())?,
     };
-    let after: Option<DeliveriesCursor> = path::parameter("after", query.after.as_deref())?;
+    let after = path::parameter::<Cursor<DeliveriesCursor>>("after", query.after.as_deref())?;
     let ListLimit(limit) = path::parameter("limit", query.limit.as_deref())?.unwrap_or_default();
-    let list = deliveries::list_from(&api.partitions, &filter, after, limit);
+    let list = deliveries::list_from(&api.partitions, &filter, after.map(|Cursor(after)| after), limit);
     let (deliveries, next) = within(CALL_TIMEOUT, list).await?;
-    Ok(JsonAnswer(DeliveryList { deliveries, next: next.map(|next| next.to_string()) }))
+    Ok(JsonAnswer(DeliveryList { deliveries, next: next.map(|next| Cursor(next).to_string()) }))
 }
 
 /// A delivery with its alert, its contact, its attempts, and what is said of it.
@@ -127,21 +128,18 @@ pub(super) async fn act(
     State(api): State<Arc<ApiState>>,
     DeliveryPath(id): DeliveryPath,
     action: DeliveryAction,
-) -> Result<JsonAnswer<ActionResultView>, Problem> {
+) -> Result<JsonAnswer<ChangedDelivery>, Problem> {
     let done = async {
         let partition = deliveries::partition_of(&api.partitions, &id).await?;
-        // As it is before: an attempt may close it at once.
-        let circuits = behind_open_circuits(partition, action, std::slice::from_ref(&id)).await?;
-        let results = outbox::act(&partition.client, &partition.keys, action, std::slice::from_ref(&id)).await?;
+        let mut changed = actions::deliveries::act(partition, action, std::slice::from_ref(&id)).await?;
         api.new_deliveries.signal_of(partition.number()).notify_one();
-        let circuit = circuits.get(&id).map(|view| view.circuit);
-        Ok::<_, Problem>((results.into_iter().next().expect("an answer for each id"), circuit))
+        Ok::<_, Problem>(changed.pop().expect("an answer for each id"))
     };
-    let (result, circuit) = within(CALL_TIMEOUT, done).await?;
-    tracing::info!(delivery = %id, action = action.as_str(), result = result.word(action), "an HTTP client requested an action");
+    let changed = within(CALL_TIMEOUT, done).await?;
+    tracing::info!(delivery = %id, action = action.as_str(), result = changed.result, "an HTTP client requested an action");
     let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
-    match result.answer {
-        ActionReply::Done => Ok(JsonAnswer(ActionResultView::new(action, &result, circuit))),
+    match changed.reply {
+        ActionReply::Done => Ok(JsonAnswer(changed)),
         ActionReply::Missing => Err(unknown(&id)),
         ActionReply::Leased => Err(conflict("the delivery is being attempted right now: try again".to_owned())),
         ActionReply::InState(state) => {

@@ -1,17 +1,18 @@
 //! Lists by cursor: `?after=&limit=`, and `next` in the answer.
 
-use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::operation::{Describe, OperationDoc};
 use super::path::{self, Query};
 use super::problem::Problem;
 use crate::types::text_form::inline_schema;
+use crate::views::Cursor;
 
 const LIMIT_DEFAULT: usize = 100;
 pub(super) const LIMIT_MAX: usize = 1000;
@@ -58,12 +59,12 @@ impl FromStr for ListLimit {
     }
 }
 
-impl<C: FromStr<Err: Display>, S: Send + Sync> FromRequestParts<S> for ListRequest<C> {
+impl<C: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ListRequest<C> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let Query(ListQuery { after, limit }) = Query::from_request_parts(parts, state).await?;
-        let after = path::parameter("after", after.as_deref())?;
+        let after = path::parameter::<Cursor<C>>("after", after.as_deref())?.map(|Cursor(after)| after);
         let ListLimit(limit) = path::parameter("limit", limit.as_deref())?.unwrap_or_default();
         Ok(Self { after, limit })
     }

@@ -18,7 +18,6 @@ use crate::subjects::mutes::set_mute;
 use crate::types::mute::REASON_BYTES_MAX;
 use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, duration};
 use crate::verification::VerificationError;
-use crate::views::MuteView;
 
 /// Without an end it lasts until somebody ends it. At most one of `until` and `for`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -58,7 +57,7 @@ impl MuteQuery {
 pub(super) struct MutedSubject {
     subject: Subject,
     metric: Option<Metric>,
-    mute: MuteView,
+    mute: Mute,
 }
 
 /// The mute of a contact.
@@ -66,7 +65,7 @@ pub(super) struct MutedSubject {
 pub(super) struct MutedContact {
     subject: Subject,
     contact: ContactId,
-    mute: MuteView,
+    mute: Mute,
 }
 
 /// `PUT /v1/subjects/{id}/mute`
@@ -79,7 +78,7 @@ pub(super) async fn mute_subject(
     let metric = query.metric()?;
     let mute = body.into_mute(&api).await?;
     set(&api, &subject, metric.as_ref(), Some(&mute)).await?;
-    Ok(JsonAnswer(MutedSubject { subject, metric, mute: mute.into() }))
+    Ok(JsonAnswer(MutedSubject { subject, metric, mute }))
 }
 
 /// `DELETE /v1/subjects/{id}/mute`
@@ -107,7 +106,7 @@ pub(super) async fn mute_contact(
 ) -> Result<JsonAnswer<MutedContact>, Problem> {
     let mute = body.into_mute(&api).await?;
     set_of_contact(&api, &subject, &contact, Some(&mute)).await?;
-    Ok(JsonAnswer(MutedContact { subject, contact, mute: mute.into() }))
+    Ok(JsonAnswer(MutedContact { subject, contact, mute }))
 }
 
 /// `DELETE /v1/subjects/{id}/contacts/{contact}/mute`

@@ -16,7 +16,7 @@ use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
 use crate::types::text_form::inline_schema;
 use crate::types::{ContactId, DeliveryId, Subject};
-use crate::views::DeliveryIdPrefix;
+use crate::views::IdPrefix;
 
 /// The longest id of a contact that is looked for.
 const CONTACT_BYTES_MAX: usize = 256;
@@ -79,7 +79,7 @@ impl<S: Send + Sync> FromRequestParts<S> for DeliveryPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let id: String = parts_of(parts, state).await?;
-        let whole = id.parse::<DeliveryIdPrefix>().ok().and_then(|prefix| prefix.whole());
+        let whole = id.parse::<IdPrefix<DeliveryId>>().ok().and_then(|prefix| prefix.whole());
         whole.map(Self).ok_or_else(|| Problem::bad_request("id: must be delivery_ and 32 hex digits"))
     }
 }

@@ -21,11 +21,11 @@ use crate::contacts::store::{EditContactsError, replace_settings};
 use crate::erasure::{self, ErasedSubject};
 use crate::redis_client::Partition;
 use crate::subjects::record::limit_warnings;
-use crate::types::{Day, Metric, UnixMs};
+use crate::types::{Alert, Day, Metric, UnixMs};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
 use crate::views::usage::{self, UsageRequest};
 use crate::views::{
-    AlertCursor, AlertFilter, AlertView, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts,
+    AlertCursor, AlertFilter, Cursor, SubjectCursor, SubjectSettings, SubjectSlice, SubjectView, UsageView, alerts,
     subject, subject_list,
 };
 
@@ -49,7 +49,7 @@ pub(super) async fn list(
     let QueryState { partitions, plans, .. } = &api.reads;
     let read = subject_list::read(partitions.first(), plans, after.unwrap_or_default(), limit);
     let SubjectSlice { subjects, next } = within(CALL_TIMEOUT, read).await?;
-    Ok(JsonAnswer(SubjectList { subjects, next: next.map(|next| next.to_string()) }))
+    Ok(JsonAnswer(SubjectList { subjects, next: next.map(|next| Cursor(next).to_string()) }))
 }
 
 /// `GET /v1/subjects/{id}`
@@ -193,7 +193,7 @@ fn no_period(now: UnixMs) -> Problem {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AlertList {
     #[schemars(length(max = LIMIT_MAX))]
-    alerts: Vec<AlertView>,
+    alerts: Vec<Alert>,
     /// What `after` takes to get the next page; null at the end.
     next: Option<String>,
 }
@@ -212,5 +212,5 @@ pub(super) async fn alerts(
     };
     let kept = within(CALL_TIMEOUT, read).await?;
     let (alerts, next) = AlertCursor::slice(after.as_ref(), kept, limit);
-    Ok(JsonAnswer(AlertList { alerts, next: next.map(|next| next.to_string()) }))
+    Ok(JsonAnswer(AlertList { alerts, next: next.map(|next| Cursor(next).to_string()) }))
 }

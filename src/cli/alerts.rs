@@ -9,8 +9,8 @@ use super::since::Since;
 use super::whole_number::from_one;
 use crate::ledger::retention::kept_until;
 use crate::terminal::output::{FormatArgs, Table, print_list};
-use crate::types::{Period, Subject, UnixMs};
-use crate::views::alerts::{self, AlertFilter, AlertView};
+use crate::types::{Alert, Period, Subject, UnixMs};
+use crate::views::alerts::{self, AlertFilter};
 use crate::views::short_id;
 
 #[derive(Debug, Args)]
@@ -64,15 +64,13 @@ pub async fn run(args: AlertsArgs, context: &CliContext) -> anyhow::Result<()> {
         let surplus = listed.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         listed.drain(..surplus);
     }
-    let table = Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN, METRIC_COLUMN]);
+    let table = Table::new(&HEADING).may_shrink(&["SUBJECT", "METRIC"]);
     print_list(&args.format, &listed, table, nothing, row)
 }
 
 const HEADING: [&str; 8] = ["RAISED UTC", "SUBJECT", "METRIC", "REACHED", "USED", "LIMIT", "PERIOD", "ID"];
-const SUBJECT_COLUMN: usize = 1;
-const METRIC_COLUMN: usize = 2;
 
-fn row(alert: &AlertView) -> Vec<String> {
+fn row(alert: &Alert) -> Vec<String> {
     vec![
         minute(alert.raised_at_ms),
         alert.subject.to_string(),

@@ -7,10 +7,13 @@ use clap::{Args, Subcommand};
 use super::connect::{self, CliConnection};
 use super::context::CliContext;
 use super::whole_number::from_one;
-use crate::outbox::DeliveryAction;
+use crate::actions::sending::current_pause;
+use crate::outbox::{DeliveryAction, Pause};
 use crate::terminal::hint;
 use crate::terminal::output::{self, Format, FormatArgs, print_list, say};
-use crate::views::{DeliveryIdPrefix, deliveries};
+use crate::types::DeliveryId;
+use crate::views::deliveries::DestinationView;
+use crate::views::{IdPrefix, deliveries};
 
 mod act;
 mod pause;
@@ -82,7 +85,7 @@ pub struct DeliveriesListArgs {
   quotabell deliveries show --json delivery_6f1ed002ab5595859014ebf0951522d9 | jq '.attempt_log[]'")]
 pub struct DeliveriesShowArgs {
     /// The delivery's id, or the first digits of it
-    pub id: DeliveryIdPrefix,
+    pub id: IdPrefix<DeliveryId>,
     #[command(flatten)]
     pub format: FormatArgs,
 }
@@ -162,12 +165,9 @@ async fn run_list(args: DeliveriesListArgs, context: &CliContext) -> anyhow::Res
 async fn run_show(args: DeliveriesShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let redis = &connect::redis(&config).await?;
-    let ids = find(redis, std::slice::from_ref(&args.id)).await?;
-    let id = ids.into_iter().next().unwrap_or_else(|| args.id.as_id());
-    let what = format!("read delivery {id}");
-    let partition = redis.explained(&what, deliveries::partition_of(&redis.partitions, &id).await)?;
+    let (partition, id) = find(redis, std::slice::from_ref(&args.id)).await?.remove(0);
     let found = deliveries::show(partition, &config.configured_contacts(), &id).await;
-    let Some(detail) = redis.explained(&what, found)? else {
+    let Some(detail) = redis.explained(format_args!("read delivery {id}"), found)? else {
         return Err(hint::failed(
             format_args!("there is no delivery {id}"),
             "`quotabell deliveries list` lists them; they stay readable for 14 days after their end",
@@ -184,15 +184,15 @@ async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::
     let listed = deliveries::list_destinations(&redis.partitions).await;
     let listed = redis.explained(format_args!("list destinations of {}", redis.keys().name()), listed)?;
     say_pause(redis).await?;
-    let count = redis.partitions.count();
-    let table = rows::destination_table(count);
-    print_list(format, &listed, table, "no delivery is pending", |one| rows::destination_row(one, count, now))
+    let row = |one: &DestinationView| rows::destination_row(one, now);
+    print_list(format, &listed, rows::destination_table(), "no delivery is pending", row)
 }
 
 /// Says that nothing leaves, where that is so.
 async fn say_pause(redis: &CliConnection) -> anyhow::Result<()> {
-    if let Some(paused) = pause::read(redis).await? {
-        say(format_args!("{}; `quotabell deliveries resume` ends that", pause::summary(&paused)));
+    let paused = redis.explained("read the pause of deliveries", current_pause(&redis.partitions).await)?;
+    if let Some(Pause { since, reason }) = paused {
+        say(format_args!("{}; `quotabell deliveries resume` ends that", pause::summary(since, reason.as_deref())));
     }
     Ok(())
 }

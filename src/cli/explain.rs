@@ -9,7 +9,7 @@ use super::context::CliContext;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable};
 use crate::types::Subject;
-use crate::views::explain::{Audience, ExplainError, ExplainTarget};
+use crate::views::explain::{Audience, ExplainError};
 
 #[derive(Debug, Args)]
 #[command(
@@ -41,11 +41,10 @@ pub async fn run(args: ExplainArgs, context: &CliContext) -> anyhow::Result<()> 
     let redis = connect::redis(&config).await?;
     let explainer = config.explainer(&redis.partitions, Arc::new(config.channels()?), config.plans()?);
     let asked = async {
-        let target = match subject {
-            Some(subject) => ExplainTarget::Subject(subject),
-            None => explainer.target(id.as_deref().unwrap_or_default()).await?,
-        };
-        explainer.explain(target, Audience::Operator).await
+        match subject {
+            Some(subject) => explainer.subject(&subject).await,
+            None => explainer.explain(id.as_deref().unwrap_or_default(), Audience::Operator).await,
+        }
     };
     let explained = match asked.await {
         Err(ExplainError::Redis(error)) => redis.explained("explain", Err(error))?,

@@ -59,7 +59,6 @@ pub async fn run(args: HistoryArgs, context: &CliContext) -> anyhow::Result<()> 
 }
 
 const HEADING: [&str; 4] = ["METRIC", "DAY", "USED", "STATE"];
-const METRIC_COLUMN: usize = 0;
 
 fn print(history: &HistoryView, output: &mut Output) -> anyhow::Result<()> {
     let row = |metric: &Metric, day: &history::DayUsageView| {
@@ -72,5 +71,5 @@ fn print(history: &HistoryView, output: &mut Output) -> anyhow::Result<()> {
         say_empty("nothing was used on these days, or it is no longer kept");
         return Ok(());
     }
-    output.rows(&mut Table::new(&HEADING).may_shrink(&[METRIC_COLUMN]), &rows)
+    output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]), &rows)
 }

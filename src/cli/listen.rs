@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context as _;
+use axum::http::StatusCode;
 use chrono::{DateTime, Local, SecondsFormat};
 use clap::Args;
 use serde::Serialize;
@@ -17,7 +18,7 @@ use super::context::CliContext;
 use crate::channels::webhook;
 use crate::contacts::Contact;
 use crate::demo::mail;
-use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
+use crate::demo::receivers::{CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher};
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{self, FormatArgs, Output, printable, say};
 use crate::types::Secret;
@@ -63,11 +64,11 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
 
 pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     let verifier = SignatureVerifier::new(&args.secrets, &context.config()?.fallback.contacts)?;
-    let smtp = SmtpCatcher::start_on(args.smtp, SmtpSetup::default()).await;
+    let smtp = SmtpCatcher::start_on(args.smtp).await;
     let smtp = smtp.with_context(|| format!("listen for mails on {}", args.smtp));
     let mut smtp = with_hint(smtp, "--smtp names another port")?;
-    let status = args.status;
-    let http = HttpCatcher::start_on(args.http, move |body| answer(status, body)).await;
+    let status = args.status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(StatusCode::OK);
+    let http = HttpCatcher::start_on(args.http, move |body| (status, answer(body))).await;
     let http = http.with_context(|| format!("listen for webhooks on {}", args.http));
     let mut http = with_hint(http, "--http names another port")?;
     say(format_args!("mails: {}", smtp.url()));
@@ -90,14 +91,11 @@ pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     }
 }
 
-/// Answers a webhook: with the challenge that it holds, so that the contact becomes verified, else without a body.
-fn answer(status: Option<u16>, body: &[u8]) -> Answer {
-    let answer = Answer::status(status.unwrap_or(200));
+/// The body of the answer to a webhook: the challenge that it holds, so that the contact becomes verified.
+fn answer(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    match body["data"]["challenge"].as_str() {
-        Some(challenge) => answer.body(&json!({"challenge": challenge}).to_string()),
-        None => answer,
-    }
+    let challenge = body["data"]["challenge"].as_str();
+    challenge.map(|challenge| json!({"challenge": challenge}).to_string()).unwrap_or_default()
 }
 
 /// Whoever made the signature may be right and their secret unknown here.
@@ -161,14 +159,14 @@ struct ReceivedMail {
 
 impl ReceivedMail {
     fn from_caught(caught: &CaughtMail, at: DateTime<Local>) -> Self {
-        let raw = caught.text();
+        let raw = &caught.text;
         Self {
             channel: "email",
             received_at: rfc3339(at),
             from: caught.from.clone(),
             to: caught.to.clone(),
-            subject_line: mail::header(&raw, "Subject").unwrap_or_default(),
-            text: mail::text(&raw),
+            subject_line: mail::header(raw, "Subject").unwrap_or_default(),
+            text: mail::text(raw),
         }
     }
 

@@ -1,6 +1,5 @@
 //! `reload`: tells the daemon on this machine to read its plans again.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,7 +9,6 @@ use url::Url;
 
 use super::context::CliContext;
 use crate::api::state::ReloadedPlans;
-use crate::config::Config;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs};
 
@@ -51,9 +49,12 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     let token = config.token_text()?.ok_or_else(|| {
         failed("a reload over HTTP needs a token", "set http.token or http.token_file, or send the daemon SIGHUP")
     })?;
+    let listen = &config.http.listen;
     let base = match args.url {
         Some(url) => url,
-        None => listening_at(&config)?,
+        // The system takes 0.0.0.0 for this machine.
+        None => Url::parse(&format!("http://{listen}/"))
+            .with_context(|| format!("http.listen = {listen:?} is no address to connect to"))?,
     };
     let mut url = base.join("v1/reload").context("put the URL of the route together")?;
     if args.force {
@@ -88,23 +89,4 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
         let told = if *changed { "new plans are in effect" } else { "the plans are as before" };
         output.line(format_args!("{told}, fingerprint {fingerprint}"))
     })
-}
-
-/// The daemon's address, as it is reached from this machine.
-fn listening_at(config: &Config) -> anyhow::Result<Url> {
-    let listen = &config.http.listen;
-    let address = match listen.parse::<SocketAddr>() {
-        Ok(mut address) => {
-            match address.ip() {
-                IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-                IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-                _ => {}
-            }
-            address.to_string()
-        }
-        // A name and a port.
-        Err(_) => listen.clone(),
-    };
-    Url::parse(&format!("http://{address}/"))
-        .with_context(|| format!("http.listen = {listen:?} is no address to connect to"))
 }

@@ -61,12 +61,11 @@ pub async fn run(args: TopArgs, context: &CliContext) -> anyhow::Result<()> {
             return Ok(());
         }
         let rows: Vec<Vec<String>> = ranked.subjects.iter().map(row).collect();
-        output.rows(&mut Table::new(&HEADING).may_shrink(&[SUBJECT_COLUMN]), &rows)
+        output.rows(&mut Table::new(&HEADING).may_shrink(&["SUBJECT"]), &rows)
     })
 }
 
 const HEADING: [&str; 5] = ["SUBJECT", "PLAN", "USED", "LIMIT", "PERCENT"];
-const SUBJECT_COLUMN: usize = 0;
 
 fn row(ranked: &RankedSubjectView) -> Vec<String> {
     let percent = ranked.used_percent.map(|percent| format!("{percent:.1}%"));

@@ -49,7 +49,6 @@ pub async fn run(args: UsageArgs, context: &CliContext) -> anyhow::Result<()> {
 }
 
 const HEADING: [&str; 8] = ["METRIC", "WINDOW", "PERIOD", "USED", "LIMIT", "PERCENT", "RESETS", "ALERTS"];
-const METRIC_COLUMN: usize = 0;
 
 fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<()> {
     output.pairs(&[
@@ -65,7 +64,7 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
     let windows = || usage.metrics.iter().flat_map(|metric| metric.windows.iter().map(move |window| (metric, window)));
     let rows: Vec<Vec<String>> =
         windows().map(|(metric, window)| row(metric.metric.to_string(), window, now)).collect();
-    output.rows(&mut Table::new(&HEADING).may_shrink(&[METRIC_COLUMN]), &rows)?;
+    output.rows(&mut Table::new(&HEADING).may_shrink(&["METRIC"]), &rows)?;
     if windows().any(|(_, window)| window.used.is_none()) {
         say("note: counts that are no longer kept are shown as -: what was used is unknown");
     }
@@ -77,8 +76,8 @@ fn print(usage: &UsageView, now: UnixMs, output: &mut Output) -> anyhow::Result<
 }
 
 fn row(metric: String, window: &WindowUsageView, now: UnixMs) -> Vec<String> {
-    let over = window.resets_at_ms <= now;
-    let resets = if over { "over".to_owned() } else { format!("in {}", rounded(window.resets_at_ms.since(now))) };
+    let over = window.resets_at.0 <= now;
+    let resets = if over { "over".to_owned() } else { format!("in {}", rounded(window.resets_at.0.since(now))) };
     let alerts: Vec<String> = window.alerts.iter().map(|alert| format!("{}%", alert.threshold_percent)).collect();
     vec![
         metric,

@@ -17,7 +17,7 @@ use crate::contacts::{Contact, OperatorContact};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::subjects::SubjectMutes;
 use crate::subjects::mutes::mute_field;
-use crate::subjects::record::{LOCALE, parse_locale};
+use crate::subjects::record::{LOCALE, SubjectField, parse_locale};
 use crate::types::{Alert, ContactId, Keys, Locale, Subject, UnixMs};
 
 /// Reads contacts of subjects; holds the fallback contacts.
@@ -132,6 +132,20 @@ impl ContactResolver {
         command.arg(self.keys.subject(subject)).arg(CONTACTS).arg(LOCALE);
         let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
         self.resolve(subject, reply.map(|values| StoredFields::from_values(&mut values.into_iter())))
+    }
+
+    /// The contacts in the fields of a subject's hash.
+    ///
+    /// # Errors
+    ///
+    /// Never: no call is made.
+    pub fn read_contacts(
+        &self,
+        subject: &Subject,
+        fields: &[SubjectField],
+    ) -> Result<ResolvedContacts, ResolveContactsError> {
+        let stored = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
+        self.resolve(subject, Ok(StoredFields { contacts: stored(CONTACTS), locale: stored(LOCALE) }))
     }
 
     /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is ignored, and is

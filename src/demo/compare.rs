@@ -167,7 +167,6 @@ fn messages(seen: &ObservedRun) -> Vec<Comparison> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::received::FAILURE;
     use super::super::scenario::tests::sample;
     use super::*;
 
@@ -196,7 +195,7 @@ mod tests {
                         at: now,
                     };
                     if contact.address().ends_with("/frank") {
-                        seen.arrivals.extend(vec![ReceivedAttempt { status: FAILURE, ..arrival.clone() }; FAILURES]);
+                        seen.arrivals.extend(vec![ReceivedAttempt { status: 503, ..arrival.clone() }; FAILURES]);
                     }
                     seen.arrivals.push(arrival);
                     seen.totals.made += 1;

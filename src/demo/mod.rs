@@ -21,7 +21,7 @@ mod daemon;
 mod environment;
 pub(crate) mod mail;
 mod received;
-pub mod receivers;
+pub(crate) mod receivers;
 mod run;
 mod scenario;
 mod screen;

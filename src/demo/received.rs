@@ -2,21 +2,22 @@
 //!
 //! They act like a customer: they check signatures with the public crate and read nothing from Redis.
 
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use axum::http::StatusCode;
 use serde::Deserialize;
 use standardwebhooks::Webhook;
 
 use super::mail;
 use super::scenario::SimulatedSubject;
 use crate::contacts::Contact;
-use crate::demo::receivers::{Answer, CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher, SmtpSetup};
+use crate::demo::receivers::{CaughtMail, CaughtRequest, HttpCatcher, SmtpCatcher};
 use crate::types::{AlertId, Channel, ContactId, DeliveryId};
 
 /// Number of failures of the flaky receiver.
 pub(super) const FAILURES: usize = 2;
-/// Its status when it fails.
-pub(super) const FAILURE: u16 = 503;
 /// The reply code of the mail server for an accepted email.
 const MAIL_ACCEPTED: u16 = 250;
 
@@ -65,10 +66,16 @@ impl ReceivedAttempt {
 impl LocalReceivers {
     /// Starts the receivers on free ports.
     pub(super) async fn start() -> std::io::Result<Self> {
+        let any_port = (Ipv4Addr::LOCALHOST, 0).into();
+        let requests = AtomicUsize::new(0);
         Ok(Self {
-            mail: SmtpCatcher::start(SmtpSetup::default()).await?,
-            steady: HttpCatcher::start([]).await?,
-            flaky: HttpCatcher::start(vec![Answer::status(FAILURE); FAILURES]).await?,
+            mail: SmtpCatcher::start_on(any_port).await?,
+            steady: HttpCatcher::start_on(any_port, |_| (StatusCode::NO_CONTENT, String::new())).await?,
+            flaky: HttpCatcher::start_on(any_port, move |_| {
+                let is_over = requests.fetch_add(1, Ordering::Relaxed) >= FAILURES;
+                (if is_over { StatusCode::NO_CONTENT } else { StatusCode::SERVICE_UNAVAILABLE }, String::new())
+            })
+            .await?,
         })
     }
 
@@ -87,16 +94,16 @@ fn contact_of(subjects: &[SimulatedSubject], is_meant: impl Fn(&Contact) -> bool
 }
 
 fn read_mail(caught: &CaughtMail, subjects: &[SimulatedSubject]) -> ReceivedAttempt {
-    let raw = caught.text();
+    let raw = &caught.text;
     let contact = contact_of(subjects, |contact| caught.to.first().is_some_and(|to| to == contact.address()));
-    let alert = AlertId::from_stored(&mail::header(&raw, "X-Quotabell-Alert").unwrap_or_default());
-    let message_id = mail::header(&raw, "Message-ID").unwrap_or_default();
+    let alert = AlertId::from_stored(&mail::header(raw, "X-Quotabell-Alert").unwrap_or_default());
+    let message_id = mail::header(raw, "Message-ID").unwrap_or_default();
     let is_of = |contact: &Contact| message_id.starts_with(&format!("<{}@", DeliveryId::derive(&alert, &contact.id)));
-    let numbers = mail::part(&raw, "text/plain").and_then(|text| numbers_of_text(&text)).unwrap_or_default();
+    let numbers = mail::part(raw, "text/plain").and_then(|text| numbers_of_text(&text)).unwrap_or_default();
     let problem = if !contact.is_some_and(is_of) {
         Some(format!("its Message-ID {message_id} is not of this delivery"))
     } else {
-        mail::part(&raw, "text/html").is_none().then(|| "it has no HTML part".to_owned())
+        mail::part(raw, "text/html").is_none().then(|| "it has no HTML part".to_owned())
     };
     let contact = contact.map(|contact| contact.id.clone());
     let (at, sound) = (caught.arrived, format!("to {}", caught.to.join(", ")));

@@ -22,7 +22,7 @@ use crate::redis_client::{Partition, Partitions, RedisEndpoint};
 use crate::terminal::table::Color;
 use crate::types::keys::{self, SUBJECT_PREFIX_DEFAULT};
 use crate::types::{Alert, Keys, PartitionNumber, Period, Subject};
-use crate::views::refused::MergedRefusedEvents;
+use crate::views::refused;
 
 /// The stream's name, as in the defaults.
 const STREAM: &str = "usage";
@@ -212,8 +212,7 @@ impl Run<'_> {
         let counts: Vec<Option<u64>> = partitions.first().client.pipe(&pipeline).await.context("read the counts")?;
         seen.counts = counts.into_iter().map(Option::unwrap_or_default).collect();
         seen.refused.clear();
-        let mut refused = MergedRefusedEvents::all(partitions);
-        while let Some(event) = refused.next().await.context("read the refused events")? {
+        for event in refused::newest(partitions, None, usize::MAX).await.context("read the refused events")? {
             seen.refused.push(event.reason.clone());
             if !refused_said.insert((event.stream, event.entry)) {
                 continue;

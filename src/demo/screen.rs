@@ -76,9 +76,13 @@ impl Screen {
                 for section in checks.chunk_by(|a, b| a.section == b.section) {
                     output.line("")?;
                     let heading = [section[0].section, "expected", "seen", "", ""];
-                    let color = |mark: &str| Some(if mark == "ok" { Color::Green } else { Color::Red });
+                    let color = |mark: &str| match mark {
+                        "ok" => Some(Color::Green),
+                        "WRONG" => Some(Color::Red),
+                        _ => None,
+                    };
                     output.rows(
-                        &mut Table::new(&heading).colored(3, color),
+                        &mut Table::new(&heading).colored("", color),
                         &section.iter().map(row).collect::<Vec<_>>(),
                     )?;
                 }

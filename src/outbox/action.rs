@@ -58,38 +58,6 @@ impl DeliveryAction {
 }
 
 /// The result for one id.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ActionResult {
-    /// The id.
-    pub id: DeliveryId,
-    /// The script's reply for it.
-    pub answer: ActionReply,
-}
-
-impl ActionResult {
-    /// The result in one word, for programs.
-    pub fn word(&self, action: DeliveryAction) -> &'static str {
-        match self.answer {
-            ActionReply::Done => action.done(),
-            ActionReply::Leased => "leased",
-            ActionReply::InState(_) if action.takes() == [DeliveryState::Dead] => "not_dead",
-            ActionReply::InState(_) => "ended",
-            ActionReply::Missing => "unknown",
-        }
-    }
-
-    /// The current state of the delivery; `None` if there is none.
-    pub const fn state(&self, action: DeliveryAction) -> Option<DeliveryState> {
-        match self.answer {
-            ActionReply::Done => Some(action.leaves()),
-            ActionReply::Leased => Some(DeliveryState::Pending),
-            ActionReply::InState(state) => Some(state),
-            ActionReply::Missing => None,
-        }
-    }
-}
-
-/// The result for one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionReply {
     /// It is done.
@@ -102,34 +70,52 @@ pub enum ActionReply {
     InState(DeliveryState),
 }
 
-/// Applies an action to these deliveries, in calls of [`ACTION_MAX`]. Deliveries that the action does not accept are
-/// reported and not changed. Repeatable. `action.lua` explains why.
+impl ActionReply {
+    /// What became of the delivery in one word, as programs are told.
+    pub fn word(self, action: DeliveryAction) -> &'static str {
+        match self {
+            Self::Done => action.done(),
+            Self::Leased => "leased",
+            Self::InState(_) if action.takes() == [DeliveryState::Dead] => "not_dead",
+            Self::InState(_) => "ended",
+            Self::Missing => "unknown",
+        }
+    }
+
+    /// The state of the delivery now; `None` if there is none.
+    pub const fn state(self, action: DeliveryAction) -> Option<DeliveryState> {
+        match self {
+            Self::Done => Some(action.leaves()),
+            Self::Leased => Some(DeliveryState::Pending),
+            Self::InState(state) => Some(state),
+            Self::Missing => None,
+        }
+    }
+}
+
+/// Does what an operator asks for with at most [`ACTION_MAX`] deliveries, and replies for each in order. It leaves
+/// deliveries alone that the action does not take. Repeatable. The argument is in `action.lua`.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]; earlier calls remain in effect.
+/// [`OutboxError`]: the action may have been done.
 pub async fn act(
     client: &RedisClient,
     keys: &Keys,
     action: DeliveryAction,
     ids: &[DeliveryId],
-) -> Result<Vec<ActionResult>, OutboxError> {
-    let mut results = Vec::with_capacity(ids.len());
-    for ids in ids.chunks(ACTION_MAX) {
-        let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(ENDED_DELIVERY_TTL.as_secs());
-        for id in ids {
-            call = call.arg(id.as_str());
-        }
-        let answers: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Act, keys.stream()))?;
-        for (id, answer) in ids.iter().zip(answers) {
-            results.push(ActionResult { id: id.clone(), answer: answer_of(&answer, id)? });
-        }
+) -> Result<Vec<ActionReply>, OutboxError> {
+    debug_assert!(ids.len() <= ACTION_MAX, "the caller cuts its list");
+    let mut call = schedule::call(&SCRIPT, keys).arg(action.as_str()).arg(ENDED_DELIVERY_TTL.as_secs());
+    for id in ids {
+        call = call.arg(id.as_str());
     }
-    Ok(results)
+    let replies: Vec<String> = call.run(client).await.map_err(OutboxError::redis(Operation::Act, keys.stream()))?;
+    ids.iter().zip(replies).map(|(id, reply)| reply_of(&reply, id)).collect()
 }
 
-fn answer_of(answer: &str, id: &DeliveryId) -> Result<ActionReply, OutboxError> {
-    match answer {
+fn reply_of(reply: &str, id: &DeliveryId) -> Result<ActionReply, OutboxError> {
+    match reply {
         "done" => Ok(ActionReply::Done),
         "leased" => Ok(ActionReply::Leased),
         "missing" => Ok(ActionReply::Missing),

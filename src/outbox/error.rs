@@ -71,7 +71,7 @@ pub enum OutboxError {
 
 impl OutboxError {
     /// Wraps an error of Redis, for `map_err`.
-    pub(super) fn redis(operation: Operation, of: impl fmt::Display) -> impl FnOnce(RedisError) -> Self {
+    pub(crate) fn redis(operation: Operation, of: impl fmt::Display) -> impl FnOnce(RedisError) -> Self {
         let of = of.to_string();
         move |source| Self::Redis { operation, of, source }
     }

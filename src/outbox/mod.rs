@@ -61,7 +61,7 @@ use std::time::Duration;
 
 use crate::types::{Alert, UnixMs, Window};
 
-pub use action::{ActionReply, ActionResult, DeliveryAction, act};
+pub use action::{ActionReply, DeliveryAction, act};
 pub use config::{AlertsConfig, DeliveryConfig, MultiplePolicy, RetryConfig};
 pub use consent::{ConsentRequestError, ConsentRequests};
 pub use contact_change_listener::ContactChangeListener;

@@ -56,9 +56,14 @@ async fn run(partitions: &Partitions, action: &str, reason: &str) -> RedisResult
 /// # Errors
 ///
 /// The error of Redis or of the connection.
-pub async fn paused_for(client: &RedisClient, keys: &Keys, now: UnixMs) -> RedisResult<Duration> {
+pub async fn paused_for(
+    client: &RedisClient,
+    keys: &Keys,
+    current: Option<&Pause>,
+    now: UnixMs,
+) -> RedisResult<Duration> {
     let ended: Option<u64> = client.query(redis::cmd("HGET").arg(keys.totals()).arg(PAUSED_MS)).await?;
-    let lasts = read_pause(client, keys).await?.and_then(|pause| pause.since).map(|since| now.since(since));
+    let lasts = current.and_then(|pause| pause.since).map(|since| now.since(since));
     Ok(Duration::from_millis(ended.unwrap_or(0)) + lasts.unwrap_or_default())
 }
 

@@ -69,15 +69,15 @@ pub struct Table {
     heading: Vec<String>,
     widths: Vec<usize>,
     heading_due: bool,
-    may_shrink: &'static [usize],
-    shrinks_first: Option<usize>,
+    may_shrink: &'static [&'static str],
+    shrinks_first: Option<&'static str>,
     color: Option<ColumnColor>,
 }
 
 /// The colored column, and the function that chooses the color of its text.
 #[derive(Debug, Clone, Copy)]
 struct ColumnColor {
-    column: usize,
+    column: &'static str,
     of: fn(&str) -> Option<Color>,
 }
 
@@ -93,23 +93,23 @@ impl Table {
         }
     }
 
-    /// The columns, by position, whose text is cut if a line would be wider than the terminal.
+    /// The columns whose text is cut if a line would be wider than the terminal.
     #[must_use]
-    pub const fn may_shrink(mut self, columns: &'static [usize]) -> Self {
+    pub const fn may_shrink(mut self, columns: &'static [&'static str]) -> Self {
         self.may_shrink = columns;
         self
     }
 
     /// The column that is cut before all others.
     #[must_use]
-    pub const fn shrinks_first(mut self, column: usize) -> Self {
+    pub const fn shrinks_first(mut self, column: &'static str) -> Self {
         self.shrinks_first = Some(column);
         self
     }
 
     /// Colors the cells of one column by their text.
     #[must_use]
-    pub const fn colored(mut self, column: usize, of: fn(&str) -> Option<Color>) -> Self {
+    pub const fn colored(mut self, column: &'static str, of: fn(&str) -> Option<Color>) -> Self {
         self.color = Some(ColumnColor { column, of });
         self
     }
@@ -130,7 +130,7 @@ impl Table {
             lines.push(styling.paint(Color::Bold, heading));
         }
         let color_of = |column: usize, cell: &str| {
-            self.color.filter(|color| color.column == column).and_then(|ColumnColor { of, .. }| of(cell))
+            self.color.filter(|color| color.column == self.heading[column]).and_then(|ColumnColor { of, .. }| of(cell))
         };
         let styled = |column: usize, cell: String| match color_of(column, &cell) {
             Some(color) => styling.paint(color, cell),
@@ -148,9 +148,11 @@ impl Table {
         let Some(columns) = width.map(|width| width.saturating_sub(gaps)) else { return widths };
         while widths.iter().sum::<usize>() > columns {
             let least = |column: usize| CUT_WIDTH_MIN.max(self.heading[column].chars().count());
-            let shrinkable = self.may_shrink.iter().copied().filter(|column| widths[*column] > least(*column));
+            let shrinkable = (0..widths.len()).filter(|column| {
+                self.may_shrink.contains(&self.heading[*column].as_str()) && widths[*column] > least(*column)
+            });
             let is_name = |column: usize| column == 0 && widths[column] <= NAME_WIDTH;
-            let is_first = |column: usize| self.shrinks_first == Some(column);
+            let is_first = |column: usize| self.shrinks_first == Some(self.heading[column].as_str());
             let next = shrinkable.max_by_key(|column| (is_first(*column), !is_name(*column), widths[*column]));
             let Some(next) = next else { break };
             widths[next] -= 1;
@@ -195,7 +197,7 @@ mod tests {
 
     fn table() -> Table {
         let color = |text: &str| (text == "dead").then_some(Color::Red);
-        Table::new(&["ID", "SUBJECT", "STATE", "ERROR"]).may_shrink(&[1, 3]).colored(2, color)
+        Table::new(&["ID", "SUBJECT", "STATE", "ERROR"]).may_shrink(&["SUBJECT", "ERROR"]).colored("STATE", color)
     }
 
     /// A line that the terminal breaks would look like two; a pipe needs the whole text.
@@ -217,7 +219,8 @@ mod tests {
     fn a_name_in_the_first_column_gives_way_last() {
         let id = "7b0c6f4e-2c39-4d1e-9f0a-5a3f1b2c4d6e";
         let rows = [row(&[id, &"s".repeat(20), "active", &"e".repeat(20)])];
-        let mut table = Table::new(&["SUBJECT", "LIMITS", "STATE", "CONTACTS"]).may_shrink(&[0, 1, 3]);
+        let mut table =
+            Table::new(&["SUBJECT", "LIMITS", "STATE", "CONTACTS"]).may_shrink(&["SUBJECT", "LIMITS", "CONTACTS"]);
         let lines = table.lines(&rows, Some(64), Styling::Plain);
         assert!(lines[1].starts_with(id) && lines[1].chars().count() <= 64, "{lines:#?}");
     }

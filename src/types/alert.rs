@@ -1,10 +1,12 @@
 //! An alert: a threshold was reached. At most one per subject, metric, period, percentage and threshold units.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::text::hex;
 use super::text_form::text_id;
+use super::timestamp::{Rfc3339, rfc3339};
 use super::{DeploymentId, Metric, Percent, Period, StreamId, Subject, UnixMs, Window};
 
 text_id! {
@@ -53,9 +55,10 @@ pub fn digest_of(parts: &[&str]) -> String {
 
 /// The facts of an alert, fixed by the commit that raised it. Also its JSON form in Redis: the outbox entry and the
 /// delivery hold this text, and the record of raised alerts holds it with the earlier alerts of the period.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Alert {
     /// The id.
+    #[schemars(regex(pattern = "^alert_[0-9a-f]{32}$"))]
     pub id: AlertId,
     /// The subject whose quota it is.
     pub subject: Subject,
@@ -67,15 +70,18 @@ pub struct Alert {
     pub period: Period,
     /// The reached threshold, percent of the limit.
     pub threshold_percent: Percent,
-    /// The threshold in units.
+    /// The threshold in units. A higher limit lets the percentage be raised again in one period, at more units.
     pub threshold_units: u64,
     /// The limit in force, units per period.
+    #[schemars(range(min = 1))]
     pub limit: u64,
     /// The plan in force.
     pub plan: String,
     /// The subject's time zone, an IANA name.
     pub timezone: String,
     /// When the period ends and the count restarts.
+    #[serde(rename = "resets_at", with = "rfc3339")]
+    #[schemars(with = "Rfc3339")]
     pub resets_at_ms: UnixMs,
     /// The count before the commit that raised the alert, units.
     pub used_before: u64,
@@ -86,6 +92,8 @@ pub struct Alert {
     /// The last stream entry of the commit.
     pub last_entry: StreamId,
     /// When it was raised, server time.
+    #[serde(rename = "raised_at", with = "rfc3339")]
+    #[schemars(with = "Rfc3339")]
     pub raised_at_ms: UnixMs,
     /// The higher thresholds that the same commit reached, percent, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

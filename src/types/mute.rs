@@ -4,10 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
 use super::UnixMs;
 use super::text::is_control;
 use super::text_form::inline_schema;
-use super::timestamp::TimestampError;
+use super::timestamp::{Rfc3339, TimestampError};
 
 /// Maximum length of a reason, bytes.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -15,13 +18,19 @@ pub const REASON_BYTES_MAX: usize = 256;
 /// The latest time that RFC 3339 can express: a later end could not be read back.
 const LATEST: UnixMs = UnixMs(253_402_300_799_999);
 
-/// A mute: alerts are not sent.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// A mute: alerts are recorded and not sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct Mute {
-    /// When it ends, by the server's clock; `None` if it lasts until somebody ends it.
+    /// When it ends by itself, by the server's clock; null for one that lasts until somebody ends it.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<Rfc3339>")]
     pub until: Option<UnixMs>,
     /// Why, in the operator's words.
     pub reason: Option<String>,
+}
+
+fn as_text<S: Serializer>(until: &Option<UnixMs>, serializer: S) -> Result<S::Ok, S::Error> {
+    until.map(Rfc3339).serialize(serializer)
 }
 
 /// When a mute shall end.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::text_form::inline_schema;
 
@@ -65,6 +65,24 @@ impl fmt::Display for UnixMs {
             Some(at) => f.write_str(&at.to_rfc3339_opts(SecondsFormat::Millis, true)),
             None => self.0.fmt(f),
         }
+    }
+}
+
+/// An instant whose JSON form is text, such as `2026-11-21T08:37:00.123Z`: the form of all times that are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rfc3339(pub UnixMs);
+
+impl fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+inline_schema!(Rfc3339, { "type": "string", "format": "date-time" });
+
+impl Serialize for Rfc3339 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
     }
 }
 

@@ -1,28 +1,34 @@
 //! Ids by their first digits: what a list shows, and what every command takes.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use crate::types::{AlertId, DeliveryId};
 
-/// What every delivery's id begins with.
-const DELIVERY: &str = "delivery_";
-/// What every alert's id begins with.
-const ALERT: &str = "alert_";
 /// Hex digits of a whole id.
 const DIGITS: usize = 32;
 /// How many of them a list shows: enough for thousands of deliveries.
 const SHORT_DIGITS: usize = 8;
 
-/// The first digits of a delivery's id, or all of them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeliveryIdPrefix {
-    digits: String,
+/// An id of a word and [`DIGITS`] hex digits.
+pub trait PrefixedId {
+    const WORD: &'static str;
 }
 
-/// The first digits of an alert's id, or all of them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AlertIdPrefix {
+impl PrefixedId for DeliveryId {
+    const WORD: &'static str = "delivery_";
+}
+
+impl PrefixedId for AlertId {
+    const WORD: &'static str = "alert_";
+}
+
+/// The first digits of an id, or all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdPrefix<I> {
     digits: String,
+    id: PhantomData<I>,
 }
 
 /// The text is not the beginning of an id.
@@ -38,69 +44,35 @@ pub fn short_id(id: &str) -> &str {
     digits.get(..SHORT_DIGITS).unwrap_or(digits)
 }
 
-/// The digits of what may be the beginning of an id.
-fn digits_of(text: &str, word: &'static str) -> Result<String, IdPrefixError> {
-    let digits = text.strip_prefix(word).unwrap_or(text).to_ascii_lowercase();
-    let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let fits = is_hex && (1..=DIGITS).contains(&digits.len());
-    if fits { Ok(digits) } else { Err(IdPrefixError { word }) }
-}
-
-/// The ids that begin so.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeliveryIdMatches {
-    None,
-    One(DeliveryId),
-    Several(Vec<DeliveryId>),
-}
-
-impl DeliveryIdPrefix {
-    /// The id, where all its digits are there.
-    pub fn whole(&self) -> Option<DeliveryId> {
-        (self.digits.len() == DIGITS).then(|| self.as_id())
-    }
-
-    /// The digits in the place of an id.
-    pub fn as_id(&self) -> DeliveryId {
-        DeliveryId::from_stored(&format!("{DELIVERY}{}", self.digits))
-    }
-
+impl<I: PrefixedId> IdPrefix<I> {
     /// Whether an id begins so.
-    pub fn is_of(&self, id: &str) -> bool {
-        id.strip_prefix(DELIVERY).is_some_and(|digits| digits.starts_with(&self.digits))
+    pub fn matches(&self, id: &str) -> bool {
+        id.strip_prefix(I::WORD).is_some_and(|digits| digits.starts_with(&self.digits))
     }
 }
 
-impl FromStr for DeliveryIdPrefix {
+impl IdPrefix<DeliveryId> {
+    /// The id, if all its digits are there.
+    pub fn whole(&self) -> Option<DeliveryId> {
+        (self.digits.len() == DIGITS).then(|| DeliveryId::from_stored(&self.to_string()))
+    }
+}
+
+impl<I: PrefixedId> fmt::Display for IdPrefix<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", I::WORD, self.digits)
+    }
+}
+
+impl<I: PrefixedId> FromStr for IdPrefix<I> {
     type Err = IdPrefixError;
 
     fn from_str(text: &str) -> Result<Self, IdPrefixError> {
-        Ok(Self { digits: digits_of(text, DELIVERY)? })
-    }
-}
-
-impl AlertIdPrefix {
-    pub fn is_of(&self, id: &AlertId) -> bool {
-        id.as_str().strip_prefix(ALERT).is_some_and(|digits| digits.starts_with(&self.digits))
-    }
-}
-
-impl FromStr for AlertIdPrefix {
-    type Err = IdPrefixError;
-
-    fn from_str(text: &str) -> Result<Self, IdPrefixError> {
-        Ok(Self { digits: digits_of(text, ALERT)? })
-    }
-}
-
-impl FromIterator<DeliveryId> for DeliveryIdMatches {
-    fn from_iter<I: IntoIterator<Item = DeliveryId>>(ids: I) -> Self {
-        let mut ids: Vec<DeliveryId> = ids.into_iter().collect();
-        ids.sort_unstable();
-        ids.dedup();
-        match ids.len() {
-            0 | 1 => ids.pop().map_or(Self::None, Self::One),
-            _ => Self::Several(ids),
+        let digits = text.strip_prefix(I::WORD).unwrap_or(text).to_ascii_lowercase();
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match is_hex && (1..=DIGITS).contains(&digits.len()) {
+            true => Ok(Self { digits, id: PhantomData }),
+            false => Err(IdPrefixError { word: I::WORD }),
         }
     }
 }
@@ -114,13 +86,13 @@ mod tests {
     fn prefixes_are_hex_digits_with_or_without_the_word() {
         let whole = "6f1ed002ab5595859014ebf0951522d9";
         for text in ["6", "6f1ed002", "delivery_6f1ed002", "delivery_6F1E", whole, &format!("delivery_{whole}")] {
-            let prefix: DeliveryIdPrefix = text.parse().expect("a prefix");
-            assert!(prefix.is_of(&format!("delivery_{whole}")), "{text}");
+            let prefix: IdPrefix<DeliveryId> = text.parse().expect("a prefix");
+            assert!(prefix.matches(&format!("delivery_{whole}")), "{text}");
             assert_eq!(prefix.whole().is_some(), text.ends_with(whole), "{text}");
         }
         for text in ["", "delivery_", "x", "alert_6f1ed002", &format!("{whole}0")] {
-            assert_eq!(text.parse::<DeliveryIdPrefix>(), Err(IdPrefixError { word: DELIVERY }), "{text}");
+            assert_eq!(text.parse::<IdPrefix<DeliveryId>>(), Err(IdPrefixError { word: DeliveryId::WORD }), "{text}");
         }
-        assert!(!"6f1f".parse::<DeliveryIdPrefix>().expect("a prefix").is_of(&format!("delivery_{whole}")));
+        assert!(!"6f1f".parse::<IdPrefix<DeliveryId>>().expect("a prefix").matches(&format!("delivery_{whole}")));
     }
 }

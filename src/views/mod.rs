@@ -2,8 +2,8 @@
 //! subjects, and why those stand as they do.
 //!
 //! Each view is one type with one JSON form, and the reading from Redis beside it, so that the command line and HTTP
-//! show the same. A field is only ever added to a form. Times stand in it twice: as text (RFC 3339, UTC), and in
-//! milliseconds under the same name with `_ms`. Reads only, with bounded work per call, and never prints.
+//! show the same. A field is only ever added to a form. Times are text (RFC 3339, UTC). Reads only, with bounded work
+//! per call, and never prints.
 
 pub(crate) mod alerts;
 mod contact;
@@ -16,18 +16,15 @@ pub(crate) mod subject_list;
 pub(crate) mod top;
 pub(crate) mod usage;
 
+mod cursor;
 mod id_prefix;
-mod mute;
-mod rfc3339;
 
 pub use alerts::kept_periods;
-pub(crate) use alerts::{AlertCursor, AlertFilter, AlertView};
+pub(crate) use alerts::{AlertCursor, AlertFilter};
 pub(crate) use contact::ContactView;
+pub use cursor::Cursor;
 pub use deliveries::{DeliveryDetailView, DeliveryFilter, DeliveryView};
-pub(crate) use id_prefix::{AlertIdPrefix, DeliveryIdMatches, DeliveryIdPrefix, short_id};
-pub(crate) use mute::MuteView;
-pub(crate) use refused::RefusedEventView;
-pub(crate) use rfc3339::Rfc3339;
+pub(crate) use id_prefix::{IdPrefix, short_id};
 pub(crate) use subject::{SubjectSettings, SubjectView};
 pub(crate) use subject_list::{SubjectCursor, SubjectSlice};
 pub use top::RankingOrder;

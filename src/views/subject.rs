@@ -13,10 +13,8 @@ use crate::redis_client::Partition;
 use crate::subjects::record::{PLAN, ParsedRecord, SubjectField, limit_field};
 use crate::subjects::{FieldError, Plans, Profile, SubjectMutes, SubjectRecord};
 use crate::types::text::escaped_bytes;
-use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, UnixMs};
+use crate::types::{BillingDay, Limits, Locale, Metric, Mute, Percent, Subject, UnixMs};
 use crate::zones::Zone;
-
-use super::MuteView;
 
 /// Reads the hash of a subject; no fields where nothing is set.
 pub async fn read_fields(Partition { client, keys }: &Partition, subject: &Subject) -> RedisResult<Vec<SubjectField>> {
@@ -44,10 +42,10 @@ pub struct SubjectView {
     pub contacts: Vec<Contact>,
     /// The mute of the subject. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mute: Option<MuteView>,
+    pub mute: Option<Mute>,
     /// Mutes of its metrics. Not there where there is none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub metric_mutes: BTreeMap<Metric, MuteView>,
+    pub metric_mutes: BTreeMap<Metric, Mute>,
     /// Only where something that is set can't be read, or no alert can use a contact. Nothing stands in for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
@@ -77,9 +75,7 @@ impl SubjectView {
         let faults = contacts.iter().filter_map(|contact| Some((contact, check_contact(contact).err()?)));
         unreadable.extend(faults.map(|(contact, fault)| of_contacts(format!("{}: {fault}", contact.id))));
         let contacts = contacts.iter().map(|contact| masked_contact(contact).shown_at(now)).collect();
-        let SubjectMutes { subject: mute, metrics } = mutes;
-        let mute = mute.map(MuteView::from);
-        let metric_mutes = metrics.into_iter().map(|(metric, mute)| (metric, mute.into())).collect();
+        let SubjectMutes { subject: mute, metrics: metric_mutes } = mutes;
         let SubjectRecord { plan, timezone, billing_day, limits, thresholds, locale } = record;
         Self {
             subject: escaped_bytes(subject),

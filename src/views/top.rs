@@ -10,7 +10,7 @@ use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Rfc3339, SubjectSettings};
+use super::SubjectSettings;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::counter_scan::{CounterScan, SubjectCount};
 use crate::redis_client::{Partition, Partitions};
@@ -18,6 +18,7 @@ use crate::subjects::Plans;
 use crate::subjects::record::{PLAN, limit_field};
 use crate::types::alert::used_percent;
 use crate::types::text_form::{parsed_text_enum, text_enum};
+use crate::types::timestamp::Rfc3339;
 use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::zones::Zone;
 
@@ -34,7 +35,6 @@ pub struct TopView {
     pub period: Period,
     pub by: RankingOrder,
     pub read_at: Rfc3339,
-    pub read_at_ms: UnixMs,
     /// The subjects, the first one first.
     #[schemars(length(max = TOP_MAX))]
     pub subjects: Vec<RankedSubjectView>,
@@ -103,7 +103,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     let TopRequest { of, by } = request;
     // Settings of subjects belong to no partition.
     let first = partitions.first();
-    let read_at_ms = first.client.server_time().await?;
+    let read_at = Rfc3339(first.client.server_time().await?);
     let mut ranking = Ranking::new(limit.min(TOP_MAX));
     for partition in partitions.iter() {
         let mut scan = CounterScan::new(of.clone());
@@ -125,8 +125,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
         }));
     }
     let MetricPeriod { metric, period } = of.clone();
-    let (window, read_at) = (period.window(), Rfc3339(read_at_ms));
-    Ok(TopView { metric, window, period, by: *by, read_at, read_at_ms, subjects })
+    Ok(TopView { metric, window: period.window(), period, by: *by, read_at, subjects })
 }
 
 /// What a subject's count is ranked and shown with.

@@ -7,16 +7,15 @@ use redis::RedisResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Rfc3339, SubjectSettings};
+use super::SubjectSettings;
 use crate::ledger::batch::MetricPeriod;
 use crate::ledger::query::{self, PeriodUsage};
 use crate::ledger::retention;
 use crate::redis_client::Partition;
 use crate::subjects::FieldError;
 use crate::types::alert::used_percent;
-use crate::types::{
-    Alert, AlertId, Day, DaySpan, Limits, Metric, Percent, Period, PeriodSpan, Subject, UnixMs, Window,
-};
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Alert, Day, DaySpan, Limits, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 
 /// The usage of one subject: now, or on a day.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -50,10 +49,8 @@ pub struct WindowUsageView {
     pub window: Window,
     pub period: Period,
     pub starts_at: Rfc3339,
-    pub starts_at_ms: UnixMs,
     /// When it ends, and the count begins again.
     pub resets_at: Rfc3339,
-    pub resets_at_ms: UnixMs,
     /// Units committed; null where that is not kept any more.
     pub used: Option<u64>,
     /// Units; null where there is none.
@@ -66,7 +63,7 @@ pub struct WindowUsageView {
     #[schemars(range(min = 0))]
     pub used_percent: Option<f64>,
     /// The alerts that were raised, ascending by threshold and then by time.
-    pub alerts: Vec<UsageAlertView>,
+    pub alerts: Vec<Alert>,
 }
 
 /// Where the limit of a period that is over was read.
@@ -77,21 +74,6 @@ pub enum LimitSource {
     Settings,
     /// The newest alert of the period, which has the limit that was in force.
     Alert,
-}
-
-/// An alert of a period.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "UsageAlert")]
-pub struct UsageAlertView {
-    pub id: AlertId,
-    /// Percent of the limit.
-    pub threshold_percent: Percent,
-    /// The same in units, of the limit in force then.
-    pub threshold_units: u64,
-    /// The limit in force then, units.
-    pub limit: u64,
-    pub raised_at: Rfc3339,
-    pub raised_at_ms: UnixMs,
 }
 
 #[derive(Debug, Clone)]
@@ -175,20 +157,12 @@ impl JudgedAt<'_> {
             window: period.window(),
             period,
             starts_at: Rfc3339(start),
-            starts_at_ms: start,
             resets_at: Rfc3339(end),
-            resets_at_ms: end,
             used,
             limit: limit.map(|(limit, _)| limit),
             limit_from: limit.filter(|_| over).map(|(_, from)| from),
             used_percent: used.zip(limit).map(|(used, (limit, _))| used_percent(used, limit)),
-            alerts: alerts.into_iter().map(UsageAlertView::from).collect(),
+            alerts,
         })
-    }
-}
-
-impl From<Alert> for UsageAlertView {
-    fn from(Alert { id, threshold_percent, threshold_units, limit, raised_at_ms, .. }: Alert) -> Self {
-        Self { id, threshold_percent, threshold_units, limit, raised_at: Rfc3339(raised_at_ms), raised_at_ms }
     }
 }

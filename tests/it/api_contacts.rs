@@ -7,10 +7,10 @@ use crate::support::contacts_api::{ContactsApi, TOKEN, VerificationMail};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::subject;
+use crate::support::receivers::{Phase, Reply, Times};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
-use quotabell::demo::receivers::{Phase, Reply, Times};
 use quotabell::types::Keys;
 use serde_json::{Value, json};
 

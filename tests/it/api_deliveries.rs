@@ -5,10 +5,10 @@ use crate::support::books::{ids, run};
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{LONG, Outbox, alert, delivery, email, json as stored, outcome, settle, subject, webhook};
+use crate::support::receivers::HttpCatcher;
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use quotabell::contacts::Contact;
-use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::Settlement;
 use quotabell::types::{Outcome, OutcomeClass, Secret};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn deliveries_are_listed_by_filter_page_by_page() {
         ("channel=sms", "channel: \"sms\" is not a channel: use email, webhook or none"),
         ("since=6h", "since: must be a time in RFC 3339"),
         ("alert=x", "alert: an id is alert_"),
-        ("after=x", "after: is not the `next` of a list of deliveries"),
+        ("after=x", "after: is not the `next` of a list"),
         ("limit=0", "limit: must be a whole number"),
         ("age=1", "unknown field `age`"),
     ] {

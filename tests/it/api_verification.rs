@@ -8,9 +8,9 @@ use crate::support::contacts_api::{ContactsApi, VerificationMail, wrong};
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::subject;
+use crate::support::receivers::{Phase, Reply, Times};
 use nix::sys::signal::Signal;
 use quotabell::contacts::Contact;
-use quotabell::demo::receivers::{Phase, Reply, Times};
 use quotabell::types::{Channel, DeliveryId, Keys};
 use serde_json::{Value, json};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::notifier::Sending;
+use crate::support::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 use quotabell::channels::email::EmailConfig;
@@ -12,7 +13,6 @@ use quotabell::channels::{ChannelSettings, DnsConfig, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::{AttemptRequest, Notifier, Settlement};
 use quotabell::redis_client::RedisClient;
 use quotabell::types::{Channel, DeliveryId, Keys, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};

@@ -9,12 +9,12 @@ use crate::support;
 use crate::support::daemon::DaemonSetup;
 use crate::support::name_server::{Knows, NameServer};
 use crate::support::outbox::Outbox;
+use crate::support::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
 use nix::sys::signal::Signal;
 use quotabell::channels::email::{EmailConfig, Mailer};
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
-use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::OutcomeClass;
 use tokio::task::JoinSet;
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use crate::support::certificates::Certificates;
 use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
+use crate::support::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use crate::support::redis_server::free_port;
 use crate::support::scripted_server::{ScriptedServer, Step};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
-use quotabell::demo::receivers::{Phase, Reply, Security, SmtpCatcher, SmtpSetup, Times, User};
 use quotabell::types::{DisableReason, Locale, Outcome, OutcomeClass};
 
 /// Short, so that a hanging server costs little; long enough for a busy machine.

@@ -6,6 +6,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 
 use super::channels_webhook::inside;
+use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::table::Table;
 use crate::support::webhook_receiver::{secret, verify_as};
 use quotabell::channels::sample::SAMPLE_AT;
@@ -15,7 +16,6 @@ use quotabell::channels::{
 };
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, ExtraHeaders, MessageFormat, masked_contact};
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{
     Alert, Channel, ContactId, DailyDigest, DeadDelivery, DeliveryId, DisableReason, DisabledNotice, DisabledState,
     OutcomeClass, Percent, Secret, Subject, UnixMs,

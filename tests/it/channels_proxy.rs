@@ -6,12 +6,12 @@ use crate::channels_webhook::{error, inside, send_through};
 use crate::support::certificates::Certificates;
 use crate::support::connect_proxy::ConnectProxy;
 use crate::support::name_server::{Knows, NameServer};
+use crate::support::receivers::HttpCatcher;
 use crate::support::redis_server::free_port;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookConfig, WebhookRequest};
 use quotabell::contacts::ExtraHeaders;
-use quotabell::demo::receivers::HttpCatcher;
 use quotabell::types::OutcomeClass;
 
 /// Everything on this machine may be called through this proxy.

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::channels_webhook::{error, inside, send_through};
 use crate::support::name_server::{Knows, NameServer};
+use crate::support::receivers::{Answer, HttpCatcher};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookClient, WebhookConfig};
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::OutcomeClass;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::support::certificates::Certificates;
+use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::redis_server::free_port;
 use crate::support::scripted_server::{REQUEST, ScriptedServer, Step};
 use quotabell::channels::DnsConfig;
 use quotabell::channels::webhook::{WebhookBody, WebhookClient, WebhookConfig, WebhookRequest};
 use quotabell::contacts::ExtraHeaders;
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{DisableReason, Outcome, OutcomeClass, Secret};
 use tokio_util::sync::CancellationToken;
 

@@ -6,9 +6,9 @@ use crate::support::books::{hide_what_varies, ids, record, run, server_time, wit
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, alert, in_period, subject, webhook};
+use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{Alert, Day};
 use serde_json::json;
 
@@ -143,7 +143,7 @@ async fn failures_have_their_codes_and_hints() {
     let server = RedisServer::start();
     let () = server.client().query(redis::cmd("SET").arg("quota_subject:alice").arg("x")).await.expect("set");
     let wrong = run(&server, "usage alice");
-    assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell's"), "{}", wrong.stderr);
+    assert!(wrong.code == 1 && wrong.stderr.contains("hint: a key of quotabell"), "{}", wrong.stderr);
 }
 
 /// With another configuration than the daemon's, a command would show limits that are not in force.

@@ -8,9 +8,9 @@ use crate::support;
 use crate::support::binary::{Finished, Quotabell, quotabell};
 use crate::support::certificates::Certificates;
 use crate::support::outbox::Outbox;
+use crate::support::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::demo::receivers::{Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use redis::{Commands as _, Connection};
 use tokio::net::{TcpListener, TcpStream};
 

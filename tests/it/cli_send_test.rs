@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use crate::support::binary::{Finished, Quotabell, quotabell};
+use crate::support::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::table::Table;
-use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 
@@ -125,7 +125,7 @@ async fn a_subjects_contact_is_found_as_an_alert_finds_it() {
     set(&redis, "alice", &["contacts", "[]"]).await;
     let hooks = ["/one", "/two"].map(|path| json!({"channel": "webhook", "url": receiver.url(path), "secret": SECRET}));
     let fallback = run(&["--subject", "alice"]).env("QUOTABELL__FALLBACK__CONTACTS", json!(hooks).to_string()).run();
-    let said = "alice has no contact of its own that could be used, and the fallback has 2: name one with --contact";
+    let said = "2 contacts of alice fit: name one by its id with --contact";
     assert!(fallback.code == 2 && fallback.stderr.contains(said), "{}", fallback.told());
     set(&redis, "alice", &["contacts", &unverified]).await;
     told.add("an unverified contact", run(&["--subject", "alice"]).run().told());

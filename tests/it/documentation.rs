@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use crate::support::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::api::routes::{Access, ROUTES};
 use quotabell::config::DEFAULTS;
-use quotabell::demo::receivers::{Answer, HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::redis_client::RedisClient;
 use quotabell::types::meters::{self, MeterKind};
 use quotabell::types::{Keys, RefusalReason};

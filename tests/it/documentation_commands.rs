@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use crate::support::receivers::{Answer, HttpCatcher};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use regex::Regex;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! All documented users of Redis run all commands: on one server, behind Sentinels and in a cluster.
 
-use quotabell::demo::receivers::HttpCatcher;
+use crate::support::receivers::HttpCatcher;
 use quotabell::redis_client::RedisClient;
 use quotabell::types::keys::SUBJECT_PREFIX_DEFAULT;
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::{WAIT_MAX, eventually};
 use crate::support::outbox::{Outbox, subject};
+use crate::support::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::{secret, verify};
-use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{Channel, DeliveryId, meters};
 
 /// A Redis, and a daemon to be started on it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quotabell::demo::receivers::{Answer, HttpCatcher};
+use crate::support::receivers::{Answer, HttpCatcher};
 use quotabell::redis_client::config::RedisConfig;
 use quotabell::redis_client::{RedisClient, RedisEndpoint};
 use quotabell::types::{Keys, keys::SUBJECT_PREFIX_DEFAULT};

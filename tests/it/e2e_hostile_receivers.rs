@@ -7,10 +7,10 @@ use crate::support::certificates::Certificates;
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::WAIT_MAX;
 use crate::support::outbox::{Outbox, subject};
+use crate::support::receivers::HttpCatcher;
 use crate::support::scripted_server::{FLOODED, REQUEST, ScriptedServer, Step};
 use crate::support::tls_flood::TlsFlood;
 use crate::support::webhook_receiver::secret;
-use quotabell::demo::receivers::HttpCatcher;
 use serde_json::json;
 use tokio::task::JoinSet;
 

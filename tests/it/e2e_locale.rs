@@ -7,7 +7,7 @@ use crate::support::contacts_api::ContactsApi;
 use crate::support::daemon::DaemonSetup;
 use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
-use quotabell::demo::receivers::{Phase, Reply, Times};
+use crate::support::receivers::{Phase, Reply, Times};
 use serde_json::{Value, json};
 
 /// The next email and its recipient; it must be plain ASCII in transit.

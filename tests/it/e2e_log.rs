@@ -9,12 +9,12 @@ use crate::support;
 use crate::support::daemon::{Daemon, DaemonSetup, READY, http_get};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, until};
+use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::redis_server::{RedisServer, free_port};
 use crate::support::webhook_receiver::secret;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::LOG_LINES_MAX;
 use serde_json::Value;
 

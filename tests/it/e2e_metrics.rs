@@ -6,9 +6,9 @@ use crate::support;
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::eventually;
 use crate::support::outbox::{Outbox, subject};
+use crate::support::receivers::{Answer, HttpCatcher};
 use crate::support::redis_server::RedisServer;
 use crate::support::webhook_receiver::secret;
-use quotabell::demo::receivers::{Answer, HttpCatcher};
 use quotabell::types::{RefusalReason, meters};
 
 /// A page of metrics, parsed as Prometheus does.

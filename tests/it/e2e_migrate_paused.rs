@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::support::receivers::HttpCatcher;
 use nix::sys::signal::Signal;
-use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::{LeaseTimes, SettleReply, Settlement, lease, totals};
 use quotabell::redis_client::Partition;
 use quotabell::types::OutcomeClass;

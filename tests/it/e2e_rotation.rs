@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::support::receivers::HttpCatcher;
 use nix::sys::signal::Signal;
-use quotabell::demo::receivers::HttpCatcher;
 
 use crate::support::daemon::{Daemon, DaemonSetup};
 use crate::support::eventually::{WAIT_MAX, eventually};

@@ -11,13 +11,13 @@ use quotabell::outbox::{
 };
 use quotabell::redis_client::Partitions;
 use quotabell::types::{DeliveryId, DeliveryState, Keys, Outcome, OutcomeClass, PartitionNumber};
-use quotabell::views::DeliveryFilter;
-use quotabell::views::deliveries::{DeliveriesCursor, list_all, list_destinations, list_from, show};
+use quotabell::views::deliveries::{list_all, list_destinations, list_from, show};
+use quotabell::views::{Cursor, DeliveryFilter};
 
 async fn answers(outbox: &Outbox, action: DeliveryAction, ids: &[DeliveryId]) -> Vec<ActionReply> {
-    let results = act(&outbox.client, &outbox.keys, action, ids).await.expect("it works");
+    let replies = act(&outbox.client, &outbox.keys, action, ids).await.expect("it works");
     outbox.assert_balanced().await;
-    results.into_iter().map(|result| result.answer).collect()
+    replies
 }
 
 /// Leases the only due delivery and lets its attempt fail, with a retry in hours.
@@ -182,7 +182,7 @@ async fn a_list_goes_through_every_partition_and_repeats_nothing() {
         assert!(slice.len() <= 4);
         listed.extend(slice.into_iter().map(|view| view.subject));
         let Some(next) = next else { break };
-        assert_eq!(next.to_string().parse::<DeliveriesCursor>(), Ok(next), "what a caller sends back");
+        assert_eq!(Cursor(next).to_string().parse(), Ok(Cursor(next)), "what a caller sends back");
         after = Some(next);
     }
     assert!((6..=9).contains(&calls), "{calls} calls");

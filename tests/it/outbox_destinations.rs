@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::receivers::HttpCatcher;
 use quotabell::channels::ChannelSettings;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::demo::receivers::HttpCatcher;
 use quotabell::outbox::lease::LEASE_MAX;
 use quotabell::outbox::{
     DestinationCounts, DispatcherConfig, FanOutLoop, LEASE_MARGIN, LeaseRequest, LeasedDelivery, MultiplePolicy,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::support::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
-use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::outbox::forget::forget_deliveries;
 use quotabell::outbox::subject_deliveries::deliveries_of;
 use quotabell::outbox::{DigestLoop, NewDeliveries, Settlement};

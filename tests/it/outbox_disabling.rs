@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::channels::ChannelSettings;
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::config::Config;
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::contacts::{Contact, OperatorContact};
-use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::forget::forget_deliveries;
 use quotabell::outbox::{
     DispatcherConfig, FanOutLoop, LEASE_MARGIN, MultiplePolicy, OutboxContext, RetryConfig, Slots, wake_subject,

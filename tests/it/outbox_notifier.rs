@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
+use crate::support::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{ChannelError, ChannelSettings, DnsConfig, Sample};
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactsSource;
-use quotabell::demo::receivers::{Answer, CaughtRequest, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{AttemptRequest, Notifier, RetryConfig, Settlement};
 use quotabell::types::{Alert, Channel, DeliveryId, Locale, Mute, Notification, OutcomeClass, Percent, Secret, UnixMs};
 use tempfile::TempDir;

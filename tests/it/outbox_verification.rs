@@ -9,6 +9,7 @@ use crate::support::eventually::WAIT_MAX;
 use crate::support::mail_server::ParsedMail;
 use crate::support::notifier::Sending;
 use crate::support::outbox::{GIVE_UP_AFTER, LONG, Outbox, delivery_config, outcome, settle, subject, until};
+use crate::support::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use crate::support::webhook_receiver::{secret, verify};
 use quotabell::channels::email::EmailConfig;
 use quotabell::channels::webhook::WebhookConfig;
@@ -16,7 +17,6 @@ use quotabell::channels::{BoxFuture, ChannelSettings, CodeAndLink, DnsConfig};
 use quotabell::config::Config;
 use quotabell::contacts::Contact;
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::demo::receivers::{Answer, HttpCatcher, Phase, Reply, SmtpCatcher, SmtpSetup, Times};
 use quotabell::outbox::{
     ConsentRequestError, ConsentRequests, DispatcherConfig, EnqueueReply, LEASE_MARGIN, MultiplePolicy, NewDelivery,
     OutboxContext, RetryConfig, SettleReply, Settlement, Slots, enqueue,

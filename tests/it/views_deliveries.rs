@@ -85,7 +85,7 @@ async fn a_list_shows_state_due_time_and_error() {
     assert_eq!((&dead.alert_id, dead.subject.as_str()), (&Some(alert(&alice, 80).id), "alice"));
     let of_bob = listed(&outbox, &DeliveryFilter { subject: Some(bob), ..in_state(DeliveryState::Pending) }).await;
     assert_eq!(of_bob[0].channel, Channel::None);
-    assert_eq!(of_bob[0].next_due_ms, Some(EXPIRES_AT));
+    assert_eq!(of_bob[0].next_due.map(|due| due.0), Some(EXPIRES_AT));
     assert!(
         listed(&outbox, &DeliveryFilter { subject: Some(subject("bob")), ..in_state(DeliveryState::Dead) })
             .await
@@ -120,7 +120,7 @@ async fn totals_name_the_oldest_pending_delivery() {
     let outbox = Outbox::start();
     assert_eq!(outbox.totals().await.oldest_pending, None);
     outbox.fan_out_new(&alert(&subject("alice"), 80), &[email("a")]).await;
-    let first = listed(&outbox, &DeliveryFilter::default()).await[0].created_at_ms;
+    let first = listed(&outbox, &DeliveryFilter::default()).await[0].created_at.0;
     outbox.fan_out_new(&alert(&subject("bob"), 80), &[email("a")]).await;
     outbox.raise(&alert(&subject("carol"), 80)).await;
     let totals = outbox.totals().await;

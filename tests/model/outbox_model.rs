@@ -256,7 +256,7 @@ impl History<'_> {
         let action = actions[usize::from(action)];
         for _ in 0..2 {
             let acted = act(&self.outbox.client, &self.outbox.keys, action, std::slice::from_ref(&id)).await;
-            let answer = acted.expect("works")[0].answer;
+            let answer = acted.expect("works")[0];
             let one = self.deliveries.get_mut(&id).expect("known");
             let is_taken = action.takes().iter().any(|state| state.as_str() == one.state);
             if !is_taken {

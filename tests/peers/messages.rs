@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use crate::support::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use base64::Engine as _;
 use quotabell::channels::email::{DkimSettings, EmailConfig, Mail, Mailer};
 use quotabell::channels::sample::SAMPLE_AT;
@@ -11,7 +12,6 @@ use quotabell::channels::webhook::WebhookConfig;
 use quotabell::channels::{ChannelSettings, Channels, DnsConfig, Sample};
 use quotabell::config::Config;
 use quotabell::contacts::{Contact, ContactOptions, MessageFormat};
-use quotabell::demo::receivers::{HttpCatcher, SmtpCatcher, SmtpSetup};
 use quotabell::types::{OutcomeClass, Secret, Subject};
 use serde_json::{Value, json};
 

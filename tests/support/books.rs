@@ -58,7 +58,6 @@ pub fn hide_what_varies() -> insta::Settings {
     settings.add_filter(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME");
     settings.add_filter(r"\d{4}-\d\d-\d\d", "DAY");
     settings.add_filter(r#""duration_ms":\d+"#, r#""duration_ms":N"#);
-    settings.add_filter(r#"_ms":\d{13}"#, r#"_ms":MS"#);
     settings.add_filter(r"\b\d+ ms *", "N ms  ");
     settings.add_filter(r"\d\d-\d\d \d\d:\d\d", "MINUTE");
     settings.add_filter(r"(?m)^[0-9a-f]{8}  \d+[sm] +", "SHORT     AGE  ");

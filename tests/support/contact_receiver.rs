@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::support::receivers::CaughtRequest;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use quotabell::demo::receivers::CaughtRequest;
 use quotabell::redis_client::RedisClient;
 use quotabell::types::{AlertId, ContactId, DeliveryId, Keys};
 use tokio::net::TcpListener;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::support::receivers::{SmtpCatcher, SmtpSetup};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use quotabell::demo::receivers::{SmtpCatcher, SmtpSetup};
 use quotabell::types::{DeliveryId, Keys};
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 //! Parses emails as mail software does, as far as our emails require. The server itself is
-//! `quotabell::demo::receivers::SmtpCatcher`.
+//! `receivers::SmtpCatcher`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use base64::Engine;

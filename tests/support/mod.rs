@@ -22,6 +22,7 @@ pub mod outbox;
 pub mod outbox_loops;
 pub mod partition;
 pub mod proxy;
+pub mod receivers;
 pub mod recorded_usage;
 pub mod redis_cluster;
 pub mod redis_server;

@@ -1,5 +1,5 @@
 //! Servers that follow a script for every client, in any protocol: texts to send, texts to wait for, and faults.
-//! Well-behaved servers are in `quotabell::demo::receivers`.
+//! Well-behaved servers are in `crate::support::receivers`.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 use std::net::SocketAddr;

@@ -2,9 +2,9 @@
 //! the crate `sha2`), and stores requests.
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
+use crate::support::receivers::CaughtRequest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use quotabell::demo::receivers::CaughtRequest;
 use sha2::{Digest, Sha256};
 
 /// A webhook with a valid signature.

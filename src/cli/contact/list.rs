@@ -31,7 +31,7 @@ pub struct ContactListArgs {
 
 const HEADING: [&str; 6] = ["ID", "CHANNEL", "ADDRESS", "STATE", "ALERTS", "ADDED BY"];
 /// `subject show` has all of an address.
-const MAY_SHRINK: &[usize] = &[2, 3, 4];
+const MAY_SHRINK: &[&str] = &["ADDRESS", "STATE", "ALERTS"];
 
 pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<()> {
     let subject = &args.subject;

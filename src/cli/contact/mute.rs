@@ -9,7 +9,6 @@ use crate::cli::context::CliContext;
 use crate::cli::mute_args::MuteArgs;
 use crate::terminal::output::{self, printable, say};
 use crate::types::{ContactId, Mute, Subject};
-use crate::views::MuteView;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Deliveries to a muted contact end as muted, and are not sent later.
@@ -37,7 +36,7 @@ struct MutedContacts<'a> {
     subject: &'a Subject,
     muted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    mute: Option<MuteView>,
+    mute: Option<Mute>,
     contacts: &'a [ContactId],
 }
 
@@ -61,7 +60,7 @@ async fn set(redis: &CliConnection, args: SelectedContactArgs, mute: Option<&Mut
         ids
     })
     .await?;
-    let (muted, shown) = (mute.is_some(), mute.cloned().map(MuteView::from));
+    let (muted, shown) = (mute.is_some(), mute.cloned());
     output::print(&format, &MutedContacts { subject: &subject, muted, mute: shown, contacts: &ids }, |_| {
         for id in &ids {
             let id = printable(id.as_str());

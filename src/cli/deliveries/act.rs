@@ -4,24 +4,25 @@ use clap::Args;
 use serde_json::json;
 
 use super::rows::{self, OpenCircuits};
-use super::select::{FilterArgs, by_partition, find};
+use super::select::{FilterArgs, find};
+use crate::actions::deliveries::act;
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::outbox::action::ACTION_MAX;
-use crate::outbox::{ActionReply, ActionResult, DeliveryAction, OutboxError, act};
+use crate::outbox::{ActionReply, DeliveryAction, OutboxError};
 use crate::redis_client::Partition;
 use crate::terminal::hint;
 use crate::terminal::output::{Format, FormatArgs, Output, Table, pluralize, say};
 use crate::types::{DeliveryId, DeliveryState};
-use crate::views::deliveries::{ActionResultView, DeliveryScan, behind_open_circuits};
-use crate::views::{DeliveryFilter, DeliveryIdPrefix};
+use crate::views::deliveries::DeliveryScan;
+use crate::views::{DeliveryFilter, IdPrefix};
 
 /// Which deliveries, and how to print.
 #[derive(Debug, Args)]
 pub struct ActionArgs {
     /// The deliveries' ids, or the first digits of them
     #[arg(value_name = "ID")]
-    pub ids: Vec<DeliveryIdPrefix>,
+    pub ids: Vec<IdPrefix<DeliveryId>>,
     /// Every one in a state that fits
     #[arg(long)]
     pub all: bool,
@@ -47,15 +48,16 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
         table: Table::new(&rows::ACTION_HEADING),
         counts: Counts::default(),
         circuits: OpenCircuits::new(),
-        others_wait: false,
     };
     if ids.is_empty() {
         let state = filter.state.or_else(|| action.takes().first().copied());
         let filter = DeliveryFilter { state, ..filter.into_filter(&redis).await? };
         run.take_filtered(&filter).await?;
     } else {
-        for (partition, ids) in by_partition(&redis, find(&redis, &ids).await?).await? {
-            run.take(partition, &ids).await?;
+        let found = find(&redis, &ids).await?;
+        for deliveries in found.chunk_by(|(a, _), (b, _)| a.number() == b.number()) {
+            let ids: Vec<DeliveryId> = deliveries.iter().map(|(_, id)| id.clone()).collect();
+            run.take(deliveries[0].0, &ids).await?;
         }
     }
     let Counts { asked, done } = run.finish().await?;
@@ -96,8 +98,6 @@ struct Run<'a> {
     counts: Counts,
     /// The open circuits behind which what was done waits, and when an attempt was to be made through each.
     circuits: OpenCircuits,
-    /// Whether more than one delivery waits behind any of them.
-    others_wait: bool,
 }
 
 impl Run<'_> {
@@ -121,28 +121,16 @@ impl Run<'_> {
     async fn take(&mut self, partition: &Partition, ids: &[DeliveryId]) -> anyhow::Result<()> {
         self.counts.asked += ids.len();
         for ids in ids.chunks(ACTION_MAX).filter(|_| !self.dry_run) {
-            // As they are before: an attempt may close them at once.
-            let circuits = behind_open_circuits(partition, self.action, ids).await;
-            let circuits = self.redis.explained("look for open circuits", circuits)?;
-            let results = match act(&partition.client, &partition.keys, self.action, ids).await {
+            let changed = match act(partition, self.action, ids).await {
                 Err(OutboxError::Redis { operation, of, source }) => {
                     self.redis.explained(format_args!("{operation} {of}"), Err(source))?
                 }
-                results => results?,
+                changed => changed?,
             };
-            let done = results.iter().filter(|result| result.answer == ActionReply::Done);
-            self.counts.done += done.clone().count();
-            for view in done.filter_map(|result| circuits.get(&result.id)) {
-                let Some(next_probe) = view.next_probe_ms else { continue };
-                let key = (view.destination.clone(), view.partition);
-                // What is retried was one of those that wait; what is replayed was none of them.
-                let waited = u64::from(self.action == DeliveryAction::Retry);
-                self.others_wait |= view.waiting > waited || self.circuits.contains_key(&key);
-                self.circuits.insert(key, next_probe);
-            }
-            let circuit = |result: &ActionResult| circuits.get(&result.id).map(|view| view.circuit);
-            let views = results.iter().map(|result| ActionResultView::new(self.action, result, circuit(result)));
-            self.output.list(self.format, &mut self.table, &views.collect::<Vec<_>>(), rows::action_row)?;
+            self.counts.done += changed.iter().filter(|one| one.reply == ActionReply::Done).count();
+            let behind = changed.iter().filter_map(|one| one.behind.clone());
+            self.circuits.extend(behind.filter_map(|one| Some(((one.destination, one.partition), one.next_probe?.0))));
+            self.output.list(self.format, &mut self.table, &changed, rows::action_row)?;
         }
         Ok(())
     }
@@ -172,8 +160,9 @@ impl Run<'_> {
             }
             let partitions = self.redis.partitions.count();
             rows::open_circuits(&self.circuits, partitions, now).iter().for_each(say);
-            let others = if self.others_wait { "the others leave once an attempt there succeeds; " } else { "" };
-            say(format_args!("{others}each attempt that fails makes the time until the next longer"));
+            say(
+                "what waits there leaves once an attempt succeeds; each attempt that fails makes the time until the next longer",
+            );
         }
         Ok(self.counts)
     }
@@ -182,7 +171,7 @@ impl Run<'_> {
 /// What is asked must be plain: a filter that was forgotten would take all of them.
 fn check_arguments(
     action: DeliveryAction,
-    ids: &[DeliveryIdPrefix],
+    ids: &[IdPrefix<DeliveryId>],
     all: bool,
     filter: &FilterArgs,
 ) -> anyhow::Result<()> {

@@ -3,39 +3,27 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::actions::deliveries::ChangedDelivery;
 use crate::terminal::output::{Output, Table, or_dash, pluralize, rounded};
 use crate::terminal::table::Color;
 use crate::types::{Channel, DeliveryState, Destination, OutcomeClass, UnixMs};
 use crate::views::deliveries::{
-    ActionResultView, AttemptView, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
+    AttemptView, DeliveryContactStatus, DeliveryContactView, DestinationView, DisabledContactView,
 };
 use crate::views::{DeliveryDetailView, DeliveryView, short_id};
 
-/// The columns of [`list_row`].
-const LIST_HEADING: [&str; 9] = ["ID", "AGE", "TYPE", "SUBJECT", "CHANNEL", "STATE", "TRIED", "NEXT DUE", "ERROR"];
-const TYPE_COLUMN: usize = 2;
-const SUBJECT_COLUMN: usize = 3;
-const STATE_COLUMN: usize = 5;
-const ERROR_COLUMN: usize = 8;
 /// What stands as the state of a dead delivery that an operator discarded.
 const DISCARDED: &str = "discarded";
-/// The columns of [`destination_row`]; that of the partition stands there where there are several.
-const DESTINATION_HEADING: [&str; 8] =
-    ["DESTINATION", "PARTITION", "WAITING", "IN FLIGHT", "BOUND", "FAILURES", "CIRCUIT", "NEXT PROBE"];
-const DESTINATION_COLUMN: usize = 0;
-const PARTITION_COLUMN: usize = 1;
 /// The columns of [`action_row`].
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
 /// The most open circuits that are named below a list.
 const CIRCUITS_NAMED_MAX: usize = 3;
-const LOG_HEADING: [&str; 5] = ["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"];
-const OUTCOME_COLUMN: usize = 1;
 
 pub(super) fn list_table() -> Table {
-    Table::new(&LIST_HEADING)
-        .may_shrink(&[TYPE_COLUMN, SUBJECT_COLUMN, ERROR_COLUMN])
-        .shrinks_first(TYPE_COLUMN)
-        .colored(STATE_COLUMN, state_color)
+    Table::new(&["ID", "AGE", "TYPE", "SUBJECT", "CHANNEL", "STATE", "TRIED", "NEXT DUE", "ERROR"])
+        .may_shrink(&["TYPE", "SUBJECT", "ERROR"])
+        .shrinks_first("TYPE")
+        .colored("STATE", state_color)
 }
 
 /// A delivery in a list, when it is `now`.
@@ -49,7 +37,7 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
     let state = if delivery.discarded_at.is_some() { DISCARDED } else { delivery.state.as_str() };
     vec![
         short_id(delivery.id.as_str()).to_owned(),
-        rounded(now.since(delivery.created_at_ms)),
+        rounded(now.since(delivery.created_at.0)),
         delivery.r#type.as_str().to_owned(),
         delivery.subject.clone(),
         delivery.channel.as_str().to_owned(),
@@ -76,8 +64,8 @@ enum NextStep {
 impl NextStep {
     /// `None` for one that has ended.
     fn from_delivery(delivery: &DeliveryView, now: UnixMs) -> Option<Self> {
-        let due = delivery.next_due_ms?;
-        Some(match delivery.next_probe_ms {
+        let due = delivery.next_due?.0;
+        Some(match delivery.next_probe.map(|probe| probe.0) {
             _ if delivery.channel == Channel::None => Self::Contact { expires: due },
             _ if delivery.is_leased => Self::Attempted { lease_end: due },
             // What waits for longer than that is due later.
@@ -188,7 +176,7 @@ pub(super) fn print_detail(
             ("metric", alert.metric.to_string()),
             ("threshold", format!("{}%: {} of {} used", alert.threshold_percent, alert.used, alert.limit)),
             (alert.window.as_str(), format!("{} ({})", alert.period, alert.timezone)),
-            ("raised", alert.raised_at.to_string()),
+            ("raised", alert.raised_at_ms.to_string()),
         ]);
     }
     pairs.extend([
@@ -207,7 +195,8 @@ pub(super) fn print_detail(
     }
     output.line("")?;
     let rows: Vec<Vec<String>> = detail.attempt_log.iter().map(log_row).collect();
-    output.rows(&mut Table::new(&LOG_HEADING).colored(OUTCOME_COLUMN, outcome_color), &rows)?;
+    let mut table = Table::new(&["AT", "OUTCOME", "STATUS", "DURATION", "ERROR"]).colored("OUTCOME", outcome_color);
+    output.rows(&mut table, &rows)?;
     print_other_side(detail, output)
 }
 
@@ -227,7 +216,7 @@ fn contact(contact: &DeliveryContactView) -> String {
     match contact.status {
         DeliveryContactStatus::Current => format!("{} {address}", contact.id),
         status => {
-            let mute = contact.mute.as_ref().map(|mute| mute.mute().to_string());
+            let mute = contact.mute.as_ref().map(ToString::to_string);
             format!("{} {address} ({})", contact.id, mute.as_deref().unwrap_or_else(|| status.as_str()))
         }
     }
@@ -252,8 +241,8 @@ fn outcome_color(outcome: &str) -> Option<Color> {
 }
 
 /// What an action did with one delivery.
-pub(super) fn action_row(view: &ActionResultView) -> Vec<String> {
-    let ActionResultView { id, result, state, circuit } = view;
+pub(super) fn action_row(changed: &ChangedDelivery) -> Vec<String> {
+    let ChangedDelivery { id, result, state, circuit, .. } = changed;
     let result = match (*result, state) {
         ("not_dead", Some(state)) => format!("not dead but {state}"),
         ("ended", Some(state)) => format!("ended {state}"),
@@ -264,18 +253,14 @@ pub(super) fn action_row(view: &ActionResultView) -> Vec<String> {
     vec![id.to_string(), result]
 }
 
-/// The columns of a list of destinations, in so many partitions.
-pub(super) fn destination_table(partitions: u32) -> Table {
-    let mut heading = DESTINATION_HEADING.to_vec();
-    if partitions == 1 {
-        heading.remove(PARTITION_COLUMN);
-    }
-    Table::new(&heading).may_shrink(&[DESTINATION_COLUMN])
+pub(super) fn destination_table() -> Table {
+    let heading = ["DESTINATION", "PARTITION", "WAITING", "IN FLIGHT", "BOUND", "FAILURES", "CIRCUIT", "NEXT PROBE"];
+    Table::new(&heading).may_shrink(&["DESTINATION"])
 }
 
-/// A destination in a list, in so many partitions, when it is `now`.
-pub(super) fn destination_row(destination: &DestinationView, partitions: u32, now: UnixMs) -> Vec<String> {
-    let mut row = vec![
+/// A destination in a list, when it is `now`.
+pub(super) fn destination_row(destination: &DestinationView, now: UnixMs) -> Vec<String> {
+    vec![
         destination.destination.to_string(),
         destination.partition.to_string(),
         destination.waiting.to_string(),
@@ -283,12 +268,8 @@ pub(super) fn destination_row(destination: &DestinationView, partitions: u32, no
         or_dash(destination.bound),
         or_dash(destination.failures),
         destination.circuit.as_str().to_owned(),
-        or_dash(destination.next_probe_ms.map(|probe| until(probe, now))),
-    ];
-    if partitions == 1 {
-        row.remove(PARTITION_COLUMN);
-    }
-    row
+        or_dash(destination.next_probe.map(|probe| until(probe.0, now))),
+    ]
 }
 
 fn until(due: UnixMs, now: UnixMs) -> String {

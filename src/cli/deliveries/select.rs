@@ -1,6 +1,5 @@
 //! Which deliveries a command means: ids, or a filter.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use clap::Args;
@@ -9,8 +8,8 @@ use crate::cli::connect::CliConnection;
 use crate::cli::since::Since;
 use crate::redis_client::Partition;
 use crate::terminal::hint;
-use crate::types::{Channel, DeliveryId, DeliveryState, Destination, Subject};
-use crate::views::{AlertIdPrefix, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix, deliveries};
+use crate::types::{AlertId, Channel, DeliveryId, DeliveryState, Destination, Subject};
+use crate::views::{DeliveryFilter, IdPrefix, deliveries};
 
 #[derive(Debug, Default, PartialEq, Eq, Args)]
 pub struct FilterArgs {
@@ -37,7 +36,7 @@ pub struct FilterArgs {
     pub error: Option<String>,
     /// Only those of this alert: its id, or the first digits of it
     #[arg(long, value_name = "ID")]
-    pub alert: Option<AlertIdPrefix>,
+    pub alert: Option<IdPrefix<AlertId>>,
     /// Only those made since: a duration back, as 6h, or a time, as 2026-11-21T08:37:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,
@@ -52,56 +51,41 @@ impl FilterArgs {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
         let now = redis.server_time().await?;
         let [since, before] = [since, before].map(|time| time.map(|time| time.before(now)));
-        Ok(DeliveryFilter { state, subject, kind: None, channel, destination, error, alert, since, before })
+        Ok(DeliveryFilter { state, subject, channel, destination, error, alert, since, before })
     }
 }
 
-/// The same deliveries with the partitions in which they lie, in their order.
-pub(super) async fn by_partition(
-    redis: &CliConnection,
-    ids: Vec<DeliveryId>,
-) -> anyhow::Result<Vec<(&Partition, Vec<DeliveryId>)>> {
-    let mut of: Vec<(&Partition, Vec<DeliveryId>)> = Vec::new();
-    for id in ids {
-        let found = deliveries::partition_of(&redis.partitions, &id).await;
-        let partition = redis.explained(format_args!("look for delivery {id}"), found)?;
-        match of.last_mut() {
-            Some((last, ids)) if last.number() == partition.number() => ids.push(id),
-            _ => of.push((partition, vec![id])),
-        }
-    }
-    Ok(of)
-}
-
-/// The ids that are meant, each once: the second time it would be told that it is not dead. Digits that no id begins
-/// with are left as they are: the answer to them is that there is no such delivery.
-pub(super) async fn find(redis: &CliConnection, prefixes: &[DeliveryIdPrefix]) -> anyhow::Result<Vec<DeliveryId>> {
-    let found = deliveries::find_ids_in_partitions(&redis.partitions, prefixes).await;
+/// The deliveries that are meant, each once, with their partitions. If no delivery begins with the digits, they stand
+/// for one that does not exist in the first partition.
+pub(super) async fn find<'a>(
+    redis: &'a CliConnection,
+    prefixes: &[IdPrefix<DeliveryId>],
+) -> anyhow::Result<Vec<(&'a Partition, DeliveryId)>> {
+    let found = deliveries::find(&redis.partitions, prefixes).await;
     let found = redis.explained(format_args!("look for deliveries of {}", redis.keys().name()), found)?;
-    let mut ids = Vec::new();
-    let mut seen = BTreeSet::new();
-    for (prefix, matches) in prefixes.iter().zip(found) {
-        let id = match matches {
-            DeliveryIdMatches::One(id) => id,
-            DeliveryIdMatches::None => prefix.as_id(),
-            DeliveryIdMatches::Several(several) => return Err(ambiguous(prefix, &several)),
-        };
-        if seen.insert(id.clone()) {
-            ids.push(id);
+    let mut deliveries: Vec<(&Partition, DeliveryId)> = Vec::new();
+    for (prefix, mut matches) in prefixes.iter().zip(found) {
+        if matches.len() > 1 {
+            return Err(ambiguous(prefix, &matches));
+        }
+        let absent = || (redis.partitions.first(), DeliveryId::from_stored(&prefix.to_string()));
+        let delivery = matches.pop().unwrap_or_else(absent);
+        if deliveries.iter().all(|(_, id)| *id != delivery.1) {
+            deliveries.push(delivery);
         }
     }
-    Ok(ids)
+    Ok(deliveries)
 }
 
 /// The most ids that an error names.
 const NAMED_MAX: usize = 10;
 
-fn ambiguous(prefix: &DeliveryIdPrefix, several: &[DeliveryId]) -> anyhow::Error {
-    let named: Vec<&str> = several.iter().take(NAMED_MAX).map(DeliveryId::as_str).collect();
+fn ambiguous(prefix: &IdPrefix<DeliveryId>, several: &[(&Partition, DeliveryId)]) -> anyhow::Error {
+    let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|(_, id)| id.as_str()).collect();
     let more = several.len().saturating_sub(NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     hint::usage(
-        format_args!("{} deliveries begin with {}: {}{more}", several.len(), prefix.as_id(), named.join(", ")),
+        format_args!("{} deliveries begin with {}: {}{more}", several.len(), prefix, named.join(", ")),
         "give more digits",
     )
 }

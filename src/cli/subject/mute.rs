@@ -9,7 +9,6 @@ use crate::cli::mute_args::MuteArgs;
 use crate::subjects::mutes::{MutedPart, set_mute};
 use crate::terminal::output::{self, FormatArgs, printable, say};
 use crate::types::{Metric, Mute, Subject};
-use crate::views::MuteView;
 
 #[derive(Debug, Args)]
 #[command(
@@ -60,7 +59,7 @@ pub struct MutedPartArgs {
 struct MutedSubject<'a> {
     subject: &'a Subject,
     metric: Option<&'a Metric>,
-    mute: Option<MuteView>,
+    mute: Option<Mute>,
 }
 
 pub async fn run(args: SubjectMuteArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -84,7 +83,7 @@ async fn set(
     let metric = metric.as_ref();
     let written = set_mute(redis.client(), redis.keys(), subject, metric, mute.as_ref()).await;
     let was_muted = redis.explained(format_args!("write subject {subject}"), written)?;
-    let shown = mute.clone().map(MuteView::from);
+    let shown = mute.clone();
     output::print(format, &MutedSubject { subject, metric, mute: shown }, |_| {
         let any_more = if was_muted { " any more" } else { "" };
         say(match (&mute, metric) {

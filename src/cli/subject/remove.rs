@@ -1,5 +1,6 @@
 //! `subject remove`: forgets what is set for subjects, or everything that is stored of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
@@ -67,42 +68,15 @@ async fn erase(
     for subject in subjects {
         let erased = erasure::erase(&redis.partitions, plans, event_age_max, subject).await;
         let erased = redis.explained(format_args!("remove everything of {subject}"), erased)?;
-        say(format_args!("removed {subject}: {}", summary(&erased.removed)));
+        say(format_args!("removed {subject}: {}", summary(&erased.removed)?));
     }
     Ok(())
 }
 
-/// What was removed, without what there was none of.
-fn summary(removed: &ErasedCounts) -> String {
-    let ErasedCounts {
-        settings,
-        counters,
-        alerts,
-        flags,
-        history,
-        refused,
-        undelivered_alerts,
-        deliveries,
-        pending_deliveries,
-        verification_codes,
-        verification_links,
-        limiters,
-    } = removed;
-    let counts = [
-        (settings, "settings"),
-        (counters, "counters"),
-        (alerts, "records of alerts"),
-        (flags, "flags"),
-        (history, "metrics of history"),
-        (refused, "refused events"),
-        (undelivered_alerts, "alerts not fanned out"),
-        (deliveries, "deliveries"),
-        (pending_deliveries, "of these pending"),
-        (verification_codes, "codes"),
-        (verification_links, "confirm links"),
-        (limiters, "limiters"),
-    ];
-    let told: Vec<String> =
-        counts.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    if told.is_empty() { "nothing was stored".to_owned() } else { told.join(", ") }
+/// What was removed, without the kinds of which there was nothing.
+fn summary(removed: &ErasedCounts) -> anyhow::Result<String> {
+    let counts: BTreeMap<String, u64> = serde_json::from_value(serde_json::to_value(removed)?)?;
+    let removed = counts.iter().filter(|(_, count)| **count > 0);
+    let removed: Vec<String> = removed.map(|(kind, count)| format!("{count} {}", kind.replace('_', " "))).collect();
+    Ok(if removed.is_empty() { "nothing was stored".to_owned() } else { removed.join(", ") })
 }

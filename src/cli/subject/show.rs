@@ -11,8 +11,8 @@ use crate::subjects::mutes::MutedPart;
 use crate::subjects::record::{SubjectField, write_thresholds};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
-use crate::types::{ContactFilter, Metric, Subject, UnixMs};
-use crate::views::{MuteView, SubjectView};
+use crate::types::{ContactFilter, Metric, Mute, Subject, UnixMs};
+use crate::views::SubjectView;
 
 #[derive(Debug, Args)]
 #[command(
@@ -82,7 +82,7 @@ impl SubjectView {
 
     /// What of it is muted, until when and why, a sentence each.
     fn mutes(&self) -> impl Iterator<Item = String> {
-        let told = |metric: Option<&Metric>, view: &MuteView| MutedPart { metric, mute: &view.mute() }.to_string();
+        let told = |metric: Option<&Metric>, mute: &Mute| MutedPart { metric, mute }.to_string();
         let of_metrics = self.metric_mutes.iter().map(move |(metric, mute)| told(Some(metric), mute));
         self.mute.iter().map(move |mute| told(None, mute)).chain(of_metrics)
     }
@@ -99,7 +99,7 @@ fn reservations(contact: &Contact) -> String {
 /// The columns of [`SubjectView::row`].
 pub(super) const HEADING: [&str; 6] = ["SUBJECT", "PLAN", "TIMEZONE", "LIMITS", "THRESHOLDS", "CONTACTS"];
 /// All of them: `subject show` cuts nothing.
-pub(super) const MAY_SHRINK: &[usize] = &[0, 1, 2, 3, 4, 5];
+pub(super) const MAY_SHRINK: &[&str] = &HEADING;
 
 pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;

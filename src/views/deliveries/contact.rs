@@ -3,12 +3,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::contacts::resolver::{ContactLookup, ContactResolver, ResolveContactsError};
+use super::DeliveryView;
+use crate::contacts::resolver::{ContactLookup, ResolvedContacts};
 use crate::contacts::{Contact, masked_address};
-use crate::redis_client::RedisClient;
 use crate::types::text_form::text_enum;
-use crate::types::{ContactId, Keys, Subject, UnixMs};
-use crate::views::MuteView;
+use crate::types::{Channel, ContactId, Mute, UnixMs};
 
 /// The contact of a delivery as it is now: a delivery refers to it by id, and each attempt reads its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -20,7 +19,7 @@ pub struct DeliveryContactView {
     pub status: DeliveryContactStatus,
     /// Its mute. Not there where it is not muted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mute: Option<MuteView>,
+    pub mute: Option<Mute>,
 }
 
 text_enum! {
@@ -41,49 +40,30 @@ text_enum! {
     }
 }
 
-/// A contact of the operator, which is the same for every subject; `configured` are the contacts of the configuration.
-pub(super) fn of_operator(configured: &[Contact], id: &ContactId, now: UnixMs) -> Option<DeliveryContactView> {
-    let (id, known) = (id.is_of_operator().then(|| id.clone())?, configured.iter().find(|contact| contact.id == *id));
-    let (status, mute) = known.map_or((DeliveryContactStatus::Removed, None), |contact| status_of(contact, now));
-    Some(DeliveryContactView { id, address: known.map(masked_address), status, mute })
-}
-
-/// Where a contact stands that gets alerts unless it is muted.
-fn status_of(contact: &Contact, now: UnixMs) -> (DeliveryContactStatus, Option<MuteView>) {
-    match contact.muted_at(now).cloned() {
-        Some(mute) => (DeliveryContactStatus::Muted, Some(mute.into())),
-        None => (DeliveryContactStatus::Current, None),
-    }
-}
-
-/// Looks for the contact among the subject's own and in `fallback`.
-pub(super) async fn find(
-    client: &RedisClient,
-    keys: &Keys,
-    fallback: &[Contact],
-    subject: &Subject,
-    id: &ContactId,
+/// The contact of a delivery: one of `contacts`, which its subject has now, or one that is configured.
+pub fn contact_view(
+    DeliveryView { channel, contact_id: id, .. }: &DeliveryView,
+    contacts: &ResolvedContacts,
+    configured: &[Contact],
     now: UnixMs,
-) -> Result<DeliveryContactView, ResolveContactsError> {
-    let contacts = ContactResolver::new(keys.clone(), fallback.to_vec()).contacts_of(client, subject).await?;
-    let mut mute = None;
-    let (address, status) = match contacts.find(id) {
-        ContactLookup::Found(contact) => {
-            let (status, of_contact) = status_of(&contact, now);
-            mute = of_contact;
-            (Some(masked_address(&contact)), status)
-        }
-        ContactLookup::Disabled(contact) => (Some(masked_address(&contact)), DeliveryContactStatus::Disabled),
-        ContactLookup::NotUsable => match contacts.unverified.iter().find(|contact| contact.id == *id) {
-            Some(contact) => (Some(masked_address(contact)), DeliveryContactStatus::Unverified),
-            // One of the fallback leaves with the subject's first contact of its own; where it was sent is known all
-            // the same.
-            None => {
-                let known = fallback.iter().find(|contact| contact.id == *id).map(masked_address);
-                (known, DeliveryContactStatus::Removed)
-            }
-        },
-        ContactLookup::Unreadable => (None, DeliveryContactStatus::Unreadable),
+) -> Option<DeliveryContactView> {
+    let in_config = configured.iter().find(|contact| contact.id == *id);
+    let usable = |contact: &Contact| match contact.muted_at(now).cloned() {
+        Some(mute) => (Some(masked_address(contact)), DeliveryContactStatus::Muted, Some(mute)),
+        None => (Some(masked_address(contact)), DeliveryContactStatus::Current, None),
     };
-    Ok(DeliveryContactView { id: id.clone(), address, status, mute })
+    // A fallback contact leaves with the subject's first contact of its own; its address is known all the same.
+    let removed = || (in_config.map(masked_address), DeliveryContactStatus::Removed, None);
+    let (address, status, mute) = match contacts.find(id) {
+        _ if id.is_of_operator() => in_config.map_or_else(removed, usable),
+        _ if *channel == Channel::None => return None,
+        ContactLookup::Found(contact) => usable(&contact),
+        ContactLookup::Disabled(contact) => (Some(masked_address(&contact)), DeliveryContactStatus::Disabled, None),
+        ContactLookup::NotUsable => match contacts.unverified.iter().find(|contact| contact.id == *id) {
+            Some(contact) => (Some(masked_address(contact)), DeliveryContactStatus::Unverified, None),
+            None => removed(),
+        },
+        ContactLookup::Unreadable => (None, DeliveryContactStatus::Unreadable, None),
+    };
+    Some(DeliveryContactView { id: id.clone(), address, status, mute })
 }

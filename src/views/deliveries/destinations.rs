@@ -1,15 +1,12 @@
 //! Destinations with pending deliveries: what waits for each, what is in flight, and its circuit.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use redis::{Pipeline, RedisResult};
 use serde::Serialize;
 
-use crate::outbox::DeliveryAction;
 use crate::redis_client::{Partition, Partitions};
 use crate::types::text_form::text_enum;
-use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs};
-use crate::views::Rfc3339;
+use crate::types::timestamp::Rfc3339;
+use crate::types::{Destination, UnixMs};
 
 /// Destinations read in one call.
 const READ_MAX: usize = 500;
@@ -31,7 +28,6 @@ pub struct DestinationView {
     pub circuit: CircuitState,
     /// When the next attempt is made through an open circuit.
     pub next_probe: Option<Rfc3339>,
-    pub next_probe_ms: Option<UnixMs>,
 }
 
 text_enum! {
@@ -59,31 +55,6 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
     }
     listed.sort_by(|a, b| (b.waiting, &a.destination, a.partition).cmp(&(a.waiting, &b.destination, b.partition)));
     Ok(listed)
-}
-
-/// Those of these deliveries whose destination has an open circuit, with what is known of it: none before an action
-/// after which a delivery waits for nothing.
-pub async fn behind_open_circuits(
-    partition: &Partition,
-    action: DeliveryAction,
-    ids: &[DeliveryId],
-) -> RedisResult<BTreeMap<DeliveryId, DestinationView>> {
-    if action.leaves() != DeliveryState::Pending {
-        return Ok(BTreeMap::new());
-    }
-    let Partition { client, keys } = partition;
-    let mut pipeline = Pipeline::new();
-    for id in ids {
-        pipeline.cmd("HGET").arg(keys.delivery(id)).arg("destination");
-    }
-    let stored: Vec<Option<String>> = client.pipe(&pipeline).await?;
-    let of: BTreeMap<&DeliveryId, Destination> =
-        ids.iter().zip(stored).filter_map(|(id, name)| Some((id, Destination::from_stored(&name?)))).collect();
-    let names: Vec<Destination> = of.values().collect::<BTreeSet<_>>().into_iter().cloned().collect();
-    let mut open = read_destinations(partition, &names).await?;
-    open.retain(|view| view.circuit == CircuitState::Open);
-    let view_of = |name: &Destination| open.iter().find(|view| view.destination == *name).cloned();
-    Ok(of.into_iter().filter_map(|(id, name)| Some((id.clone(), view_of(&name)?))).collect())
 }
 
 /// Reads these destinations of a partition, in their order.
@@ -116,7 +87,6 @@ pub async fn read_destinations(
             failures,
             circuit: if probe.is_some() { CircuitState::Open } else { CircuitState::Closed },
             next_probe: probe.map(|probe| Rfc3339(UnixMs(probe))),
-            next_probe_ms: probe.map(UnixMs),
         });
     }
     Ok(views)

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 
 use redis::{Pipeline, RedisResult};
+use serde::{Deserialize, Serialize};
 
 use super::DeliveryFilter;
 use crate::outbox::subject_deliveries::deliveries_of;
 use crate::redis_client::{Partition, RedisClient};
 use crate::types::{DeliveryId, DeliveryState, Keys, Subject, UnixMs};
-use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};
+use crate::views::IdPrefix;
 
 /// Ids read in one call where nothing else is.
 const IDS_READ_MAX: usize = 5000;
 
 /// The position at which a list continues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryCursor {
     /// The time of the last id that was looked at.
     pub(super) at: i64,
@@ -103,24 +104,31 @@ pub(super) fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> Deli
     DeliveryCursor { at, seen: seen + before }
 }
 
-/// Finds the ids that begin so, for each prefix in its order. A whole id is taken as it is. Otherwise every id is read
+/// Finds the ids that begin so, for each prefix in its order. A whole id is looked for. Otherwise every id is read
 /// once, slice by slice: the lists are in the order of time.
-pub async fn find_ids(
+pub(super) async fn find_ids(
     Partition { client, keys }: &Partition,
-    prefixes: &[DeliveryIdPrefix],
-) -> RedisResult<Vec<DeliveryIdMatches>> {
+    prefixes: &[IdPrefix<DeliveryId>],
+) -> RedisResult<Vec<BTreeSet<DeliveryId>>> {
+    let mut pipeline = Pipeline::new();
+    let whole: Vec<Option<DeliveryId>> = prefixes.iter().map(IdPrefix::whole).collect();
+    for id in whole.iter().flatten() {
+        pipeline.cmd("EXISTS").arg(keys.delivery(id));
+    }
+    let there: Vec<bool> = client.pipe(&pipeline).await?;
+    let mut there = there.into_iter();
     let mut found: Vec<BTreeSet<DeliveryId>> =
-        prefixes.iter().map(|prefix| prefix.whole().into_iter().collect()).collect();
+        whole.iter().map(|id| id.clone().filter(|_| there.next() == Some(true)).into_iter().collect()).collect();
     let mut from = None;
-    while prefixes.iter().any(|prefix| prefix.whole().is_none()) {
+    while whole.iter().any(Option::is_none) {
         let IdSlice { ids, next, .. } = read_ids(client, &keys.deliveries(), (None, None), from, IDS_READ_MAX).await?;
         for (prefix, found) in prefixes.iter().zip(&mut found).filter(|(prefix, _)| prefix.whole().is_none()) {
-            found.extend(ids.iter().filter(|id| prefix.is_of(id.as_str())).cloned());
+            found.extend(ids.iter().filter(|id| prefix.matches(id.as_str())).cloned());
         }
         from = next;
         if from.is_none() {
             break;
         }
     }
-    Ok(found.into_iter().map(DeliveryIdMatches::from_iter).collect())
+    Ok(found)
 }

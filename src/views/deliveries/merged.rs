@@ -1,16 +1,14 @@
 //! Deliveries of every partition: the lists merged in the order of time, and the partition of one by its id.
 
-use std::fmt;
-use std::str::FromStr;
-
 use redis::RedisResult;
+use serde::{Deserialize, Serialize};
 
 use super::ids::{DeliveryCursor, find_ids};
 use super::read::{DeliverySlice, list, list_all};
 use super::{DeliveryFilter, DeliveryView};
 use crate::redis_client::{Partition, Partitions};
 use crate::types::{DeliveryId, DeliveryState};
-use crate::views::{DeliveryIdMatches, DeliveryIdPrefix};
+use crate::views::IdPrefix;
 
 /// As [`list_all`], of every partition, or of the subject's where the filter names one.
 pub async fn list_partitions(
@@ -27,7 +25,7 @@ pub async fn list_partitions(
     }
     // As each list, which keeps its own order: dead ones by the time of death.
     let is_dead = filter.state == Some(DeliveryState::Dead);
-    let time = |view: &DeliveryView| if is_dead { view.ended_at_ms } else { Some(view.created_at_ms) };
+    let time = |view: &DeliveryView| if is_dead { view.ended_at } else { Some(view.created_at) };
     listed.sort_by_key(time);
     listed.drain(..listed.len().saturating_sub(limit));
     Ok(listed)
@@ -38,17 +36,13 @@ pub async fn list_partitions(
 const SLICES_MAX: usize = 10;
 
 /// Where a list over all partitions goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveriesCursor {
     /// By its position.
     partition: usize,
     /// Where in it; `None` for its beginning.
     slice: Option<DeliveryCursor>,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is not the `next` of a list of deliveries")]
-pub struct DeliveriesCursorError;
 
 /// Reads at most `limit` deliveries that pass the filter: partition by partition, the newest of each first. There may
 /// be fewer, or none, although more follow.
@@ -79,47 +73,19 @@ pub async fn list_from(
     Ok((listed, (!is_over).then_some(cursor)))
 }
 
-/// `<partition>` or `<partition>.<ms>.<seen>`.
-impl fmt::Display for DeliveriesCursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.partition)?;
-        self.slice.map_or(Ok(()), |DeliveryCursor { at, seen }| write!(f, ".{at}.{seen}"))
-    }
-}
-
-impl FromStr for DeliveriesCursor {
-    type Err = DeliveriesCursorError;
-
-    fn from_str(text: &str) -> Result<Self, DeliveriesCursorError> {
-        let number = |text: &str| text.parse::<usize>().map_err(|_| DeliveriesCursorError);
-        match text.split('.').collect::<Vec<_>>().as_slice() {
-            [partition] => Ok(Self { partition: number(partition)?, slice: None }),
-            [partition, at, seen] => {
-                let at = at.parse().map_err(|_| DeliveriesCursorError)?;
-                let slice = Some(DeliveryCursor { at, seen: number(seen)? });
-                Ok(Self { partition: number(partition)?, slice })
-            }
-            _ => Err(DeliveriesCursorError),
-        }
-    }
-}
-
-/// As [`find_ids`], in every partition.
-pub async fn find_ids_in_partitions(
-    partitions: &Partitions,
-    prefixes: &[DeliveryIdPrefix],
-) -> RedisResult<Vec<DeliveryIdMatches>> {
-    let mut found: Vec<Vec<DeliveryId>> = vec![Vec::new(); prefixes.len()];
+/// The deliveries that each prefix names, with their partitions, in the order of their ids.
+pub async fn find<'a>(
+    partitions: &'a Partitions,
+    prefixes: &[IdPrefix<DeliveryId>],
+) -> RedisResult<Vec<Vec<(&'a Partition, DeliveryId)>>> {
+    let mut found = vec![Vec::new(); prefixes.len()];
     for partition in partitions.iter() {
-        for (found, matches) in found.iter_mut().zip(find_ids(partition, prefixes).await?) {
-            match matches {
-                DeliveryIdMatches::None => {}
-                DeliveryIdMatches::One(id) => found.push(id),
-                DeliveryIdMatches::Several(ids) => found.extend(ids),
-            }
+        for (found, ids) in found.iter_mut().zip(find_ids(partition, prefixes).await?) {
+            found.extend(ids.into_iter().map(|id| (partition, id)));
         }
     }
-    Ok(found.into_iter().map(DeliveryIdMatches::from_iter).collect())
+    found.iter_mut().for_each(|found| found.sort_by(|(_, a), (_, b)| a.cmp(b)));
+    Ok(found)
 }
 
 /// The partition in which a delivery lies: an id does not say whose it is. The first one where it lies in none.

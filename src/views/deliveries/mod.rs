@@ -1,29 +1,33 @@
 //! Deliveries: lists by creation, and one with its attempts. Read next: `read`, how they are found.
 
-mod action;
 mod contact;
 mod destinations;
 mod ids;
 mod merged;
 mod read;
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(crate) use action::ActionResultView;
 pub use contact::DeliveryContactStatus;
 pub(crate) use contact::DeliveryContactView;
+pub(super) use contact::contact_view;
 pub use destinations::list_destinations;
-pub(crate) use destinations::{CircuitState, DestinationView, behind_open_circuits, read_destinations};
+pub(crate) use destinations::{CircuitState, DestinationView, read_destinations};
 pub use merged::{DeliveriesCursor, list_from};
-pub(crate) use merged::{find_ids_in_partitions, list_partitions, partition_of};
+pub(crate) use merged::{find, list_partitions, partition_of};
 pub(crate) use read::DeliveryScan;
+pub(super) use read::read_detail;
 pub use read::{list, list_all, show};
 
-use super::{AlertIdPrefix, AlertView, Rfc3339};
+use super::IdPrefix;
+use crate::types::timestamp::Rfc3339;
 use crate::types::{
-    AlertId, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice,
-    DisabledState, Metric, NotificationKind, OutcomeClass, Percent, Period, Subject, UnixMs, VerificationRequest,
+    Alert, AlertId, Attempt, Channel, ContactChannel, ContactId, DeliveryId, DeliveryState, Destination,
+    DisabledNotice, DisabledState, Metric, NotificationKind, OutcomeClass, Percent, Period, Subject, UnixMs,
+    VerificationRequest,
 };
 
 /// A delivery.
@@ -54,11 +58,8 @@ pub struct DeliveryView {
     pub threshold_percent: Option<Percent>,
     pub period: Option<Period>,
     pub created_at: Rfc3339,
-    pub created_at_ms: UnixMs,
     /// When it ended; null while it is pending.
     pub ended_at: Option<Rfc3339>,
-    pub ended_at_ms: Option<UnixMs>,
-    pub next_due_ms: Option<UnixMs>,
     /// Whether an attempt is running. JSON has the end of its lease as `next_due`.
     #[serde(skip)]
     pub is_leased: bool,
@@ -66,9 +67,6 @@ pub struct DeliveryView {
     /// otherwise, also not while it is being attempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_probe: Option<Rfc3339>,
-    /// The same in Unix milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_probe_ms: Option<UnixMs>,
     /// When an operator discarded it; not there otherwise. Nothing counts it as dead any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discarded_at: Option<Rfc3339>,
@@ -82,7 +80,7 @@ pub struct DeliveryDetailView {
     #[serde(flatten)]
     pub delivery: DeliveryView,
     /// The alert as it was raised; null where the delivery carries none.
-    pub alert: Option<AlertView>,
+    pub alert: Option<Alert>,
     /// The request for consent; null where the delivery carries none.
     pub verification: Option<VerificationView>,
     /// The contact that is disabled, where the delivery carries the notice of that; not there otherwise.
@@ -92,6 +90,14 @@ pub struct DeliveryDetailView {
     pub contact: Option<DeliveryContactView>,
     /// Its attempts, the oldest first; the newest hundred are kept.
     pub attempt_log: Vec<AttemptView>,
+    /// When the first attempt since it was made or replayed began.
+    #[serde(skip)]
+    pub first_attempt: Option<UnixMs>,
+    /// How long sending had been paused in all before the first attempt.
+    #[serde(skip)]
+    pub paused_before: Option<Duration>,
+    #[serde(skip)]
+    pub is_cancelled_by_operator: bool,
 }
 
 /// A request to ask a contact for its consent.
@@ -101,21 +107,13 @@ pub struct DeliveryDetailView {
 pub struct VerificationView {
     pub id: String,
     pub requested_at: Rfc3339,
-    pub requested_at_ms: UnixMs,
     /// When nobody waits for the message any more.
     pub expires_at: Rfc3339,
-    pub expires_at_ms: UnixMs,
 }
 
 impl From<VerificationRequest> for VerificationView {
     fn from(VerificationRequest { id, requested_at_ms, expires_at_ms, .. }: VerificationRequest) -> Self {
-        Self {
-            id,
-            requested_at: Rfc3339(requested_at_ms),
-            requested_at_ms,
-            expires_at: Rfc3339(expires_at_ms),
-            expires_at_ms,
-        }
+        Self { id, requested_at: Rfc3339(requested_at_ms), expires_at: Rfc3339(expires_at_ms) }
     }
 }
 
@@ -139,6 +137,11 @@ impl From<DisabledNotice> for DisabledContactView {
 }
 
 impl DeliveryDetailView {
+    /// Whether it goes to a contact of its subject, the fallback contacts included.
+    pub fn is_to_own_contact(&self) -> bool {
+        self.delivery.channel != Channel::None && !self.delivery.contact_id.is_of_operator()
+    }
+
     /// The same without what the other side said, and without who it was: that is for the operator alone.
     #[must_use]
     pub fn without_other_side(mut self) -> Self {
@@ -156,7 +159,6 @@ impl DeliveryDetailView {
 pub struct AttemptView {
     /// When it ended.
     pub at: Rfc3339,
-    pub at_ms: UnixMs,
     /// What it meant for the delivery.
     #[schemars(with = "OutcomeClass")]
     pub outcome: String,
@@ -176,8 +178,7 @@ pub struct AttemptView {
 
 impl From<Attempt> for AttemptView {
     fn from(Attempt { at_ms, outcome, status, duration_ms, error, hint, peer, reply }: Attempt) -> Self {
-        let at_ms = UnixMs(at_ms);
-        Self { at: Rfc3339(at_ms), at_ms, outcome, status, duration_ms, error, hint, peer, reply }
+        Self { at: Rfc3339(UnixMs(at_ms)), outcome, status, duration_ms, error, hint, peer, reply }
     }
 }
 
@@ -188,13 +189,12 @@ pub struct DeliveryFilter {
     /// Only those in this state. Dead ones that were discarded are listed only without this.
     pub state: Option<DeliveryState>,
     pub subject: Option<Subject>,
-    pub kind: Option<NotificationKind>,
     pub channel: Option<Channel>,
     pub destination: Option<Destination>,
     /// Only those whose last error holds this text.
     pub error: Option<String>,
     /// Only those that carry an alert whose id begins so.
-    pub alert: Option<AlertIdPrefix>,
+    pub alert: Option<IdPrefix<AlertId>>,
     pub since: Option<UnixMs>,
     pub before: Option<UnixMs>,
 }
@@ -203,12 +203,14 @@ impl DeliveryFilter {
     fn takes(&self, view: &DeliveryView) -> bool {
         self.state.is_none_or(|state| state == view.state)
             && self.subject.as_ref().is_none_or(|subject| subject.as_str() == view.subject)
-            && self.kind.is_none_or(|kind| kind == view.r#type)
             && self.channel.is_none_or(|channel| channel == view.channel)
             && self.destination.as_ref().is_none_or(|destination| *destination == view.destination)
             && self.error.as_ref().is_none_or(|error| view.last_error.as_ref().is_some_and(|last| last.contains(error)))
-            && self.alert.as_ref().is_none_or(|alert| view.alert_id.as_ref().is_some_and(|id| alert.is_of(id)))
-            && self.since.is_none_or(|since| since <= view.created_at_ms)
-            && self.before.is_none_or(|before| view.created_at_ms < before)
+            && self
+                .alert
+                .as_ref()
+                .is_none_or(|alert| view.alert_id.as_ref().is_some_and(|id| alert.matches(id.as_str())))
+            && self.since.is_none_or(|since| since <= view.created_at.0)
+            && self.before.is_none_or(|before| view.created_at.0 < before)
     }
 }

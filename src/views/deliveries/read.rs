@@ -2,20 +2,22 @@
 //! `ids`, what a slice is made of.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use redis::{Pipeline, RedisResult};
 
 use super::ids::{DeliveryCursor, IdSlice, cursor_after, index_of, read_ids, read_ids_of_subject, scored_of_subject};
 use super::{
-    AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact,
+    AttemptView, DeliveryDetailView, DeliveryFilter, DeliveryView, DisabledContactView, VerificationView, contact_view,
 };
 use crate::contacts::Contact;
+use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
 use crate::redis_client::{Partition, RedisClient, Scan};
+use crate::types::timestamp::Rfc3339;
 use crate::types::{
     Alert, AlertId, Attempt, Channel, ContactId, DeliveryId, DeliveryState, Destination, DisabledNotice, Keys,
     NotificationKind, UnixMs, VerificationRequest,
 };
-use crate::views::{AlertView, Rfc3339};
 
 /// Deliveries read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
@@ -209,39 +211,55 @@ pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usi
     Ok(deliveries)
 }
 
-/// Reads one delivery with its attempts, and its contact as it is now, also where it is one of those that are
-/// configured; `None` when there is no such delivery (any more).
+/// Reads one delivery with its attempts, and its contact as it is now, which may be one of `configured`. Returns `None`
+/// if there is no such delivery (any more).
 pub async fn show(
-    Partition { client, keys }: &Partition,
+    partition: &Partition,
     configured: &[Contact],
     id: &DeliveryId,
 ) -> RedisResult<Option<DeliveryDetailView>> {
+    let Partition { client, keys } = partition;
+    let Some(mut detail) = read_detail(partition, id).await? else { return Ok(None) };
+    let now = client.server_time().await?;
+    let mut contacts = ResolvedContacts::default();
+    if let (true, Ok(subject)) = (detail.is_to_own_contact(), detail.delivery.subject.parse()) {
+        let fallback = configured.iter().filter(|contact| !contact.id.is_of_operator()).cloned().collect();
+        let resolver = ContactResolver::new(keys.clone(), fallback);
+        contacts = resolver.contacts_of(client, &subject).await.map_err(|error| error.source)?;
+    }
+    detail.contact = contact_view(&detail.delivery, &contacts, configured, now);
+    Ok(Some(detail))
+}
+
+/// As [`show()`], without the contact.
+pub async fn read_detail(
+    Partition { client, keys }: &Partition,
+    id: &DeliveryId,
+) -> RedisResult<Option<DeliveryDetailView>> {
     let mut hash: HashMap<String, String> = client.query(redis::cmd("HGETALL").arg(keys.delivery(id))).await?;
-    let mut log: Vec<LoggedAttempt> =
-        hash.iter().filter_map(|(field, json)| LoggedAttempt::parse(field, json)).collect();
-    log.sort_by_key(|logged| logged.number);
+    let attempt = |(field, json): (&String, &String)| -> Option<(u64, Attempt)> {
+        Some((field.strip_prefix("attempt:")?.parse().ok()?, serde_json::from_str(json).ok()?))
+    };
+    let log: BTreeMap<u64, Attempt> = hash.iter().filter_map(attempt).collect();
     let fields: DeliveryFields =
         FIELDS.into_iter().filter_map(|name| hash.remove(name).map(|value| (name, value))).collect();
     let times = read_times(client, keys, std::slice::from_ref(id), std::slice::from_ref(&fields)).await?;
-    let notice = hash.remove(NotificationKind::ContactDisabled.as_str());
-    let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(&json).ok());
     let stored = StoredDelivery::from_fields(keys, id, fields, times.into_iter().next().unwrap_or_default());
     let Some(StoredDelivery { view, alert, verification }) = stored else { return Ok(None) };
-    let now = client.server_time().await?;
-    let contact = match (contact::of_operator(configured, &view.contact_id, now), view.subject.parse()) {
-        (Some(contact), _) => Some(contact),
-        (None, Ok(subject)) if view.channel != Channel::None => {
-            let fallback: Vec<Contact> =
-                configured.iter().filter(|contact| !contact.id.is_of_operator()).cloned().collect();
-            let found = contact::find(client, keys, &fallback, &subject, &view.contact_id, now).await;
-            Some(found.map_err(|error| error.source)?)
-        }
-        _ => None,
-    };
-    let attempt_log = log.into_iter().map(|logged| AttemptView::from(logged.attempt)).collect();
-    let (alert, verification) = (alert.map(AlertView::from), verification.map(VerificationView::from));
-    let disabled_contact = notice.map(DisabledContactView::from);
-    Ok(Some(DeliveryDetailView { delivery: view, alert, verification, disabled_contact, contact, attempt_log }))
+    let notice = hash.get(NotificationKind::ContactDisabled.as_str());
+    let notice: Option<DisabledNotice> = notice.and_then(|json| serde_json::from_str(json).ok());
+    let number = |field| hash.get(field).and_then(|number: &String| number.parse::<i64>().ok());
+    Ok(Some(DeliveryDetailView {
+        delivery: view,
+        alert,
+        verification: verification.map(VerificationView::from),
+        disabled_contact: notice.map(DisabledContactView::from),
+        contact: None,
+        attempt_log: log.into_values().map(AttemptView::from).collect(),
+        first_attempt: number("first_attempt_at_ms").map(UnixMs),
+        paused_before: number("paused_before_ms").and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
+        is_cancelled_by_operator: hash.contains_key("cancelled_by"),
+    }))
 }
 
 /// What the queue of a destination says of a delivery, milliseconds.
@@ -268,11 +286,9 @@ impl StoredDelivery {
         let kind = take("type");
         let kind = NotificationKind::from_stored(kind.as_deref().unwrap_or(NotificationKind::Alert.as_str()))?;
         let state = DeliveryState::from_stored(&take("state")?)?;
-        let ms = |text: String| text.parse().ok().map(UnixMs);
-        let created_at_ms = take("created_at_ms").and_then(ms)?;
-        let ended_at_ms = take("ended_at_ms").and_then(ms);
-        let of_pending = |time: Option<i64>| time.map(UnixMs).filter(|_| state == DeliveryState::Pending);
-        let (next_due_ms, next_probe_ms) = (of_pending(times.due), of_pending(times.next_probe));
+        let time = |text: String| text.parse().ok().map(UnixMs).map(Rfc3339);
+        let of_pending = |time: Option<i64>| time.filter(|_| state == DeliveryState::Pending).map(UnixMs).map(Rfc3339);
+        let next_due = of_pending(times.due);
         let alert: Option<Alert> = take("alert").and_then(|json| serde_json::from_str(&json).ok());
         let verification = take("verification").and_then(|json| serde_json::from_str(&json).ok());
         let view = DeliveryView {
@@ -282,7 +298,7 @@ impl StoredDelivery {
             channel: Channel::from_stored(&take("channel")?)?,
             state,
             attempts: take("attempts").and_then(|number| number.parse().ok()).unwrap_or(0),
-            next_due: next_due_ms.map(Rfc3339),
+            next_due,
             last_error: take("last_error"),
             r#type: kind,
             contact_id: ContactId::from_stored(&take("contact_id").unwrap_or_default()),
@@ -291,15 +307,11 @@ impl StoredDelivery {
             metric: alert.as_ref().map(|alert| alert.metric.clone()),
             threshold_percent: alert.as_ref().map(|alert| alert.threshold_percent),
             period: alert.as_ref().map(|alert| alert.period),
-            created_at: Rfc3339(created_at_ms),
-            created_at_ms,
-            ended_at: ended_at_ms.map(Rfc3339),
-            ended_at_ms,
-            next_due_ms,
-            is_leased: times.is_leased && next_due_ms.is_some(),
-            next_probe: next_probe_ms.map(Rfc3339),
-            next_probe_ms,
-            discarded_at: take("discarded_at_ms").and_then(ms).map(Rfc3339),
+            created_at: take("created_at_ms").and_then(time)?,
+            ended_at: take("ended_at_ms").and_then(time),
+            is_leased: times.is_leased && next_due.is_some(),
+            next_probe: of_pending(times.next_probe),
+            discarded_at: take("discarded_at_ms").and_then(time),
         };
         Some(Self { view, alert, verification })
     }
@@ -308,16 +320,4 @@ impl StoredDelivery {
 /// In whose queue a delivery is.
 fn destination_of(name: Option<&String>) -> Destination {
     name.map_or_else(Destination::none, |name| Destination::from_stored(name))
-}
-
-struct LoggedAttempt {
-    number: u64,
-    attempt: Attempt,
-}
-
-impl LoggedAttempt {
-    fn parse(field: &str, json: &str) -> Option<Self> {
-        let number = field.strip_prefix("attempt:")?.parse().ok()?;
-        Some(Self { number, attempt: serde_json::from_str(json).ok()? })
-    }
 }

@@ -21,24 +21,19 @@ pub enum Audience {
     Platform,
 }
 
-pub(super) struct DeliveryFacts {
-    pub(super) stream: String,
+pub(super) struct DeliveryFacts<'a> {
+    pub(super) stream: &'a str,
     pub(super) detail: DeliveryDetailView,
-    /// The alert with its evidence, where it carries one.
-    pub(super) alert: Option<Alert>,
     pub(super) now: UnixMs,
     /// The subject's contacts and mutes as they are now.
-    pub(super) contacts: ResolvedContacts,
-    pub(super) mutes: SubjectMutes,
-    pub(super) pause: Option<Pause>,
+    pub(super) contacts: &'a ResolvedContacts,
+    pub(super) mutes: &'a SubjectMutes,
+    pub(super) pause: Option<&'a Pause>,
     pub(super) destination: Option<DestinationView>,
-    pub(super) is_leased: bool,
     pub(super) cap: Option<CapState>,
     pub(super) give_up_after: Duration,
-    /// The first since it was made or replayed.
-    /// When the first attempt began, later by the time in which sending was paused since.
+    /// When the first attempt since it was made or replayed began, later by the time in which sending was paused since.
     pub(super) first_attempt: Option<UnixMs>,
-    pub(super) is_cancelled_by_operator: bool,
     pub(super) daemons: LiveDaemons,
 }
 
@@ -50,10 +45,10 @@ pub(super) struct CapState {
 }
 
 /// All that is said of it, in the order of time.
-pub(super) fn sentences(facts: &DeliveryFacts, audience: Audience) -> Vec<String> {
+pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<String> {
     let mut said = Vec::new();
-    if let Some(alert) = &facts.alert {
-        said.extend(crossing(alert, &facts.stream));
+    if let Some(alert) = &facts.detail.alert {
+        said.extend(crossing(alert, facts.stream));
     }
     if let Some(request) = &facts.detail.verification {
         said.push(format!(
@@ -116,18 +111,18 @@ fn notice(detail: &DeliveryDetailView) -> Option<String> {
     }
 }
 
-fn fan_out(facts: &DeliveryFacts) -> String {
+fn fan_out(facts: &DeliveryFacts<'_>) -> String {
     let delivery = &facts.detail.delivery;
     let made = delivery.created_at;
     let Some(contact) = &facts.detail.contact else {
-        return format!("It was fanned out at {made} to nobody: {}.", no_recipient_reason(&facts.contacts));
+        return format!("It was fanned out at {made} to nobody: {}.", no_recipient_reason(facts.contacts));
     };
     let (channel, address) =
         (delivery.channel.as_str(), contact.address.as_deref().unwrap_or("an address that is not known"));
     let status = match contact.status {
         DeliveryContactStatus::Current => String::new(),
         DeliveryContactStatus::Muted => {
-            contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is now {}", mute.mute()))
+            contact.mute.as_ref().map_or_else(String::new, |mute| format!(", which is now {}", mute))
         }
         DeliveryContactStatus::Disabled => disabled(facts, &contact.id),
         DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
@@ -141,7 +136,7 @@ fn fan_out(facts: &DeliveryFacts) -> String {
     format!("Delivery {} was made at {made} for contact {} ({channel} {address}){status}.", delivery.id, contact.id)
 }
 
-fn disabled(facts: &DeliveryFacts, id: &ContactId) -> String {
+fn disabled(facts: &DeliveryFacts<'_>, id: &ContactId) -> String {
     let contact = facts.contacts.disabled.iter().find(|contact| contact.id == *id);
     match contact.and_then(|contact| contact.disabled.as_ref()) {
         Some(state) => format!(", which is disabled, because {} ({})", state.reason.sentence(), state.detail),
@@ -165,13 +160,13 @@ pub(super) fn no_recipient_reason(contacts: &ResolvedContacts) -> String {
     }
 }
 
-fn attempts(facts: &DeliveryFacts, audience: Audience) -> Vec<String> {
+fn attempts(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<String> {
     let (made, log) = (facts.detail.delivery.attempts, &facts.detail.attempt_log);
     let Some(last) = log.last() else {
         return match made {
             0 => vec!["It has not been attempted.".to_owned()],
             // The lease counts it.
-            1 if facts.is_leased => Vec::new(),
+            1 if facts.detail.delivery.is_leased => Vec::new(),
             _ => vec![format!(
                 "{} without an outcome: a daemon ended, or lost Redis, before it recorded one.",
                 times(made)
@@ -210,11 +205,11 @@ fn attempt(AttemptView { at, outcome, status, duration_ms, error, .. }: &Attempt
 }
 
 /// Where a pending delivery stands, and what happens next.
-fn pending(facts: &DeliveryFacts) -> Vec<String> {
+fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     let delivery = &facts.detail.delivery;
-    let due = delivery.next_due_ms.unwrap_or(facts.now);
+    let due = delivery.next_due.map_or(facts.now, |due| due.0);
     let mut said = Vec::new();
-    if facts.is_leased {
+    if facts.detail.delivery.is_leased {
         said.push(format!("It is being attempted right now; its lease ends at {due}, and it is attempted again then if nothing is recorded before."));
         return said;
     }
@@ -227,12 +222,12 @@ fn pending(facts: &DeliveryFacts) -> Vec<String> {
     let asks_consent = delivery.r#type == NotificationKind::Verification;
     if let Some(lost) = status.and_then(|status| lost_contact(status, delivery.r#type)) {
         said.push(lost.to_owned());
-    } else if let Some(muted) = facts.alert.as_ref().and_then(|alert| facts.mutes.mute_of(&alert.metric)) {
+    } else if let Some(muted) = facts.detail.alert.as_ref().and_then(|alert| facts.mutes.mute_of(&alert.metric)) {
         said.push(format!("Now {muted}: at its next attempt it ends muted."));
     } else if !asks_consent && status == Some(DeliveryContactStatus::Muted) {
         said.push("At its next attempt it ends muted.".to_owned());
     }
-    said.extend(facts.pause.as_ref().map(paused));
+    said.extend(facts.pause.map(paused));
     match facts.daemons {
         LiveDaemons::None => said.push("No daemon runs on this stream: nothing is sent until one does.".to_owned()),
         LiveDaemons::ReadingOnly => said.push(SENDS_NOTHING.to_owned()),
@@ -268,14 +263,14 @@ fn capped(CapState { rate, exhausted_for }: &CapState, now: UnixMs) -> String {
 }
 
 /// When it is dead.
-fn given_up(facts: &DeliveryFacts, due: UnixMs) -> Option<String> {
+fn given_up(facts: &DeliveryFacts<'_>, due: UnixMs) -> Option<String> {
     if let Some(request) = &facts.detail.verification {
         return Some(format!("It expires when its next attempt would come after {}.", request.expires_at));
     }
     let after = |began: UnixMs, class| began.after(give_up_after(class, facts.give_up_after));
     let Some(first) = facts.first_attempt else {
         // Behind an open circuit the time begins also where nothing is attempted.
-        facts.destination.as_ref()?.next_probe_ms?;
+        facts.destination.as_ref()?.next_probe?;
         let until = after(due, OutcomeClass::Transient);
         return Some(format!(
             "It is dead if the circuit is still open at {until}. The time in which no daemon sends does not count."
@@ -305,10 +300,10 @@ const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> 
     }
 }
 
-fn next_attempt(facts: &DeliveryFacts, due: UnixMs) -> String {
+fn next_attempt(facts: &DeliveryFacts<'_>, due: UnixMs) -> String {
     let destination = &facts.detail.delivery.destination;
     let state = facts.destination.as_ref();
-    if let Some((state, probe)) = state.and_then(|state| Some((state, state.next_probe_ms?))) {
+    if let Some((state, probe)) = state.and_then(|state| Some((state, state.next_probe?))) {
         let (failures, others) = (state.failures.unwrap_or_default(), state.waiting.saturating_sub(1));
         return format!(
             "The circuit of {destination} is open after {failures} failures in a row: one attempt is made there at {probe}, \
@@ -326,22 +321,22 @@ fn next_attempt(facts: &DeliveryFacts, due: UnixMs) -> String {
 }
 
 /// Whether the contact is disabled now.
-fn is_disabled(facts: &DeliveryFacts) -> bool {
+fn is_disabled(facts: &DeliveryFacts<'_>) -> bool {
     facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Disabled)
 }
 
 /// How it ended, and what can be done.
-fn end(facts: &DeliveryFacts) -> String {
+fn end(facts: &DeliveryFacts<'_>) -> String {
     let delivery = &facts.detail.delivery;
-    let ended = delivery.ended_at_ms.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());
+    let ended = delivery.ended_at.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());
     let why = delivery.last_error.as_deref();
     match delivery.state {
         DeliveryState::Delivered => format!("The other side took it at {ended}; nothing is left to do."),
         DeliveryState::Dead => {
             let why = why.unwrap_or("no reason is known");
             let until = delivery
-                .ended_at_ms
-                .map_or_else(String::new, |ended| format!(" until {}", ended.after(ENDED_DELIVERY_TTL)));
+                .ended_at
+                .map_or_else(String::new, |ended| format!(" until {}", ended.0.after(ENDED_DELIVERY_TTL)));
             let discarded =
                 delivery.discarded_at.map_or_else(String::new, |at| format!(" An operator discarded it at {at}."));
             format!(
@@ -356,10 +351,10 @@ fn end(facts: &DeliveryFacts) -> String {
             format!("It expired at {ended}: nobody waited for it any more.")
         }
         DeliveryState::Expired => {
-            let hours = facts.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));
+            let hours = facts.detail.alert.as_ref().map_or(48, |alert| expires_after_hours(alert.window));
             format!("It expired at {ended}: its period had been over for {hours} h before anybody could be told.")
         }
-        DeliveryState::Cancelled if facts.is_cancelled_by_operator => {
+        DeliveryState::Cancelled if facts.detail.is_cancelled_by_operator => {
             format!("An operator cancelled it at {ended}, so it is not sent.")
         }
         DeliveryState::Cancelled if delivery.channel == Channel::None => {

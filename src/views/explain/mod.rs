@@ -18,24 +18,22 @@ use redis::{RedisError, RedisResult};
 use serde::Serialize;
 
 use self::alert::NoDeliveryReason;
-use self::daemons::live_daemons;
+use self::daemons::{LiveDaemons, live_daemons};
 use self::delivery::CapState;
 use super::deliveries::{self, read_destinations};
 use super::refused;
 use super::subject::SubjectSettings;
 use super::usage::{self, UsageRequest};
-use super::{
-    AlertFilter, AlertIdPrefix, AlertView, DeliveryDetailView, DeliveryFilter, DeliveryIdMatches, DeliveryIdPrefix,
-    DeliveryView, UsageView, alerts,
-};
+use super::{AlertFilter, DeliveryDetailView, DeliveryFilter, DeliveryView, IdPrefix, UsageView, alerts};
 use crate::channels::{Cap, Channels};
 use crate::contacts::Contact;
-use crate::contacts::resolver::ContactResolver;
+use crate::contacts::resolver::{ContactResolver, ResolvedContacts};
 use crate::ledger::{daily_usage, query};
-use crate::outbox::{MultiplePolicy, Recipients, paused_for, read_pause};
+use crate::outbox::{MultiplePolicy, Pause, Recipients, paused_for, read_pause};
 use crate::redis_client::{Partition, Partitions, RedisClient};
+use crate::subjects::record::SubjectField;
 use crate::subjects::{Plans, Profile, SubjectMutes};
-use crate::types::{Alert, DeliveryId, Keys, Subject, UnixMs};
+use crate::types::{Alert, AlertId, DeliveryId, Keys, Subject, UnixMs};
 
 /// Entries of the outbox that are read at once.
 const OUTBOX_READ: usize = 1_000;
@@ -58,16 +56,6 @@ pub struct Explainer {
     pub late_max: Duration,
 }
 
-/// What somebody asks about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExplainTarget {
-    Delivery(DeliveryId),
-    Alert(Box<AlertView>),
-    Subject(Subject),
-    /// A name that looks like an id. It is a subject if something is stored under it; else an id that has expired.
-    SubjectLikeId(Subject),
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// `delivery`, `alert` or `subject`.
@@ -77,7 +65,7 @@ pub struct Explanation {
     pub explanation: Vec<String>,
     /// The alert, where one was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub alert: Option<AlertView>,
+    pub alert: Option<Alert>,
     /// The deliveries that it is about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deliveries: Vec<DeliveryDetailView>,
@@ -106,89 +94,95 @@ const NAMED_MAX: usize = 10;
 /// As many digits as a list shows: fewer would take a word for an id.
 const DIGITS_MIN: usize = 8;
 
+/// What explanations of one partition share. It is read once.
+struct PartitionFacts<'a> {
+    partition: &'a Partition,
+    now: UnixMs,
+    pause: Option<Pause>,
+    /// How long sending has been paused in all.
+    paused: Duration,
+    daemons: LiveDaemons,
+}
+
+/// What is stored of a subject. It is read once.
+struct StoredSubject {
+    fields: Vec<SubjectField>,
+    deliveries: Vec<DeliveryView>,
+    /// Whether anything is stored.
+    is_known: bool,
+}
+
 impl Explainer {
-    /// What is meant: an id of a delivery or an alert with its word, a subject of which something is stored, an id by
-    /// at least eight of its digits, or any other subject.
-    pub async fn target(&self, text: &str) -> Result<ExplainTarget, ExplainError> {
+    /// Explains what `text` names: an id of a delivery or an alert with its word, a subject of which something is
+    /// stored, an id by at least eight of its digits, or any other subject.
+    pub async fn explain(&self, text: &str, audience: Audience) -> Result<Explanation, ExplainError> {
         let names = |word: &str| text.starts_with(word);
         let has_word = names("delivery_") || names("alert_");
         let may_be_id = has_word || text.len() >= DIGITS_MIN;
+        let subject: Result<Subject, _> = text.parse();
         // Looked for first: for the first digits of an id all ids are read.
-        if may_be_id
-            && !has_word
-            && let Ok(subject) = text.parse()
-            && self.is_known(&subject).await?
-        {
-            return Ok(ExplainTarget::Subject(subject));
+        let mut stored = None;
+        if let (true, false, Ok(subject)) = (may_be_id, has_word, &subject) {
+            let found = self.stored_subject(subject).await?;
+            if found.is_known {
+                return self.stored(subject, found).await;
+            }
+            stored = Some(found);
         }
-        if may_be_id
-            && !names("alert_")
-            && let Ok(prefix) = text.parse::<DeliveryIdPrefix>()
-        {
-            let found = deliveries::find_ids_in_partitions(&self.partitions, std::slice::from_ref(&prefix)).await?;
-            match found.into_iter().next() {
-                Some(DeliveryIdMatches::One(id)) if self.has_delivery(&id).await? => {
-                    return Ok(ExplainTarget::Delivery(id));
+        let delivery: Option<IdPrefix<DeliveryId>> = text.parse().ok().filter(|_| may_be_id);
+        if let Some(prefix) = &delivery {
+            let found = deliveries::find(&self.partitions, std::slice::from_ref(prefix)).await?.concat();
+            match found.as_slice() {
+                [] => {}
+                [(partition, id)] => {
+                    // The list may name a delivery longer than it is kept.
+                    if let Some((explanation, detail)) = self.explained_delivery(partition, id, audience).await? {
+                        let (about, id, deliveries) = ("delivery", id.to_string(), vec![detail]);
+                        return Ok(Explanation { about, id, explanation, alert: None, deliveries, usage: None });
+                    }
                 }
-                Some(DeliveryIdMatches::Several(ids)) => {
-                    let ids = ids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+                several => {
+                    let ids = several.iter().take(NAMED_MAX).map(|(_, id)| id.to_string()).collect();
                     return Err(ExplainError::Ambiguous { what: "deliveries", text: text.to_owned(), ids });
                 }
-                _ => {}
             }
         }
-        if may_be_id && let Ok(prefix) = text.parse::<AlertIdPrefix>() {
-            let mut found = self.alerts(&prefix).await?;
+        let alert: Option<IdPrefix<AlertId>> = text.parse().ok().filter(|_| may_be_id);
+        if let Some(prefix) = &alert {
+            let mut found = self.alerts(prefix).await?;
             match found.len() {
                 0 => {}
-                1 => return Ok(ExplainTarget::Alert(Box::new(found.remove(0)))),
+                1 => return self.alert(found.remove(0), audience).await,
                 _ => {
                     let ids = found.iter().take(NAMED_MAX).map(|alert| alert.id.to_string()).collect();
                     return Err(ExplainError::Ambiguous { what: "alerts", text: text.to_owned(), ids });
                 }
             }
         }
-        let subject = text.parse().map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
-        let is_prefix = text.parse::<DeliveryIdPrefix>().is_ok() || text.parse::<AlertIdPrefix>().is_ok();
-        Ok(match has_word || (may_be_id && is_prefix) {
-            true => ExplainTarget::SubjectLikeId(subject),
-            false => ExplainTarget::Subject(subject),
-        })
+        let subject = subject.map_err(|_| ExplainError::NotFound(format!("subject {text:?}")))?;
+        let stored = match stored {
+            Some(stored) => stored,
+            None => self.stored_subject(&subject).await?,
+        };
+        // A name that looks like an id is a subject if something is stored under it, else an id that has expired.
+        if !stored.is_known && (has_word || delivery.is_some() || alert.is_some()) {
+            return Err(ExplainError::NothingNamed(subject.to_string()));
+        }
+        self.stored(&subject, stored).await
     }
 
-    async fn has_delivery(&self, id: &DeliveryId) -> RedisResult<bool> {
-        let Partition { client, keys } = deliveries::partition_of(&self.partitions, id).await?;
-        client.query(redis::cmd("EXISTS").arg(keys.delivery(id))).await
+    /// Explains a subject, whatever its name looks like.
+    pub async fn subject(&self, subject: &Subject) -> Result<Explanation, ExplainError> {
+        self.stored(subject, self.stored_subject(subject).await?).await
     }
 
     /// The alerts that are kept whose ids begin so.
-    async fn alerts(&self, prefix: &AlertIdPrefix) -> RedisResult<Vec<AlertView>> {
+    async fn alerts(&self, prefix: &IdPrefix<AlertId>) -> RedisResult<Vec<Alert>> {
         let now = self.partitions.first().client.server_time().await?;
         let periods = alerts::kept_periods(now);
         let mut listed = alerts::of_partitions(&self.partitions, &periods, &AlertFilter::default()).await?;
-        listed.retain(|alert| prefix.is_of(&alert.id));
+        listed.retain(|alert| prefix.matches(alert.id.as_str()));
         Ok(listed)
-    }
-
-    pub async fn explain(&self, target: ExplainTarget, audience: Audience) -> Result<Explanation, ExplainError> {
-        match target {
-            ExplainTarget::Delivery(id) => {
-                let explained = self.delivery(&id, audience).await?;
-                let (explanation, detail) =
-                    explained.ok_or_else(|| ExplainError::NotFound(format!("delivery {id}")))?;
-                let (about, id) = ("delivery", id.to_string());
-                Ok(Explanation { about, id, explanation, alert: None, deliveries: vec![detail], usage: None })
-            }
-            ExplainTarget::Alert(alert) => self.alert(*alert, audience).await,
-            ExplainTarget::Subject(subject) => {
-                let is_known = self.is_known(&subject).await?;
-                self.subject(subject, is_known).await
-            }
-            ExplainTarget::SubjectLikeId(subject) => match self.is_known(&subject).await? {
-                true => self.subject(subject, true).await,
-                false => Err(ExplainError::NothingNamed(subject.to_string())),
-            },
-        }
     }
 
     /// What is said of a delivery, with the delivery; `None` if there is no such delivery.
@@ -198,165 +192,156 @@ impl Explainer {
         audience: Audience,
     ) -> RedisResult<Option<(Vec<String>, DeliveryDetailView)>> {
         let partition = deliveries::partition_of(&self.partitions, id).await?;
-        let Some(facts) = self.facts(partition, id).await? else { return Ok(None) };
+        self.explained_delivery(partition, id, audience).await
+    }
+
+    async fn explained_delivery(
+        &self,
+        partition: &Partition,
+        id: &DeliveryId,
+        audience: Audience,
+    ) -> RedisResult<Option<(Vec<String>, DeliveryDetailView)>> {
+        let client = &partition.client;
+        let Some(detail) = deliveries::read_detail(partition, id).await? else { return Ok(None) };
+        let shared = self.partition_facts(partition).await?;
+        let (contacts, mutes) = match (&detail.alert, detail.delivery.subject.parse()) {
+            (Some(alert), _) => self.contacts.recipients_of(client, alert, shared.now).await,
+            (None, Ok(subject)) if detail.is_to_own_contact() => {
+                self.contacts.contacts_of(client, &subject).await.map(|contacts| (contacts, SubjectMutes::default()))
+            }
+            _ => Ok((ResolvedContacts::default(), SubjectMutes::default())),
+        }
+        .map_err(|error| error.source)?;
+        self.sentences(&shared, &contacts, &mutes, detail, audience).await.map(Some)
+    }
+
+    async fn partition_facts<'a>(&self, partition: &'a Partition) -> RedisResult<PartitionFacts<'a>> {
+        let Partition { client, keys } = partition;
+        let now = client.server_time().await?;
+        let pause = read_pause(client, keys).await?;
+        let paused = paused_for(client, keys, pause.as_ref(), now).await?;
+        let daemons = live_daemons(self.partitions.first(), now).await?;
+        Ok(PartitionFacts { partition, now, pause, paused, daemons })
+    }
+
+    /// What is said of a delivery to one of these contacts, and what of the delivery the audience may see.
+    async fn sentences(
+        &self,
+        shared: &PartitionFacts<'_>,
+        contacts: &ResolvedContacts,
+        mutes: &SubjectMutes,
+        mut detail: DeliveryDetailView,
+        audience: Audience,
+    ) -> RedisResult<(Vec<String>, DeliveryDetailView)> {
+        let PartitionFacts { partition, now, ref pause, paused, daemons } = *shared;
+        detail.contact = deliveries::contact_view(&detail.delivery, contacts, &self.configured, now);
+        let paused = paused.saturating_sub(detail.paused_before.unwrap_or(Duration::MAX));
+        let destination = &detail.delivery.destination;
+        let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
+        // What was sent is counted in the first partition, for all of them.
+        let first = self.partitions.first();
+        let cap = match Cap::for_destination(&self.channels, &first.keys, detail.delivery.channel, destination) {
+            // A user without the right to read the cap is told its rate alone.
+            Some(cap) => {
+                let exhausted_for = cap.exhausted_for(&first.client).await.unwrap_or(None);
+                Some(CapState { rate: cap.rate(), exhausted_for })
+            }
+            None => None,
+        };
+        let facts = delivery::DeliveryFacts {
+            stream: partition.keys.stream(),
+            cap,
+            now,
+            mutes,
+            contacts,
+            pause: pause.as_ref(),
+            destination: destinations.into_iter().next(),
+            give_up_after: self.give_up_after,
+            first_attempt: detail.first_attempt.map(|first| first.after(paused)),
+            daemons,
+            detail,
+        };
         let sentences = delivery::sentences(&facts, audience);
         let detail = match audience {
             Audience::Operator => facts.detail,
             Audience::Platform => facts.detail.without_other_side(),
         };
-        Ok(Some((sentences, detail)))
+        Ok((sentences, detail))
     }
 
-    async fn facts(&self, partition: &Partition, id: &DeliveryId) -> RedisResult<Option<delivery::DeliveryFacts>> {
-        let Partition { client, keys } = partition;
-        let Some(detail) = deliveries::show(partition, &self.configured, id).await? else { return Ok(None) };
-        let now = client.server_time().await?;
-        let mut command = redis::cmd("HMGET");
-        command
-            .arg(keys.delivery(id))
-            .arg("alert")
-            .arg("first_attempt_at_ms")
-            .arg("paused_before_ms")
-            .arg("cancelled_by");
-        type Stored = (Option<String>, Option<i64>, Option<u64>, Option<String>);
-        let (alert, first_attempt, paused_before_ms, cancelled_by): Stored = client.query(&command).await?;
-        let paused = paused_for(client, keys, now).await?;
-        let paused = paused.saturating_sub(Duration::from_millis(paused_before_ms.unwrap_or(u64::MAX)));
-        let alert: Option<Alert> = alert.and_then(|json| serde_json::from_str(&json).ok());
-        let destination = &detail.delivery.destination;
-        let leased = format!("{}{destination}", keys.leased_prefix());
-        let lease_end: Option<i64> = client.query(redis::cmd("ZSCORE").arg(leased).arg(id.as_str())).await?;
-        let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
-        let recipients = match &alert {
-            Some(alert) => Some(self.contacts.recipients_of(client, alert, now).await.map_err(|error| error.source)?),
-            None => None,
-        };
-        let (contacts, mutes) = recipients.unwrap_or_default();
-        // What was sent is counted in the first partition, for all of them.
-        let first = self.partitions.first();
-        let cap = match Cap::for_destination(&self.channels, &first.keys, detail.delivery.channel, destination) {
-            // Whoever may not ask is told of the cap alone.
-            Some(cap) => Some((cap.rate(), cap.exhausted_for(&first.client).await.unwrap_or(None))),
-            None => None,
-        };
-        Ok(Some(delivery::DeliveryFacts {
-            stream: keys.stream().to_owned(),
-            cap: cap.map(|(rate, exhausted_for)| CapState { rate, exhausted_for }),
-            alert,
-            now,
-            mutes,
-            contacts,
-            pause: read_pause(client, keys).await?,
-            destination: destinations.into_iter().next(),
-            is_leased: lease_end.is_some_and(|end| end > now.0),
-            give_up_after: self.give_up_after,
-            first_attempt: first_attempt.map(|first| UnixMs(first).after(paused)),
-            is_cancelled_by_operator: cancelled_by.is_some(),
-            daemons: live_daemons(self.partitions.first(), now).await?,
-            detail,
-        }))
-    }
-
-    async fn alert(&self, raised: AlertView, audience: Audience) -> Result<Explanation, ExplainError> {
+    async fn alert(&self, raised: Alert, audience: Audience) -> Result<Explanation, ExplainError> {
         let partition = self.partitions.partition_of(&raised.subject);
         let Partition { client, keys } = partition;
+        let shared = self.partition_facts(partition).await?;
+        let recipients = self.contacts.recipients_of(client, &raised, shared.now).await;
+        let (contacts, mutes) = recipients.map_err(|error| error.source)?;
         let id = raised.id.to_string();
-        let prefix = id.parse::<AlertIdPrefix>().ok();
-        let filter =
-            DeliveryFilter { alert: prefix, subject: Some(raised.subject.clone()), ..DeliveryFilter::default() };
-        let listed: Vec<DeliveryView> = deliveries::list_all(partition, &filter, usize::MAX).await?;
-        let periods = [raised.period];
-        let kept = query::alerts_of(partition, &raised.subject, &periods).await?;
-        let whole = kept.into_iter().find(|alert| alert.id == raised.id);
-        let mut explanation: Vec<String> =
-            whole.iter().flat_map(|alert| delivery::crossing(alert, keys.stream())).collect();
+        let filter = DeliveryFilter {
+            alert: id.parse().ok(),
+            subject: Some(raised.subject.clone()),
+            ..DeliveryFilter::default()
+        };
+        let mut explanation = delivery::crossing(&raised, keys.stream()).to_vec();
         let mut details = Vec::new();
-        for view in listed {
-            if let Some((sentences, detail)) = self.delivery(&view.id, audience).await? {
+        for view in deliveries::list_all(partition, &filter, usize::MAX).await? {
+            if let Some(detail) = deliveries::read_detail(partition, &view.id).await? {
+                let (sentences, detail) = self.sentences(&shared, &contacts, &mutes, detail, audience).await?;
                 // The crossing stands once.
-                let is_told = !explanation.is_empty() && detail.alert.is_some();
-                explanation.extend(sentences.into_iter().skip(if is_told { delivery::CROSSING } else { 0 }));
+                explanation.extend(sentences.into_iter().skip(if detail.alert.is_some() {
+                    delivery::CROSSING
+                } else {
+                    0
+                }));
                 details.push(detail);
             }
         }
-        if let Some(alert) = &whole {
-            explanation.extend(self.not_heard(client, alert, &details).await?);
-        }
+        explanation.extend(not_heard(&raised, &contacts, &details));
         if details.is_empty() {
             let waits = waits_in_outbox(client, keys, &id, raised.raised_at_ms).await?;
-            let no_delivery_reason = match &whole {
-                Some(alert) => self.no_delivery_reason(client, alert).await?,
-                None => NoDeliveryReason::Unknown,
-            };
-            let now = client.server_time().await?;
-            let daemons = live_daemons(self.partitions.first(), now).await?;
-            explanation.push(alert::without_deliveries(waits, no_delivery_reason, daemons));
+            let reason = self.no_delivery_reason(&raised, &contacts);
+            explanation.push(alert::without_deliveries(waits, reason, shared.daemons));
         }
         Ok(Explanation { about: "alert", id, explanation, alert: Some(raised), deliveries: details, usage: None })
     }
 
-    /// The contacts that are told of other alerts alone, and so got no delivery of this one.
-    async fn not_heard(
-        &self,
-        client: &RedisClient,
-        alert: &Alert,
-        details: &[DeliveryDetailView],
-    ) -> Result<Option<String>, ExplainError> {
-        let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
-        let got = |contact: &Contact| details.iter().any(|detail| detail.delivery.contact_id == contact.id);
-        let others: Vec<String> = contacts
-            .readable
-            .iter()
-            .filter(|contact| !contact.filter.takes(alert) && !got(contact))
-            .map(subject::with_filter)
-            .collect();
-        Ok((!others.is_empty()).then(|| format!("Not told of it, by what they hear: {}.", others.join(", "))))
-    }
-
-    async fn no_delivery_reason(&self, client: &RedisClient, alert: &Alert) -> Result<NoDeliveryReason, ExplainError> {
+    fn no_delivery_reason(&self, alert: &Alert, contacts: &ResolvedContacts) -> NoDeliveryReason {
         if self.on_multiple == MultiplePolicy::Highest && !alert.higher_percents.is_empty() {
-            return Ok(NoDeliveryReason::HigherIsTold);
+            return NoDeliveryReason::HigherIsTold;
         }
-        let contacts = self.contacts.contacts_of(client, &alert.subject).await.map_err(|error| error.source)?;
-        let Recipients { contacts, waits } = Recipients::select(alert, &contacts, self.on_multiple);
-        Ok(if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown })
+        let Recipients { contacts, waits } = Recipients::select(alert, contacts, self.on_multiple);
+        if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown }
     }
 
-    /// Whether anything is stored of a subject: settings, deliveries, counts and alerts of any period that is kept, or
-    /// archived days.
-    async fn is_known(&self, subject: &Subject) -> Result<bool, ExplainError> {
+    /// Reads the settings and deliveries of a subject, and whether anything is stored of it: these, counts and alerts
+    /// of any period that is kept, or archived days.
+    async fn stored_subject(&self, subject: &Subject) -> Result<StoredSubject, ExplainError> {
         let partition = self.partitions.partition_of(subject);
-        if !super::subject::read_fields(partition, subject).await?.is_empty() {
-            return Ok(true);
-        }
-        let periods = alerts::kept_periods(partition.client.server_time().await?);
-        let counted = query::usage(partition, subject, &periods, &BTreeSet::new()).await?;
-        if counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty()) {
-            return Ok(true);
-        }
-        // Once its periods are closed, only the history knows of a subject.
         let Partition { client, keys } = partition;
-        if !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty() {
-            return Ok(true);
-        }
+        let fields = super::subject::read_fields(partition, subject).await?;
         let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
-        Ok(!deliveries::list_all(partition, &filter, 1).await?.is_empty())
+        let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
+        let mut is_known = !fields.is_empty() || !deliveries.is_empty();
+        if !is_known {
+            let periods = alerts::kept_periods(client.server_time().await?);
+            let counted = query::usage(partition, subject, &periods, &BTreeSet::new()).await?;
+            // Once its periods are closed, only the history knows of a subject.
+            is_known = counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty())
+                || !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty();
+        }
+        Ok(StoredSubject { fields, deliveries, is_known })
     }
 
-    async fn subject(&self, subject: Subject, is_known: bool) -> Result<Explanation, ExplainError> {
-        let partition = self.partitions.partition_of(&subject);
+    async fn stored(&self, subject: &Subject, stored: StoredSubject) -> Result<Explanation, ExplainError> {
+        let StoredSubject { fields, deliveries, is_known } = stored;
+        let partition = self.partitions.partition_of(subject);
         let Partition { client, keys } = partition;
-        let fields = super::subject::read_fields(partition, &subject).await?;
-        let now = client.server_time().await?;
+        let PartitionFacts { now, pause, daemons, .. } = self.partition_facts(partition).await?;
         let (profile, _) = Profile::read(&fields, &self.plans, None);
         let (mutes, _) = SubjectMutes::read(fields.iter().map(|(name, value)| (name, value)), now);
         let settings = SubjectSettings::read(&fields, &self.plans);
-        let contacts = self.contacts.contacts_of(client, &subject).await.map_err(|error| error.source)?;
+        let contacts = self.contacts.read_contacts(subject, &fields).map_err(|error| error.source)?;
         let request = UsageRequest { subject: subject.clone(), settings, day: None, now, late_max: self.late_max };
         let usage = usage::read(partition, request).await?.ok_or(ExplainError::NoPeriod(now))?;
-        let lag = query::lag(client, keys).await?;
-        let filter = DeliveryFilter { subject: Some(subject.clone()), ..DeliveryFilter::default() };
-        let deliveries = deliveries::list_all(partition, &filter, usize::MAX).await?;
         let facts = subject::SubjectFacts {
             usage: &usage,
             is_known,
@@ -366,15 +351,23 @@ impl Explainer {
             mutes: &mutes,
             contacts: &contacts,
             now,
-            lag,
-            refused: refused::count_newest_of(&self.partitions, &subject).await?,
-            pause: read_pause(client, keys).await?,
-            daemons: live_daemons(self.partitions.first(), now).await?,
+            lag: query::lag(client, keys).await?,
+            refused: refused::count_newest_of(&self.partitions, subject).await?,
+            pause: pause.as_ref(),
+            daemons,
         };
         let explanation = subject::sentences(&facts);
         let (about, id) = ("subject", subject.to_string());
         Ok(Explanation { about, id, explanation, alert: None, deliveries: Vec::new(), usage: Some(usage) })
     }
+}
+
+/// The contacts that hear only other alerts, and so got no delivery of this one.
+fn not_heard(alert: &Alert, contacts: &ResolvedContacts, details: &[DeliveryDetailView]) -> Option<String> {
+    let got = |contact: &Contact| details.iter().any(|detail| detail.delivery.contact_id == contact.id);
+    let skipped = contacts.readable.iter().filter(|contact| !contact.filter.takes(alert) && !got(contact));
+    let others: Vec<String> = skipped.map(subject::with_filter).collect();
+    (!others.is_empty()).then(|| format!("Not told of it, by what they hear: {}.", others.join(", ")))
 }
 
 /// Whether an alert is not fanned out yet. It lies in the outbox no earlier than it was raised.

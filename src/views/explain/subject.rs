@@ -8,8 +8,8 @@ use crate::ledger::thresholds::{Threshold, thresholds_of};
 use crate::outbox::Pause;
 use crate::subjects::SubjectMutes;
 use crate::types::text::pluralize;
-use crate::types::{AlertId, Channel, ContactFilter, DeliveryState, Metric, Percent, Units, UnixMs};
-use crate::views::usage::{UsageAlertView, WindowUsageView};
+use crate::types::{Alert, AlertId, Channel, ContactFilter, DeliveryState, Metric, Percent, Units, UnixMs};
+use crate::views::usage::WindowUsageView;
 use crate::views::{DeliveryView, UsageView};
 
 pub(super) struct SubjectFacts<'a> {
@@ -27,8 +27,8 @@ pub(super) struct SubjectFacts<'a> {
     /// Entries of its stream that are not counted yet.
     pub(super) lag: u64,
     /// How many of the newest refused events are of it.
-    pub(super) refused: u64,
-    pub(super) pause: Option<Pause>,
+    pub(super) refused: usize,
+    pub(super) pause: Option<&'a Pause>,
     pub(super) daemons: LiveDaemons,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     }
     said.extend(facts.mutes.parts().map(|part| format!("Now {part}: alerts are recorded and not sent.")));
     said.extend(recipients(facts.contacts, facts.now));
-    said.extend(facts.pause.as_ref().map(paused));
+    said.extend(facts.pause.map(paused));
     said
 }
 
@@ -98,12 +98,12 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         "It has used {used} of {} of {metric} ({percent}%) in the {name} {period}, which ends at {resets_at}.",
         pluralize(limit.get(), "unit", "units")
     )];
-    let mut in_order: Vec<&UsageAlertView> = alerts.iter().collect();
+    let mut in_order: Vec<&Alert> = alerts.iter().collect();
     in_order.sort_by_key(|alert| (alert.raised_at_ms, alert.threshold_units));
     for alert in in_order {
-        let UsageAlertView { id, raised_at, threshold_percent, threshold_units, limit, .. } = alert;
+        let Alert { id, raised_at_ms, threshold_percent, threshold_units, limit, .. } = alert;
         said.push(format!(
-            "Alert {id} was raised at {raised_at}: {threshold_percent}% of the limit of {} in the {name} was reached, which is \
+            "Alert {id} was raised at {raised_at_ms}: {threshold_percent}% of the limit of {} in the {name} was reached, which is \
              {threshold_units}.",
             pluralize(*limit, "unit", "units")
         ));
@@ -136,7 +136,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
 }
 
 /// Whether a crossing raises it, after these alerts of the period.
-fn may_be_raised(threshold: &Threshold, alerts: &[UsageAlertView]) -> bool {
+fn may_be_raised(threshold: &Threshold, alerts: &[Alert]) -> bool {
     let raised = || alerts.iter().filter(|alert| alert.threshold_percent == threshold.percent);
     let newest = raised().map(|alert| alert.threshold_units).max();
     newest.is_none_or(|newest| threshold.may_follow(newest, raised().count() - 1))

@@ -42,7 +42,6 @@ pub enum Security {
 
 /// A phase of the conversation whose reply can be programmed: what the client has just done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named like the commands of SMTP; a message ends with its final dot")]
 pub enum Phase {
     Greeting,
     Ehlo,

@@ -1,0 +1,106 @@
+//! Chooses the contact of a subject that gets a test message, and what the message says.
+
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::channels::Sample;
+use crate::contacts::Contact;
+use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
+use crate::contacts::select::{SelectContactError, select};
+use crate::redis_client::Partition;
+use crate::throttle::{Cooldown, CooldownDecision};
+use crate::types::text::printable;
+use crate::types::{ContactId, Subject, UnixMs, Window};
+use crate::views::SubjectSettings;
+
+/// Time between two test messages to a contact: what is in a mailbox can't be taken back, and a command in a loop is
+/// written quickly.
+const COOLDOWN: Duration = Duration::from_secs(10);
+
+/// Why no contact can be chosen.
+#[derive(Debug)]
+pub enum ChooseError {
+    /// These are the contacts that there are.
+    NotFound(Vec<Contact>),
+    Unverified(ContactId),
+    /// Each of these fits.
+    Several(Vec<Contact>),
+    /// The id is the beginning of several.
+    Ambiguous(SelectContactError),
+}
+
+/// The subject's contact that `named` selects, also one that gets no alerts; without it the only one that does. The
+/// fallback contacts stand in for a subject without usable contacts, as for an alert.
+///
+/// # Errors
+///
+/// [`ChooseError`]: no contact, or several.
+pub fn choose(contacts: &ResolvedContacts, named: Option<&str>) -> Result<Contact, ChooseError> {
+    let ResolvedContacts { readable, disabled, unverified, .. } = contacts;
+    // A webhook whose new secret nobody has confirmed has two of one id: the first is the one that gets alerts.
+    let known: Vec<&Contact> = readable.iter().chain(disabled).chain(unverified).collect();
+    let selected = match named.map(|text| select(&known, text)) {
+        None => readable.iter().map(|contact| contact.id.clone()).collect(),
+        Some(Ok(ids)) => ids,
+        Some(Err(SelectContactError::NotFound(_))) => Vec::new(),
+        Some(Err(error)) => return Err(ChooseError::Ambiguous(error)),
+    };
+    let chosen = selected.iter().filter_map(|id| known.iter().find(|contact| contact.id == *id));
+    let mut chosen: Vec<Contact> = chosen.map(|contact| (*contact).clone()).collect();
+    match (chosen.pop(), chosen.is_empty()) {
+        (None, _) => Err(ChooseError::NotFound(known.into_iter().cloned().collect())),
+        (Some(contact), true) if contact.verified => Ok(contact),
+        (Some(contact), true) => Err(ChooseError::Unverified(contact.id)),
+        (Some(last), false) => Err(ChooseError::Several(chosen.into_iter().chain([last]).collect())),
+    }
+}
+
+/// What is unusual about sending to this contact of a subject.
+pub fn warnings(subject: &Subject, contacts: &ResolvedContacts, contact: &Contact, now: UnixMs) -> Vec<String> {
+    let id = &contact.id;
+    let mut warnings = Vec::new();
+    if contacts.source == ContactsSource::Fallback && contacts.readable.contains(contact) {
+        let is_alone = contacts.disabled.is_empty() && contacts.unverified.is_empty();
+        let usable = if is_alone { "" } else { " that could be used" };
+        warnings.push(format!(
+            "{subject} has no contact of its own{usable}: contact {id} of the fallback gets this message"
+        ));
+    }
+    let mute = contact.muted_at(now).map(|mute| printable(&mute.to_string()));
+    let disabled = contact.disabled.as_ref().map(|state| format!("disabled, {state}"));
+    let gets_nothing = mute.into_iter().chain(disabled);
+    warnings
+        .extend(gets_nothing.map(|why| format!("warning: contact {id} is {why}; it gets this message, but no alerts")));
+    warnings
+}
+
+/// Starts the cooldown of a contact; how long it lasts still, if it was started before. A contact is known by its
+/// address: two subjects may share one mailbox, or two contacts an id.
+///
+/// # Errors
+///
+/// What Redis or the connection said.
+pub async fn start_cooldown(
+    Partition { client, keys }: &Partition,
+    contact: &Contact,
+) -> RedisResult<Option<Duration>> {
+    let key = keys.send_test_cooldown(&contact.derived_id());
+    Ok(match Cooldown::new(COOLDOWN).try_start(client, &key).await? {
+        CooldownDecision::Started => None,
+        CooldownDecision::Active { retry_after } => Some(retry_after),
+    })
+}
+
+/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first
+/// metric, that of the day if there is one. A subject without limits gets no alerts; its message shows a made-up one.
+pub fn sample(subject: &Subject, settings: SubjectSettings) -> Sample {
+    let SubjectSettings { plan, zone, billing_day, limits, .. } = settings;
+    let sample = Sample { plan, zone, billing_day, ..Sample::for_subject(subject.clone()) };
+    let Some((metric, limits)) = limits.get_key_value(&sample.metric).or_else(|| limits.first_key_value()) else {
+        return sample;
+    };
+    let limits = limits.as_slice();
+    let limit = *limits.iter().find(|limit| limit.window == Window::Day).unwrap_or(&limits[0]);
+    Sample { metric: metric.clone(), limit, ..sample }
+}
