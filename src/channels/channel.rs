@@ -1,4 +1,4 @@
-//! What channels have in common: their definition, and the messages that they are given.
+//! The common parts of channels: their definition, and the messages that they get.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,45 +10,45 @@ use crate::types::{
     Alert, Channel, DailyDigest, DeliveryId, DisabledNotice, Locale, Outcome, OutcomeClass, Secret, Subject, UnixMs,
 };
 
-/// A future behind a pointer, so that channels of different kinds can stand in one list.
+/// A boxed future, so that channels of different types have the same signature.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a channel is called, in all texts. Each folder has one constant of it.
+/// The names and texts of a channel. Each folder has one constant of this type.
 #[derive(Debug)]
 pub struct ChannelDefinition {
     /// Its name.
     pub channel: Channel,
-    /// What an address of it is called in the command line's help, as `ADDRESS`.
+    /// The placeholder of an address in the command line's help, such as `ADDRESS`.
     pub placeholder: &'static str,
-    /// What the help says of the flag that names an address.
+    /// The help text of the flag for an address.
     pub flag_help: &'static str,
-    /// A contact of it as it stands in the configuration.
+    /// A contact of the channel in the form of the configuration.
     pub example: &'static str,
-    /// The secrets of its contacts; `None` where they have none.
+    /// The secrets of its contacts; `None` if they have none.
     pub secret: Option<SecretDefinition>,
-    /// The formats and headers of its contacts; `None` where messages have one form.
+    /// The formats and headers of its contacts; `None` if all messages have the same form.
     pub formats: Option<FormatDefinition>,
-    /// What names the alerts that an address hears, where several are named.
+    /// The flags for the filter of an address.
     pub filter_flags: FilterFlags,
-    /// How somebody at an address gives consent.
+    /// How the owner of an address gives consent.
     pub consent: ConsentMethod,
-    /// What each of its settings takes, by key.
+    /// The allowed values of its settings, by key.
     pub settings: &'static [SettingText],
-    /// Settings that can also be named by a file.
+    /// Settings whose value can also be in a file.
     pub file_settings: &'static [FileSetting],
-    /// What it means that nobody has named the server that all messages go through, and that the default does not
-    /// answer; `None` if each contact has a server of its own, by whose origin a cap counts.
+    /// The consequence if nobody has configured the server of all messages and the default one does not answer. `None`
+    /// if each contact has its own server; caps then count by the server's origin.
     pub server_absence: Option<&'static str>,
-    /// What can be previewed.
+    /// The texts that can be previewed.
     pub preview_parts: &'static [PreviewPart],
 }
 
 impl ChannelDefinition {
-    /// The field of a contact's JSON that holds its address.
+    /// The field of a contact's JSON that contains its address.
     ///
     /// # Panics
     ///
-    /// For a channel that nothing is sent through, which none in the registry is.
+    /// For a channel through which nothing is sent. The registry has no such channel.
     pub const fn address_field(&self) -> &'static str {
         self.channel.address_field().expect("something is sent through it")
     }
@@ -57,57 +57,57 @@ impl ChannelDefinition {
 /// The secrets of a channel's contacts.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretDefinition {
-    /// The flag that names one, as `webhook-secret`.
+    /// The flag for a secret, such as `webhook-secret`.
     pub flag: &'static str,
-    /// What the help says of this flag.
+    /// The help text of this flag.
     pub flag_help: &'static str,
-    /// What one looks like.
+    /// The form of a secret, for texts.
     pub text: &'static str,
-    /// What a regular expression can say of those that sign, for the OpenAPI document.
+    /// A regular expression for signing secrets, for the OpenAPI document.
     pub pattern: &'static str,
-    /// What those that sign begin with: text that holds it is not shown, wherever it stands.
+    /// The prefix of signing secrets. Text that contains it is never shown.
     pub prefix: &'static str,
 }
 
 /// The formats and headers of a channel's contacts.
 #[derive(Debug, Clone, Copy)]
 pub struct FormatDefinition {
-    /// The flag that names a format.
+    /// The flag for a format.
     pub flag: &'static str,
-    /// What the help says of this flag.
+    /// The help text of this flag.
     pub flag_help: &'static str,
-    /// The column of a file that names a format.
+    /// The column of a file for the format.
     pub column: &'static str,
-    /// The flag that names a header.
+    /// The flag for a header.
     pub header_flag: &'static str,
-    /// What the help says of this flag.
+    /// The help text of this flag.
     pub header_help: &'static str,
-    /// The column of a file that names headers.
+    /// The column of a file for the headers.
     pub header_column: &'static str,
 }
 
 impl SecretDefinition {
-    /// Its name as a column of a file and in JSON, as `webhook_secret`.
+    /// Its name as a column of a file and in JSON, such as `webhook_secret`.
     pub fn column(self) -> String {
         self.flag.replace('-', "_")
     }
 }
 
-/// How somebody at an address gives consent.
+/// How the owner of an address gives consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsentMethod {
-    /// A person reads a code and a link: delivery alone says nothing.
+    /// A person reads a code and a link. The delivery alone is no consent.
     CodeAndLink,
-    /// The receiver sends a challenge back: a delivery is the consent.
+    /// The receiver sends a challenge back, so the delivery is the consent.
     Challenge,
 }
 
-/// One setting of a channel and what it takes.
+/// One setting of a channel and its allowed values.
 #[derive(Debug, Clone, Copy)]
 pub struct SettingText {
-    /// Its key, as `timeout`.
+    /// Its key, such as `timeout`.
     pub key: &'static str,
-    /// What is allowed, as an error's hint says it.
+    /// The allowed values, for the hint of an error.
     pub allowed: &'static str,
 }
 
@@ -115,7 +115,7 @@ pub(super) const fn setting(key: &'static str, allowed: &'static str) -> Setting
     SettingText { key, allowed }
 }
 
-/// A setting that can also be named by a file, and the setting that names the file.
+/// A setting whose value can also be in a file, and the setting with the file's path.
 #[derive(Debug, Clone, Copy)]
 pub struct FileSetting {
     /// The key of the value.
@@ -127,13 +127,13 @@ pub struct FileSetting {
 /// A setting whose value breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidSetting {
-    /// Its key, as `timeout`.
+    /// Its key, such as `timeout`.
     pub key: &'static str,
-    /// What is wrong.
+    /// The broken rule.
     pub problem: String,
 }
 
-/// Judges the deadline of an attempt: above 0 and no longer than the channel allows.
+/// Checks the deadline of an attempt: above 0, and at most the channel's maximum.
 pub(super) fn check_timeout(timeout: Duration, max: Duration) -> Result<(), InvalidSetting> {
     let problem = match timeout {
         Duration::ZERO => "is 0".to_owned(),
@@ -143,7 +143,7 @@ pub(super) fn check_timeout(timeout: Duration, max: Duration) -> Result<(), Inva
     Err(InvalidSetting { key: "timeout", problem })
 }
 
-/// How an attempt ended whose deadline came first.
+/// The outcome of an attempt that reached its deadline.
 pub(super) fn deadline_passed(timeout: Duration) -> Outcome {
     Outcome::failed(OutcomeClass::Transient, format!("deadline of {} passed", humantime::format_duration(timeout)))
 }
@@ -153,7 +153,7 @@ pub(super) fn deadline_passed(timeout: Duration) -> Outcome {
 pub struct PreviewPart {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub about: &'static str,
 }
 
@@ -161,59 +161,59 @@ pub(super) const fn part(name: &'static str, about: &'static str) -> PreviewPart
     PreviewPart { name, about }
 }
 
-/// What is to be previewed.
+/// The input of a preview.
 #[derive(Debug, Clone, Copy)]
 pub struct PreviewRequest<'a> {
     /// The alert.
     pub alert: &'a Alert,
-    /// The format of the contact, where its channel has formats.
+    /// The format of the contact, if its channel has formats.
     pub format: &'a MessageFormat,
-    /// The language of the contact, where its channel writes in several; `None` for the default one.
+    /// The language of the contact, if its channel has several; `None` for the default one.
     pub locale: Option<&'a Locale>,
 }
 
-/// What was found out about a server or a receiver.
+/// The result of probing a server or a receiver.
 #[derive(Debug, Clone)]
 pub struct ProbeResult {
-    /// What was asked, as `mail server`.
+    /// What was asked, such as `mail server`.
     pub server: &'static str,
-    /// Where it is, without passwords.
+    /// Its location, without passwords.
     pub location: String,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it means that it ended well, as `takes mail`.
+    /// The text for success, such as `takes mail`.
     pub works: &'static str,
-    /// What to do where it failed.
+    /// What to do after a failure.
     pub hint: &'static str,
 }
 
 /// One message to one contact.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// The delivery: e-mail derives its Message-ID from it.
+    /// The delivery. The Message-ID of an email is derived from it.
     pub delivery: &'a DeliveryId,
-    /// To whom.
+    /// The recipient.
     pub contact: &'a Contact,
-    /// What it says.
+    /// The content.
     pub content: Content<'a>,
-    /// Where whoever reads it mutes the contact, if that can be done.
+    /// The URL that mutes the contact, if there is one.
     pub unsubscribe: Option<&'a str>,
-    /// Whether more is due at the same destination, which answered its last attempt.
+    /// Whether more deliveries are due at the same destination, which answered its last attempt.
     pub more_follows: bool,
     /// Server time at which the attempt starts.
     pub now: UnixMs,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
-    /// An alert, and why it is told.
+    /// An alert, and why it is sent.
     Alert(&'a Alert, AlertPurpose),
-    /// A question whether alerts are wanted.
+    /// The question whether alerts are wanted.
     Verification(ConsentQuestion<'a>),
     /// Another contact of the subject is disabled.
     ContactDisabled(&'a DisabledNotice),
-    /// What did not reach anybody in a day.
+    /// The failures of a day.
     Digest(&'a DailyDigest),
 }
 
@@ -222,14 +222,14 @@ pub enum Content<'a> {
 pub enum AlertPurpose {
     /// A threshold was reached.
     Alert,
-    /// The same, told to a contact of the operator.
+    /// A copy for a contact of the operator.
     Copy,
-    /// An operator tries a contact out: the alert does not exist.
+    /// A test of a contact by an operator: the alert does not exist.
     Test,
 }
 
 impl Content<'_> {
-    /// The id of what it tells.
+    /// The id of the alert, question or notice.
     pub fn id(&self) -> &str {
         match self {
             Self::Alert(alert, _) => alert.id.as_str(),
@@ -240,33 +240,34 @@ impl Content<'_> {
     }
 }
 
-/// A question whether alerts about a subject are wanted at an address.
+/// The question whether alerts about a subject are wanted at an address.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsentQuestion<'a> {
-    /// The id of this message, without a dot. A mail has another for each attempt: mail software must show each code.
+    /// The id of this message, without a dot. An email gets another id at each attempt, so that mail software shows
+    /// each code.
     pub id: &'a str,
-    /// Whose alerts.
+    /// The subject of the alerts.
     pub subject: &'a Subject,
-    /// What the answer has to show.
+    /// What the answer must contain.
     pub proof: &'a ConsentProof,
 }
 
-/// What whoever answers has to show.
+/// What the answer to a question must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsentProof {
     /// For a person.
     CodeAndLink(CodeAndLink),
-    /// For a receiver: a text that it has to send back.
+    /// For a receiver: a text that it must send back.
     Challenge(Secret),
 }
 
-/// What a person reads in the message that asks for consent. Only digests of it are stored.
+/// The code and link for a person who is asked for consent. Only digests of them are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeAndLink {
     /// Six digits.
     pub code: Secret,
-    /// The page that does the same; `None` where the daemon does not know how it is reached.
+    /// The link with the same effect; `None` if the daemon does not know its public URL.
     pub link: Option<Secret>,
-    /// How long both are good.
+    /// How long both are valid.
     pub lifetime: Duration,
 }

@@ -1,7 +1,7 @@
-//! What went wrong, in a few words: from error chains to the text of the attempt log.
+//! Short texts for connection errors in the attempt log.
 //!
-//! The chains themselves hold addresses, URLs and what the other side wrote, so none of their text is passed on: only
-//! what is recognised here is said.
+//! Error chains contain addresses, URLs and text from the other side, so none of their text is used: only known causes
+//! get a text.
 
 use std::error::Error;
 use std::io;
@@ -13,46 +13,45 @@ use rustls::CertificateError::{
 use super::resolver::{ResolveError, lacks_descriptors};
 use super::server_stream::Flooded;
 
-/// Nobody that is trusted has signed the certificate.
+/// No trusted authority has signed the certificate.
 pub(super) const UNTRUSTED: &str = "TLS: certificate not trusted";
-/// The certificate may only sign others, as that of a plain `openssl req -x509`. To trust it helps nothing.
+/// The certificate may only sign others, like that of a plain `openssl req -x509`. Trusting it does not help.
 pub(super) const AUTHORITYS_OWN: &str = "TLS: certificate is that of an authority, not of a server";
 
-/// A certificate that a client must not take, whoever signed it.
+/// A certificate that a client must not accept, whoever signed it.
 pub(super) const EXPIRED: &str = "TLS: certificate expired";
 pub(super) const OTHER_NAME: &str = "TLS: certificate is for another name";
-/// Something else than TLS answers.
+/// The other side does not speak TLS.
 pub(super) const NO_TLS: &str = "TLS: the other side does not speak TLS";
-/// What TLS allows nobody: a handshake against the rules, or records that say nothing, again and again.
+/// A violation of the TLS protocol: a wrong handshake, or endless empty records.
 const MISBEHAVED: &str = "TLS: the other side breaks its rules";
-/// Something else than HTTP answers.
+/// The other side does not speak HTTP.
 pub(super) const NO_HTTP: &str = "the answer is not HTTP";
-/// The name servers know no such name, or do not answer.
+/// The name does not exist, or the name servers do not answer.
 pub(super) const NO_SUCH_HOST: &str = "DNS: no such host";
 pub(super) const NO_NAME_SERVER: &str = "DNS: no answer";
-/// Nothing listens there.
+/// Nothing listens at the address.
 pub(super) const REFUSED: &str = "connect: connection refused";
-/// Nothing comes back from there.
+/// The address does not answer.
 pub(super) const UNREACHABLE: &str = "connect: network unreachable";
 pub(super) const TIMED_OUT: &str = "connect: timed out";
 
-/// This machine gives no socket.
+/// The system gave no socket.
 pub(super) const NO_DESCRIPTORS: &str = "this machine: too many open files";
-/// Informational answers, records of TLS or lines without an end.
+/// Endless informational responses, TLS records or lines.
 const FLOODED: &str = "more than 256 KiB came before the answer";
 
-/// The other side ended a connection, in three ways.
+/// The other side closed the connection, in three ways.
 const CLOSED_EARLY: &str = "connection closed early";
 const CLOSED: &str = "connection closed";
 const RESET: &str = "connection reset";
 
-/// The innermost cause of an error that has a name here; `fallback` where there is none.
+/// The innermost cause of an error that has a text here; `fallback` if there is none.
 pub(super) fn find(error: &(dyn Error + 'static), fallback: &'static str) -> &'static str {
     chain(error).filter_map(recognise).last().unwrap_or(fallback)
 }
 
-/// What to do about a connection that failed like this, whatever should have spoken there; `None` if that depends on
-/// it.
+/// The hint for a failed connection, whatever its protocol; `None` if the hint depends on the protocol.
 pub(super) fn hint(found: &str) -> Option<&'static str> {
     Some(match found {
         NO_SUCH_HOST => "the name servers know no such host: is its name right?",
@@ -68,7 +67,7 @@ pub(super) fn hint(found: &str) -> Option<&'static str> {
 /// An error and its sources, down to the cause.
 pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        // An `io::Error` made from another error skips it in `source`, so it is asked for what it wraps.
+        // An `io::Error` made from another error omits it from `source`, so the inner error is read here.
         match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => error.source(),
@@ -76,7 +75,7 @@ pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item 
     })
 }
 
-/// Whether the other side ended the connection, rather than refuse it or stay silent.
+/// Whether the other side closed the connection, rather than refuse it or stay silent.
 pub(super) fn is_closed(error: &(dyn Error + 'static)) -> bool {
     [CLOSED_EARLY, CLOSED, RESET].contains(&find(error, ""))
 }
@@ -87,7 +86,7 @@ fn recognise(error: &(dyn Error + 'static)) -> Option<&'static str> {
             rustls::Error::InvalidCertificate(UnknownIssuer) => UNTRUSTED,
             rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. }) => EXPIRED,
             rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => OTHER_NAME,
-            // The type of the error within is that of a crate which only rustls knows.
+            // The type of the inner error belongs to a crate that only rustls uses.
             rustls::Error::InvalidCertificate(Other(other)) if other.to_string() == "CaUsedAsEndEntity" => {
                 AUTHORITYS_OWN
             }
@@ -151,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Errors arrive wrapped several times, and the cause at the bottom is what an operator needs. What the other side
-    /// wrote must not reach a log.
+    /// Errors arrive wrapped several times, and an operator needs the innermost cause. Text of the other side must not
+    /// be logged.
     #[test]
     fn the_innermost_known_cause_is_named_and_no_other_text() {
         let words = |error: io::Error| find(&error, "failed");

@@ -1,4 +1,4 @@
-//! What is told that is no alert, in words: a contact is disabled, the operator's digest of a day. Pure.
+//! The texts of notices: a disabled contact, and the operator's daily digest. Pure.
 
 use std::sync::LazyLock;
 
@@ -11,16 +11,16 @@ use crate::contacts::Contact;
 use crate::types::text::printable;
 use crate::types::{DailyDigest, DeadDelivery, DisableReason, DisabledNotice, DisabledState};
 
-/// A text with what it is about.
+/// A text with its heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoticeText {
-    /// What it is about, on one line.
+    /// The heading, on one line.
     pub(super) heading: String,
-    /// All of it, in lines.
+    /// The text, in lines.
     pub(super) text: String,
 }
 
-/// The templates of notices, for receivers that read one language.
+/// The templates of notices for receivers, in English.
 static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = templating::environment();
     for (name, source) in [
@@ -34,7 +34,7 @@ static ENGLISH: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
-/// Tells of what is no alert and no question, in English.
+/// Renders a notice in English.
 pub(super) fn render(content: Content<'_>) -> NoticeText {
     let (name, variables) = match content {
         Content::ContactDisabled(notice) => ("disabled", disabled_variables(notice)),
@@ -48,7 +48,7 @@ pub(super) fn render(content: Content<'_>) -> NoticeText {
     NoticeText { heading: part(&format!("{name}_subject")), text: part(name) }
 }
 
-/// What a template sees that tells of a disabled contact. The doc of each is in `templates/disabled.txt`.
+/// The variables of the notice of a disabled contact. They are documented in `templates/disabled.txt`.
 pub(super) fn disabled_variables(notice: &DisabledNotice) -> Value {
     let DisabledNotice { subject, contact, channel, address, state, .. } = notice;
     context! {
@@ -63,7 +63,7 @@ pub(super) fn disabled_variables(notice: &DisabledNotice) -> Value {
     }
 }
 
-/// A notice for each reason, made up: what templates are checked with.
+/// A sample notice for each reason. Templates are checked with them.
 pub(super) fn disabled_samples() -> impl Iterator<Item = DisabledNotice> {
     DisableReason::ALL.into_iter().map(|reason| {
         let subject = Sample::example().subject;
@@ -73,7 +73,7 @@ pub(super) fn disabled_samples() -> impl Iterator<Item = DisabledNotice> {
     })
 }
 
-/// What `preview` shows: the reason that a mail server gives.
+/// The sample for `preview`: a reason that a mail server gives.
 pub(super) fn disabled_sample() -> DisabledNotice {
     let mut samples = disabled_samples();
     samples.find(|notice| notice.state.reason == DisableReason::NoMailbox).expect("there is one for each reason")
@@ -107,7 +107,7 @@ mod tests {
 
     const AT: UnixMs = UnixMs(1_795_250_220_123);
 
-    /// Whoever gets it must know which address, why, since when, and what comes of it.
+    /// The notice must say which address, why, since when, and what follows.
     #[test]
     fn a_notice_tells_which_contact_and_why() {
         let state = DisabledState { reason: DisableReason::Gone, detail: "HTTP <410>".to_owned(), at: AT };
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(notice.text, expected);
     }
 
-    /// A morning's mail must say how much it is, and name the first of it.
+    /// The digest must give the numbers and name the first items.
     #[test]
     fn a_digest_counts_and_names_the_first() {
         let dead = |subject: &str| DeadDelivery {

@@ -1,4 +1,4 @@
-//! What each channel is and does: one answer of each variant of [`Channel`].
+//! The functions of each channel, selected by [`Channel`].
 //!
 //! A new channel is a line in [`REGISTRY`], and an arm in each `match` here, which the compiler asks for.
 
@@ -18,13 +18,13 @@ use super::webhook::{self, WebhookChannel, WebhookConfig};
 use crate::contacts::{Contact, MessageFormat};
 use crate::types::{Alert, AlertId, Channel, DeliveryId, Destination, Locale, Outcome, Percent, Rate, Secret, UnixMs};
 
-/// Every channel that something can be sent through.
+/// The channels through which messages are sent.
 pub const REGISTRY: [&ChannelDefinition; 2] = [&email::DEFINITION, &webhook::DEFINITION];
 
 /// The threshold of a test message.
 const TEST_PERCENT: u16 = 80;
 
-/// The sections of the configuration that channels are set up with.
+/// The sections of the configuration for the channels.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct ChannelSettings<'a> {
@@ -33,12 +33,12 @@ pub struct ChannelSettings<'a> {
     pub dns: &'a DnsConfig,
 }
 
-/// The definition of a channel; `None` for [`Channel::None`], through which nothing is sent.
+/// The definition of a channel; `None` for [`Channel::None`], which sends nothing.
 pub fn definition(channel: Channel) -> Option<&'static ChannelDefinition> {
     REGISTRY.into_iter().find(|definition| definition.channel == channel)
 }
 
-/// What deliveries to this contact share with those to others at the same receiver.
+/// The destination that deliveries to this contact share with others at the same receiver.
 pub fn destination(contact: &Contact) -> Destination {
     let origin = match contact.channel() {
         // All messages go through one server.
@@ -48,18 +48,17 @@ pub fn destination(contact: &Contact) -> Destination {
     Destination::derive(contact.channel(), origin.as_deref())
 }
 
-/// Judges a contact by its form: address, secret, headers.
+/// Judges the form of a contact: address, secret, headers.
 ///
 /// # Errors
 ///
-/// [`InvalidContact`] for the first field that is wrong.
+/// [`InvalidContact`] for the first faulty field.
 pub fn check_contact(contact: &Contact) -> Result<(), InvalidContact> {
     contact.channel().check_address(contact.address())?;
     contact.options().map_or(Ok(()), webhook::check_options)
 }
 
-/// What an operator should know about a contact that is legal: why these settings may not reach it. Shows no secret,
-/// even if the address is one.
+/// The warning about a legal contact that these settings may not reach. Shows no secret, even if the address is one.
 pub fn contact_warning(contact: &Contact, settings: ChannelSettings<'_>) -> Option<String> {
     match contact.channel() {
         Channel::Email => email::address::warning(contact.address()),
@@ -69,7 +68,7 @@ pub fn contact_warning(contact: &Contact, settings: ChannelSettings<'_>) -> Opti
 }
 
 impl Channel {
-    /// Judges an address by its form. What only an attempt can tell is left to the attempt.
+    /// Judges the form of an address. The rest is judged at an attempt.
     pub fn check_address(self, address: &str) -> Result<(), InvalidContact> {
         match self {
             Self::Email => email::address::check(address),
@@ -78,7 +77,7 @@ impl Channel {
         }
     }
 
-    /// The same for an address that somebody named who does not know the operator's servers.
+    /// Judges an address from somebody who does not know the operator's servers.
     pub fn check_public_address(self, address: &str) -> Result<(), InvalidContact> {
         match self {
             Self::Email => email::address::check_public(address),
@@ -87,7 +86,7 @@ impl Channel {
         }
     }
 
-    /// What JSON Schema can say of an address, for the OpenAPI document.
+    /// A JSON Schema for addresses, for the OpenAPI document.
     pub fn address_schema(self) -> Value {
         match self {
             Self::Email => email::address_schema(),
@@ -96,7 +95,7 @@ impl Channel {
         }
     }
 
-    /// A new secret for a contact of this format; `None` if the format needs none, or one that the receiver gives.
+    /// Generates a secret for a contact with this format; `None` if the format needs none, or one from the receiver.
     pub fn generate_secret(self, format: &MessageFormat) -> Option<Secret> {
         match self {
             Self::Email | Self::None => None,
@@ -104,7 +103,7 @@ impl Channel {
         }
     }
 
-    /// Relations between its settings that their types can't tell.
+    /// Checks rules between settings that their types do not express.
     pub fn check_settings(self, settings: ChannelSettings<'_>) -> Result<(), InvalidSetting> {
         match self {
             Self::Email => email::check_settings(settings.email),
@@ -113,8 +112,7 @@ impl Channel {
         }
     }
 
-    /// Whether somebody has named the server that all messages go through: whether the settings differ from the
-    /// defaults.
+    /// Whether the server of all messages was configured: its settings differ from the defaults.
     pub fn has_own_server(self, settings: ChannelSettings<'_>, defaults: ChannelSettings<'_>) -> bool {
         match self {
             Self::Email => email::has_own_server(settings.email, defaults.email),
@@ -122,7 +120,7 @@ impl Channel {
         }
     }
 
-    /// What an operator should know who sends to other machines with settings that are still the defaults.
+    /// The warning about messages to other machines with settings that still have their defaults.
     pub fn default_warning(self, settings: ChannelSettings<'_>, defaults: ChannelSettings<'_>) -> Option<String> {
         match self {
             Self::Email => email::default_warning(settings.email, defaults.email),
@@ -130,7 +128,7 @@ impl Channel {
         }
     }
 
-    /// What to do about a message that did not arrive, if its outcome has no hint of its own.
+    /// The hint for a message that did not arrive, if its outcome has none.
     pub fn hint(self, outcome: &Outcome) -> &'static str {
         match self {
             Self::Email => email::hint(outcome),
@@ -140,7 +138,7 @@ impl Channel {
     }
 }
 
-/// What would be sent about an alert.
+/// A rendered text of an alert.
 #[derive(Debug, Clone)]
 pub struct Preview {
     /// Which text it is.
@@ -149,14 +147,14 @@ pub struct Preview {
     pub text: String,
 }
 
-/// What every channel would send. Reads templates, contacts nobody.
+/// Renders the texts of every channel. Reads templates, but does not connect.
 pub fn preview(settings: ChannelSettings<'_>, request: PreviewRequest<'_>) -> Result<Vec<Preview>, ChannelError> {
     let texts = [email::preview(settings.email, request)?, webhook::preview(settings.webhook, request)?];
     let parts = REGISTRY.into_iter().flat_map(|definition| definition.preview_parts);
     Ok(parts.zip(texts.into_iter().flatten()).map(|(part, text)| Preview { part: *part, text }).collect())
 }
 
-/// The channels, set up.
+/// The channels with their settings.
 #[derive(Debug)]
 pub struct Channels {
     email: EmailChannel,
@@ -164,17 +162,17 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Sets every channel up: reads the files that its settings name, checks templates. Connects nowhere.
+    /// Sets up every channel: reads the files of its settings and checks templates. Does not connect.
     ///
     /// # Errors
     ///
-    /// The first setting that is wrong: exit 78.
+    /// The first faulty setting: exit 78.
     pub fn new(settings: ChannelSettings<'_>) -> Result<Self, ChannelError> {
         let ChannelSettings { email, webhook, dns } = settings;
         Ok(Self { email: EmailChannel::new(email, dns)?, webhook: WebhookChannel::new(webhook, dns)? })
     }
 
-    /// Judges a contact by what its channel was set up with: whether the template is there that it names.
+    /// Checks that the template of a contact exists.
     pub fn check(&self, contact: &Contact) -> Result<(), InvalidContact> {
         self.webhook.check(contact)
     }
@@ -188,8 +186,8 @@ impl Channels {
         }
     }
 
-    /// How many messages may leave: all together if they go through one server, else to each destination; `None` if
-    /// nothing is capped.
+    /// The cap on messages: for all of them together if they share one server, otherwise for each destination; `None`
+    /// without a cap.
     pub fn cap(&self, channel: Channel) -> Option<Rate> {
         match channel {
             Channel::Email => self.email.per_minute,
@@ -198,11 +196,11 @@ impl Channels {
         }
     }
 
-    /// Renders one message, sends it and says how it ended, within [`Self::timeout`]. Leaves the machine; repeating it
-    /// sends again, with the same id.
+    /// Renders and sends one message, and returns the outcome within [`Self::timeout`]. A repeated call sends it again,
+    /// with the same id.
     ///
-    /// A question that the receiver itself answers ([`ConsentMethod::Challenge`](super::ConsentMethod::Challenge)) is
-    /// delivered only when the answer was right.
+    /// A question that the receiver answers itself ([`ConsentMethod::Challenge`](super::ConsentMethod::Challenge)) is
+    /// only delivered if the answer is right.
     pub async fn send(&self, message: Message<'_>) -> Outcome {
         match message.contact.channel() {
             Channel::Email => self.email.send(message).await,
@@ -211,11 +209,11 @@ impl Channels {
         }
     }
 
-    /// Sends a test message about `sample` to one contact, muted or not, and says how it ended. It is not recorded and
-    /// not repeated, and no cap holds it back or counts it.
+    /// Sends a test message about `sample` to one contact, muted or not, and returns the outcome. It is not recorded or
+    /// repeated, and caps do not apply to it.
     ///
-    /// Each test has an id of its own, `test_` and the time in milliseconds: a receiver that drops what it has seen
-    /// would otherwise take only the first.
+    /// Each test has its own id, `test_` and the time in milliseconds: a receiver that drops known ids would otherwise
+    /// accept only the first test.
     pub async fn send_test(&self, contact: &Contact, sample: &Sample, now: UnixMs) -> Outcome {
         let percent = Percent::new(TEST_PERCENT).expect("a legal percentage");
         let alert = Alert { id: AlertId::from_stored(&format!("test_{}", now.0)), ..sample.alert(percent, now) };
@@ -224,13 +222,13 @@ impl Channels {
         self.send(Message { delivery, contact, content, unsubscribe: None, more_follows: false, now }).await
     }
 
-    /// What an operator should know about a locale that no channel has texts in.
+    /// The warning about a locale for which no channel has texts.
     pub fn locale_warning(&self, locale: &Locale) -> Option<String> {
         let used = self.email.templates.substitute(locale)?;
         Some(format!("locale {locale} has no templates: mails are written in {used}"))
     }
 
-    /// What an operator should know about settings of a channel that are allowed but unwise.
+    /// Warnings about settings of a channel that are allowed but unwise.
     pub fn warnings(&self, channel: Channel) -> &[String] {
         match channel {
             Channel::Email => &self.email.warnings,
@@ -239,7 +237,7 @@ impl Channels {
         }
     }
 
-    /// Why every attempt for this contact would be refused with these settings, if that is known without a connection.
+    /// Why every attempt for this contact would fail with these settings, if that is known without a connection.
     pub fn refusal(&self, contact: &Contact) -> Option<ProbeResult> {
         match contact.channel() {
             Channel::Webhook => self.webhook.refusal(contact),
@@ -247,8 +245,8 @@ impl Channels {
         }
     }
 
-    /// Tries what an attempt needs, as far as that goes without sending anything: for one contact, or for none in
-    /// particular. `None` if there is nothing to try.
+    /// Probes what an attempt needs without sending anything, for one contact or for the channel. `None` if there is
+    /// nothing to probe.
     pub async fn probe(&self, channel: Channel, contact: Option<&Contact>) -> Option<ProbeResult> {
         match channel {
             Channel::Email => Some(self.email.probe(contact).await),
@@ -257,7 +255,7 @@ impl Channels {
         }
     }
 
-    /// Closes idle connections; for the end of the process. Later messages make new ones.
+    /// Closes idle connections when the process ends. Later messages open new ones.
     pub async fn close(&self) {
         self.email.mailer.close().await;
     }

@@ -1,5 +1,5 @@
-//! What templates of mails and webhooks have in common: the variables and filters that they may use, the samples that
-//! check them, and what is said of a mistake. Pure.
+//! The common parts of email and webhook templates: their variables and filters, the samples that check them, and the
+//! texts of errors. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +14,15 @@ use crate::types::text::{backslashed, printable};
 use crate::types::{Alert, Percent, UnixMs, Window, WindowLimit};
 use crate::zones::Zone;
 
-/// What one template may spend. Ours spend below 1,000; a loop by mistake ends here instead of holding up every other
-/// delivery.
+/// Maximum work of one template. The embedded ones need less than 1,000. An accidental endless loop ends here instead
+/// of blocking all other deliveries.
 const FUEL: u64 = 200_000;
 /// A time of day for people.
 const WALL_CLOCK: &str = "%Y-%m-%d %H:%M";
-/// What a reader of an error is told, beside minijinja's own filters.
+/// The filters for error texts, in addition to those of minijinja.
 const FILTERS: &str = "thousands, clock, printable, entities, backslashed";
 
-/// What lies in the folder that `setting` names, in order.
+/// The sorted entries of the folder of `setting`.
 pub(super) fn entries_of(setting: &'static str, folder: &Path) -> Result<Vec<PathBuf>, ChannelError> {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     let mut paths: Vec<PathBuf> = entries.map_err(|source| ChannelError::unreadable(setting, folder, source))?;
@@ -30,19 +30,19 @@ pub(super) fn entries_of(setting: &'static str, folder: &Path) -> Result<Vec<Pat
     Ok(paths)
 }
 
-/// Reads a template. A byte order mark, which editors on Windows write, is no part of it.
+/// Reads a template without its byte order mark, which Windows editors write.
 pub(super) fn read_file(setting: &'static str, path: &Path) -> Result<String, ChannelError> {
     let text = std::fs::read_to_string(path).map_err(|source| ChannelError::unreadable(setting, path, source))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// An environment without templates: strict, with a bound on what one template may spend. A `.html` template escapes
-/// its values for HTML, and a `.json` one writes each as JSON.
+/// An environment without templates: strict, with a bound on the work of one template. A `.html` template escapes
+/// values for HTML, and a `.json` template writes them as JSON.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));
-    // For the names and lines in errors.
+    // For names and lines in errors.
     environment.set_debug(true);
     environment.set_auto_escape_callback(|name| match name.rsplit_once('.') {
         Some((_, "html")) => AutoEscape::Html,
@@ -68,12 +68,12 @@ fn grouped(number: u64, separator: &str) -> String {
     grouped.collect::<Vec<_>>().join(separator)
 }
 
-/// `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the form that is named: the time of day that a clock on the
-/// wall there shows. The offset follows a time of day that occurs twice, because clocks are set back.
+/// Formats `2026-11-22T00:00:00+07:00` as `2026-11-22 00:00`, or in the given form: the time that a clock on the wall
+/// shows there. The offset is added to a time that occurs twice, because clocks are set back.
 fn clock(state: &State<'_, '_>, time: &str, form: Option<&str>) -> Result<String, Error> {
     let wrong = |takes| Error::new(ErrorKind::InvalidOperation, takes);
     let at = DateTime::parse_from_rfc3339(time).map_err(|_| wrong("clock takes a time, as resets_at or raised_at"))?;
-    // A form that is none would panic where it is written out.
+    // An invalid form would panic during formatting.
     let form = StrftimeItems::new(form.unwrap_or(WALL_CLOCK)).parse();
     let form = form.map_err(|_| wrong("clock takes a form of strftime, as \"%d/%m/%Y %H:%M\""))?;
     let shows_hour = form.iter().any(|item| matches!(item, Item::Numeric(Numeric::Hour | Numeric::Hour12, _)));
@@ -93,8 +93,8 @@ fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
     matches!(zone.from_local_datetime(&local), MappedLocalTime::Ambiguous(..))
 }
 
-/// What a template sees. The doc of each is in `templates/alert.txt`. `name` makes a name what the reader may see:
-/// [`printable`](crate::types::text::printable) for people, the name itself for a program.
+/// The variables of a template. They are documented in `templates/alert.txt`. `name` converts names for the reader:
+/// [`printable`](crate::types::text::printable) for people, unchanged for a program.
 pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
     let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
     context! {
@@ -119,7 +119,7 @@ pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str
     }
 }
 
-/// An alert of each kind that a template can tell apart: every window, below, at and above the limit, and each as a
+/// An alert of each kind that a template can distinguish: every window, below, at and above the limit, and each as a
 /// test.
 pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
     let sample = Sample::example();
@@ -133,11 +133,11 @@ pub(super) fn samples() -> impl Iterator<Item = (Alert, AlertPurpose)> {
     })
 }
 
-/// What is wrong with a template, in which line, and what could have stood there. `templates` are those that it may
+/// The error of a template: what is wrong, in which line, and what is allowed. `templates` are the names that it may
 /// include.
 pub(super) fn explain(error: &Error, templates: &str, variables: &Value) -> String {
     let line = error.line().unwrap_or(1);
-    // Where it includes another template that is wrong, or lacks something here, that one's error is the source.
+    // If an included template is wrong or lacks a variable, its error is the source.
     let outer = error;
     let mut error = error;
     while let Some(inner) = std::error::Error::source(error).and_then(|source| source.downcast_ref()) {
@@ -168,7 +168,7 @@ pub(super) fn names_of(variables: &Value) -> String {
     names.map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// RFC 3339 in the zone, whole seconds; in UTC where the zone is not known here.
+/// RFC 3339 in the zone, in whole seconds; in UTC if the zone is unknown here.
 pub(super) fn local(at: UnixMs, zone: &str) -> String {
     let zone = zone.parse().unwrap_or(Zone::UTC);
     let local = at.to_utc().unwrap_or_default().with_timezone(&zone);
@@ -179,7 +179,7 @@ pub(super) fn local(at: UnixMs, zone: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Separators stand between groups of three, nowhere else.
+    /// Separators stand between groups of three digits only.
     #[test]
     fn thousands_are_separated() {
         let shown: Vec<String> =

@@ -1,4 +1,4 @@
-//! Our side of TLS: ring, and whom we trust: the system's certificate authorities, and those of `ca_file` beside them.
+//! The client side of TLS: ring, the system's certificate authorities, and those of `ca_file`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::error::ChannelError;
 
-/// The configuration of TLS for a client that trusts the system's authorities and those of `ca_file`, which `setting`
-/// names.
+/// The TLS configuration of a client that trusts the system's authorities and those of `ca_file`, the file of the
+/// setting `setting`.
 ///
-/// A system without any authority is no error: plain text still works, and a TLS attempt says that the certificate is
-/// not trusted.
+/// A system without any authority is no error: plain text works, and an attempt with TLS reports that the certificate
+/// is not trusted.
 ///
 /// # Errors
 ///
-/// `ca_file` can't be read, holds no certificate, or one that is broken.
+/// `ca_file` can't be read, has no certificate, or has a broken one.
 pub(super) fn client_config(setting: &'static str, ca_file: Option<&Path>) -> Result<ClientConfig, ChannelError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -32,7 +32,7 @@ pub(super) fn client_config(setting: &'static str, ca_file: Option<&Path>) -> Re
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What to tell the operator of a machine that trusts no authority; `setting` adds some.
+/// The warning for a machine that trusts no authority; `setting` can add some.
 pub(super) fn warning(setting: &'static str, ca_file: Option<&Path>) -> Option<String> {
     let trusts_none = ca_file.is_none() && rustls_native_certs::load_native_certs().certs.is_empty();
     trusts_none.then(|| {

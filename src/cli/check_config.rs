@@ -1,8 +1,8 @@
-//! `check-config`: the settings in effect, and whether they work. Writes nothing anywhere.
+//! `check-config`: prints the settings in effect, and checks whether they work. Writes nothing to Redis.
 //!
-//! Settings go to stdout, a line for each check to stderr. What is wrong with files and variables ends the command at
-//! once, exit 78; connections are all tried, and any that fails makes it exit 1. Read next: `server` and `rights`, the
-//! checks of Redis, and `reach`, those of what is sent.
+//! Settings go to stdout, and a line for each check to stderr. A fault in a file or a variable ends the command at once
+//! with exit 78. All connections are tried, and any failure gives exit 1. Read next: `server` and `permissions`, the
+//! checks of Redis, and `channels`, those of channels.
 
 use clap::Args;
 

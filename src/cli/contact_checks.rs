@@ -1,5 +1,4 @@
-//! What an operator is told of named contacts that are legal by their form: what the configuration does not allow, and
-//! what is unwise.
+//! Warnings about named contacts with a legal form: what the configuration does not allow, and what is unwise.
 
 use std::cell::OnceCell;
 
@@ -7,14 +6,14 @@ use crate::channels::{Channels, InvalidContact, contact_warning};
 use crate::config::{Config, ConfigError};
 use crate::contacts::merge::ContactSpec;
 
-/// What an operator should know about contacts that are legal: those that no attempt will reach as things are
-/// configured, or that not every mail server takes.
+/// Warnings about legal contacts: those that no attempt can reach with this configuration, or that not every mail
+/// server accepts.
 pub fn warnings(contacts: &[ContactSpec], config: &Config) -> Vec<String> {
     contacts.iter().filter_map(|named| contact_warning(&named.contact, config.channel_settings())).collect()
 }
 
-/// Judges named contacts by the files that the configuration names: whether their templates are there. Reads files only
-/// for contacts that name a template, and once.
+/// Judges named contacts by the files of the configuration: whether their templates exist. Reads files once, and only
+/// for contacts that name a template.
 #[derive(Debug)]
 pub struct TemplateCheck<'a> {
     config: &'a Config,
@@ -26,11 +25,11 @@ impl<'a> TemplateCheck<'a> {
         Self { config, channels: OnceCell::new() }
     }
 
-    /// What is wrong with the first contact whose template is not there; `None` where none is.
+    /// The fault of the first contact whose template does not exist; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// A template of the folder is wrong, or another file that the channels need.
+    /// A template of the folder, or another file of the channels, is faulty.
     pub fn fault(&self, contacts: &[ContactSpec]) -> Result<Option<InvalidContact>, ConfigError> {
         let has_template =
             |named: &&ContactSpec| named.contact.options().is_some_and(|options| options.format.template().is_some());

@@ -1,7 +1,7 @@
-//! DKIM (RFC 6376): signs mails, so that their domain vouches for them.
+//! DKIM (RFC 6376): signs emails, so that receivers can verify their domain.
 //!
-//! Reads the key once. The signature covers what providers ask for, the headers of one-click unsubscribing among them
-//! (RFC 8058, 3.1).
+//! Reads the key once. The signature covers the headers that providers require, including those of one-click
+//! unsubscribing (RFC 8058, 3.1).
 
 use std::path::Path;
 
@@ -20,12 +20,12 @@ use crate::channels::error::ChannelError;
 
 /// RFC 8301: a shorter key must not sign.
 const KEY_BITS_MIN: usize = 1024;
-/// The headers that are signed; one that a mail does not have is signed as absent, so that nobody can add it.
-/// `Content-Type` is not among them: lettre keeps that of a multipart mail beside the headers that it signs.
+/// The signed headers. A header that an email does not have is signed as absent, so that nobody can add it.
+/// `Content-Type` is not signed: lettre keeps that of a multipart email separately.
 const SIGNED: &str = "From To Subject Date Message-ID MIME-Version Auto-Submitted \
     List-Unsubscribe List-Unsubscribe-Post Reply-To";
 
-/// Signs mails.
+/// Signs emails.
 #[derive(Debug)]
 pub(super) struct DkimSigner(DkimConfig);
 
@@ -50,13 +50,13 @@ impl DkimSigner {
         Ok(Self(DkimConfig::new(selector.clone(), domain.clone(), key, headers, canonicalization)))
     }
 
-    /// Adds the signature. Nothing of the mail may change afterwards.
+    /// Adds the signature. The email must not be changed afterwards.
     pub(super) fn sign(&self, message: &mut Message) {
         message.sign(&self.0);
     }
 }
 
-/// Labels of letters, digits, hyphens and underscores, with dots between them.
+/// Whether the name consists of labels with letters, digits, hyphens and underscores, separated by dots.
 fn is_domain(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -65,8 +65,8 @@ fn is_domain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// What an operator should know about a signature in another domain's name than the sender's: DMARC does not count it.
-/// Names of one organization end in the same way, mostly in two labels; more would need the list of public suffixes.
+/// The warning about a signature of another domain than the sender's, which DMARC does not accept. Domains of one
+/// organization share their last labels, mostly two; an exact check would need the list of public suffixes.
 pub(super) fn unaligned_warning(settings: &DkimSettings, from: &str) -> Option<String> {
     let organization = |domain: &str| domain.rsplit('.').take(2).map(str::to_ascii_lowercase).collect::<Vec<_>>();
     let domain = &settings.domain;
@@ -97,7 +97,7 @@ fn read_key(path: &Path) -> Result<DkimSigningKey, ChannelError> {
 mod tests {
     use super::*;
 
-    /// A provider's own domain, or a slip of the pen: every mail would be signed, and none would pass.
+    /// With the domain of a provider or a misspelled one, every email would be signed, and no signature would be valid.
     #[test]
     fn a_signature_for_another_domain_than_the_senders_is_warned_of() {
         let warning = |domain: &str, from: &str| {

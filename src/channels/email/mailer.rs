@@ -1,7 +1,7 @@
-//! One attempt over SMTP: a mail with a stable Message-ID to one recipient, through the configured server.
+//! One attempt over SMTP: sends an email with a stable Message-ID to one recipient, through the configured server.
 //!
-//! Owns the deadline and the outcome. Never renders, never chooses the recipient. Read next: `smtp` for the
-//! conversation and its classes, `message` for the bytes.
+//! Owns the deadline and the outcome. It does not render emails or choose the recipient. Read next: `smtp`, the
+//! conversation; `message`, the bytes.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::channels::resolver::{DnsConfig, Resolver};
 use crate::channels::tls;
 use crate::types::{Outcome, OutcomeClass};
 
-/// Sends mails.
+/// Sends emails.
 #[derive(Debug)]
 pub struct Mailer {
     client: SmtpClient,
@@ -31,7 +31,7 @@ pub struct Mailer {
 }
 
 impl Mailer {
-    /// Reads the settings and prepares TLS. Connects nowhere.
+    /// Reads the settings and prepares TLS. Does not connect.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Mailer {
         })
     }
 
-    /// What an operator should know about settings that are allowed but unwise, for the log.
+    /// Warnings about settings that are allowed but unwise, for the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -70,9 +70,9 @@ impl Mailer {
         &self.location
     }
 
-    /// Sends one mail and says how it ended. Leaves the machine; repeating it sends again, with the same Message-ID.
+    /// Sends one email and returns the outcome. A repeated call sends it again, with the same Message-ID.
     ///
-    /// The deadline covers the whole conversation, a wait for an idle connection included.
+    /// The deadline covers the whole conversation, including the wait for an idle connection.
     pub async fn send(&self, mail: Mail<'_>) -> Outcome {
         let attempt = async {
             let to = &address::read(mail.to).ok_or_else(malformed)?;
@@ -85,8 +85,8 @@ impl Mailer {
         Outcome { peer: Some(self.location.clone()), disables_after, ..self.timed(attempt).await }
     }
 
-    /// Connects, protects and authenticates as for a mail to this address, announces one, sends none, and says how it
-    /// ended; for `check-config`. Without an address to the sender's own, which need not take mail.
+    /// Connects, authenticates and announces an email to this address without sending one; for `check-config`. Without
+    /// an address, uses the sender's own, which need not accept email.
     pub async fn check(&self, to: Option<&str>) -> Outcome {
         let from = self.author.address();
         let check = async {
@@ -99,7 +99,7 @@ impl Mailer {
         self.timed(check).await
     }
 
-    /// Puts the deadline round a conversation, which ends with the code of the server's last answer.
+    /// Applies the deadline to a conversation, which returns the code of the server's last reply.
     async fn timed(&self, conversation: impl Future<Output = Result<Option<u16>, Outcome>>) -> Outcome {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(self.timeout, conversation).await {
@@ -110,18 +110,18 @@ impl Mailer {
         Outcome { took: started.elapsed(), ..outcome }
     }
 
-    /// Closes idle connections; for the end of the process. Later mails make new ones.
+    /// Closes idle connections when the process ends. Later emails open new ones.
     pub async fn close(&self) {
         self.client.close().await;
     }
 }
 
-/// Somebody may mend the contact, which is read anew at each attempt.
+/// Transient, because somebody may correct the contact, which is read again at each attempt.
 fn malformed() -> Outcome {
     Outcome::failed(OutcomeClass::Transient, "malformed e-mail address")
 }
 
-/// Whether mails stay on this machine: a mail server for trying things out.
+/// Whether emails stay on this machine, as with a mail server for tests.
 pub(super) fn is_local(config: &EmailConfig) -> bool {
     server_of(config).is_ok_and(|server| server.is_local())
 }

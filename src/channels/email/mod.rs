@@ -1,6 +1,6 @@
-//! E-mail through the configured SMTP server.
+//! Email through the configured SMTP server.
 //!
-//! Owns the rules for addresses, the templates, the mail, the conversation with the server, and the class of its
+//! Owns the rules for addresses, the templates, the email, the conversation with the server, and the class of its
 //! outcome. Read next: [`templates`], then [`mailer`].
 
 use std::time::Duration;
@@ -41,12 +41,12 @@ use message::Author;
 pub(super) use outcomes::hint;
 use templates::{Rendered, SAMPLE_VERIFICATION, Templates, VerifyVariables};
 
-/// The longest deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes after the final dot alone.
+/// Maximum deadline of an attempt. RFC 5321 4.5.3.2 wants 10 minutes just for the final dot.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// The window of `email.per_minute`.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The line of this channel in the registry.
+/// The entry of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
     placeholder: "ADDRESS",
@@ -96,7 +96,7 @@ pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     ],
 };
 
-/// What JSON Schema can say of an address.
+/// A JSON Schema for addresses.
 pub(super) fn address_schema() -> Value {
     json!({
         "type": "string", "format": "email", "maxLength": 254, "description": "Before the `@` ASCII without quotes. The \
@@ -104,29 +104,29 @@ pub(super) fn address_schema() -> Value {
     })
 }
 
-/// Whether somebody has named the mail server.
+/// Whether the mail server was configured.
 pub(super) fn has_own_server(own: &EmailConfig, default: &EmailConfig) -> bool {
     own.smtp_url_file.is_some() || own.smtp_url != default.smtp_url
 }
 
-/// Mails to other machines from an example's address.
+/// The warning about emails to other machines with an example address as the sender.
 pub(super) fn default_warning(own: &EmailConfig, default: &EmailConfig) -> Option<String> {
     let advice = "many servers refuse it or take it for spam; write an address of yours";
     (has_same_domain(&own.from, &default.from) && !mailer::is_local(own))
         .then(|| format!("email.from is still an example, {}: {advice}", own.from))
 }
 
-/// E-mail, set up.
+/// The email channel.
 #[derive(Debug)]
 pub(super) struct EmailChannel {
     pub(super) mailer: Mailer,
     pub(super) templates: Templates,
-    /// Used where the operator's fail on an alert that no sample resembled: a plain mail beats none.
+    /// Used if the operator's templates fail on an alert that no sample resembled: a plain email is better than none.
     embedded: Templates,
     pub(super) timeout: Duration,
     pub(super) per_minute: Option<Rate>,
     pub(super) warnings: Vec<String>,
-    /// Where the mail server is, and the file that names it, if one does.
+    /// The location of the mail server, and the file that names it, if there is one.
     location: String,
 }
 
@@ -150,7 +150,8 @@ impl EmailChannel {
         })
     }
 
-    /// Renders with the operator's templates, or with ours where those fail. `None` for what no mail can ask.
+    /// Renders with the operator's templates, or with the embedded ones if those fail. `None` for a challenge, which an
+    /// email can't ask for.
     fn render(&self, content: Content<'_>, locale: Option<&Locale>) -> Option<Rendered> {
         let rendered = render_with(&self.templates, content, locale)?;
         Some(rendered.unwrap_or_else(|error| {
@@ -199,7 +200,7 @@ impl EmailChannel {
     }
 }
 
-/// A mail asks for a code, and for no challenge.
+/// Renders an email; `None` for a challenge.
 fn render_with(
     templates: &Templates,
     content: Content<'_>,
@@ -220,7 +221,7 @@ fn render_with(
     }
 }
 
-/// Whether two mailboxes are of one domain, whatever their names.
+/// Whether two mailboxes have the same domain.
 fn has_same_domain(one: &str, other: &str) -> bool {
     let domain = |from: &str| Author::parse(from).map(|author| author.address().domain().to_lowercase());
     domain(one).is_some() && domain(one) == domain(other)

@@ -1,4 +1,4 @@
-//! What a refusal of the mail server means: the table of `docs/delivery.md`. Pure.
+//! The meaning of the mail server's refusals: the table of `docs/delivery.md`. Pure.
 
 use std::time::Duration;
 
@@ -10,25 +10,26 @@ use crate::channels::connection_error;
 use crate::types::outcome::printable_reply;
 use crate::types::{DisableReason, Outcome, OutcomeClass};
 
-/// What to do about the certificate of an authority in the place of a server's.
+/// The hint for a server that uses the certificate of an authority.
 const AUTHORITYS_OWN: &str = "the mail server needs a certificate that the authority has signed; if the authority is your \
                               own, name its PEM file as email.ca_file";
 
-/// Something else than SMTP answers.
+/// The other side does not speak SMTP.
 const NO_SMTP: &str = "connect: the mail server does not speak SMTP";
 
-/// Why a mail was not taken.
+/// Why an email was not accepted.
 #[derive(Debug)]
 pub(super) struct SmtpFailure {
-    /// How the attempt ended.
+    /// The outcome of the attempt.
     pub(super) outcome: Outcome,
     phase: SmtpPhase,
-    /// Whether no other mail can take the connection: the server closed it, or nobody knows which answer comes next.
+    /// Whether no other email can use the connection: the server closed it, or the next reply can't be assigned to a
+    /// command.
     pub(super) broke_the_connection: bool,
 }
 
 impl SmtpFailure {
-    /// Whether nothing but the connection is to blame: it ended under the first command.
+    /// Whether only the connection has failed: it was closed at the first command.
     pub(super) fn is_of_a_dead_connection(&self) -> bool {
         self.phase == SmtpPhase::Mail && self.broke_the_connection
     }
@@ -40,7 +41,7 @@ pub(super) fn unsupported(phase: SmtpPhase, error: &'static str) -> SmtpFailure 
     SmtpFailure { outcome: Outcome::failed(OutcomeClass::Transient, error), phase, broke_the_connection: false }
 }
 
-/// What went wrong in this phase.
+/// The failure of this phase.
 pub(super) fn failure_of(phase: SmtpPhase, error: SmtpError) -> SmtpFailure {
     match error {
         SmtpError::Refused(answer) => failure_of_answer(phase, &answer),
@@ -57,7 +58,8 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
     let code = u16::from(answer.code());
     let negative =
         matches!(answer.code().severity, Severity::TransientNegativeCompletion | Severity::PermanentNegativeCompletion);
-    // 421: the server is about to close. A yes of the wrong kind: nobody knows what the server does next.
+    // 421: the server is about to close the connection. After a positive reply of the wrong kind, the server's next
+    // step is unknown.
     let broke_the_connection = !phase.is_about_this_mail() || !negative || code == 421;
     let status = answer.message().next().filter(|_| negative).and_then(enhanced_status);
     let said = answer.message().map(|line| without(status, line)).collect::<Vec<_>>().join(" ");
@@ -78,14 +80,14 @@ fn failure_of_answer(phase: SmtpPhase, answer: &Response) -> SmtpFailure {
         hint: refusal.hint(phase, code),
         is_about_contact: code != 421 && refusal.is_about_the_contact(),
         disables: is_unknown.then_some(DisableReason::NoMailbox),
-        // Each mail to an unknown mailbox costs the sender's reputation, so the next attempt is the latest possible.
+        // Each email to an unknown mailbox damages the sender's reputation, so the next attempt is as late as possible.
         retry_after: is_unknown.then_some(Duration::MAX),
         ..answered
     };
     SmtpFailure { outcome, phase, broke_the_connection }
 }
 
-/// What to do about a mail that was not taken, where the outcome itself does not say it.
+/// The hint for an email that was not accepted, if the outcome itself has none.
 pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     match (outcome.class, outcome.status) {
         (OutcomeClass::Permanent, _) => "the mail server refuses this mail for good; an alert would be dead at once",
@@ -99,7 +101,7 @@ pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What to do about a connection that failed like this; `None` where that is not known.
+/// The hint for a failed connection; `None` if there is none.
 fn hint_of_connection(found: &str) -> Option<&'static str> {
     Some(match found {
         connection_error::REFUSED => {
@@ -119,7 +121,7 @@ fn hint_of_connection(found: &str) -> Option<&'static str> {
     })
 }
 
-/// What to call a failure that is no answer. Holds nothing that the server wrote.
+/// The text of a failure without a reply. Contains no text of the server.
 fn failed_text(phase: SmtpPhase, error: &SmtpError) -> String {
     match (phase, error) {
         (_, SmtpError::Network(_)) => {
@@ -141,7 +143,7 @@ fn failed_text(phase: SmtpPhase, error: &SmtpError) -> String {
     }
 }
 
-/// The enhanced status code (RFC 3463, as `5.1.1`) at the beginning of a refusal. The rest of the text may hold
+/// The enhanced status code (RFC 3463, such as `5.1.1`) at the start of a refusal. The rest of the text may contain
 /// addresses.
 fn enhanced_status(said: &str) -> Option<&str> {
     let word = said.split_whitespace().next()?;
@@ -150,7 +152,7 @@ fn enhanced_status(said: &str) -> Option<&str> {
     (parts.len() == 3 && parts.iter().all(digits)).then_some(word)
 }
 
-/// A line of an answer without its enhanced status code, which the error names already: each line may begin with it.
+/// A line of a reply without its enhanced status code, which each line may start with. The error already names it.
 fn without<'a>(status: Option<&str>, line: &'a str) -> &'a str {
     let rest = status.and_then(|status| line.trim_start().strip_prefix(status));
     rest.filter(|rest| rest.is_empty() || rest.starts_with(' ')).map_or(line, str::trim_start)
@@ -160,7 +162,7 @@ fn without<'a>(status: Option<&str>, line: &'a str) -> &'a str {
 mod tests {
     use super::*;
 
-    /// "Check the certificate" is no help for a name that is spelled wrong.
+    /// "Check the certificate" does not help with a misspelled name.
     #[test]
     fn each_cause_of_a_failed_connection_has_a_hint() {
         assert!(connection_error::WITH_HINT.iter().all(|cause| hint_of_connection(cause).is_some()));

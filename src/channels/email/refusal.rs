@@ -1,4 +1,4 @@
-//! What a refusal of the mail server is about: the mailbox, our way of sending, or this mail. Pure.
+//! The cause of a mail server's refusal: the mailbox, the sender, or this email. Pure.
 //!
 //! Judges by the phase, by every enhanced status code in the answer (RFC 3463 and its registry at IANA), and by the
 //! words of large providers, which the tests list. If the answer contradicts itself, it is not about an
@@ -30,45 +30,45 @@ text_enum! {
 }
 
 impl SmtpPhase {
-    /// Whether its answer speaks of this mail, and not of us or of the server.
+    /// Whether its reply is about this email, and not about the sender or the server.
     pub(super) const fn is_about_this_mail(self) -> bool {
         matches!(self, Self::Mail | Self::Rcpt | Self::Data | Self::FinalDot)
     }
 }
 
-/// What a refusal is about.
+/// The cause of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// There is no such mailbox.
     UnknownMailbox,
-    /// The mailbox exists and takes nothing now.
+    /// The mailbox exists and accepts nothing at present.
     MailboxFull,
-    /// The mailbox, for a reason that is not known.
+    /// The mailbox, for an unknown reason.
     Mailbox,
-    /// We have sent too much, or the server has no room for anybody.
+    /// The sender has sent too much, or the server has no room.
     SendingLimit,
-    /// Our settings, our name or our reputation.
+    /// The sender's settings, name or reputation.
     Sender(SenderFault),
-    /// This one mail: its size or its encoding.
+    /// This one email: its size or its encoding.
     Content,
-    /// Nothing that the answer names.
+    /// The reply names no cause.
     Unclear,
 }
 
-/// What a server has against us.
+/// The server's objection to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SenderFault {
-    /// The name that we greet with.
+    /// The name in EHLO.
     HeloName,
-    /// It does not relay for us.
+    /// The server does not relay for this sender.
     Relay,
-    /// It wants a user, or does not know ours.
+    /// The server requires a user, or does not know the given one.
     Login,
-    /// It wants TLS, or a user.
+    /// The server requires TLS or a user.
     LoginRequired,
     /// The address in `email.from`.
     FromAddress,
-    /// The mail does not prove its domain, by SPF, DKIM or DMARC.
+    /// The email does not prove its domain by SPF, DKIM or DMARC.
     DomainProof,
     /// A block list, a missing reverse DNS name, a policy, a suspended account.
     Reputation,
@@ -76,30 +76,30 @@ pub(super) enum SenderFault {
 
 /// Enhanced status codes of a mailbox that does not exist, without their class (RFC 3463 and RFC 7505).
 const UNKNOWN_CODES: [(u16, u16); 5] = [(1, 1), (1, 2), (1, 3), (1, 6), (1, 10)];
-/// Codes that contradict no text: those of "other", and 2.1, which servers send for their policies too.
+/// Codes that fit any text: those of "other", and 2.1, which servers also send for their policies.
 const NEUTRAL_CODES: [(u16, u16); 5] = [(0, 0), (1, 0), (2, 0), (2, 1), (5, 0)];
-/// The code of a mailbox that is full.
+/// The code of a full mailbox.
 const FULL_CODES: [(u16, u16); 1] = [(2, 2)];
-/// Codes of limits on what we send: RFC 3463, Gmail (4.5, 7.28) and Microsoft 365 (1.90 and the others).
+/// Codes of sending limits: RFC 3463, Gmail (4.5, 7.28) and Microsoft 365 (1.90 and the others).
 const LIMIT_CODES: [(u16, u16); 8] = [(4, 5), (5, 3), (1, 90), (7, 28), (7, 232), (7, 233), (7, 236), (7, 705)];
 
-/// Words of an answer about a mailbox that does not exist. Here and below: lower case, without punctuation, from the
-/// beginning of a word; a space ends a word that must not go on.
+/// Words of a reply about a mailbox that does not exist. Here and below: lower case, without punctuation, matched at
+/// the start of a word. A space marks the end of a word.
 const UNKNOWN: &str = "user unknown|unknown user|no such user|no such mailbox|no such recipient|no such address|\
      no such account|no such person|no such local user|no mailbox here|unknown recipient|recipient unknown|\
      recipient not found|invalid recipient|unknown mailbox|mailbox unknown|mailbox not found|invalid mailbox|\
      user not found|user not known|user not local|user doesnt have a|unknown account|unknown address|\
      address unknown|unknown local part|not listed in|unrouteable address|unroutable address";
-/// What may not exist, and that it does not: "The email account that you tried to reach does not exist".
+/// Nouns and predicates that mean it together: "The email account that you tried to reach does not exist".
 const NOUNS: &str = "user|mailbox|recipient|account|address|inbox";
 const ABSENT: &str = "does not exist|doesnt exist|not exist|is disabled|has been disabled";
 
-/// Words about the size of this mail, unless a mailbox is named or a code says that something is full.
+/// Words about the size of this email, unless a mailbox is named or a code reports something full.
 const SIZE: &str = "message size|size limit|size exceeds|too large|too big|maximum size|message length";
-/// Words of a limit on what we send.
+/// Words of a sending limit.
 const LIMIT: &str = "sending limit|sending quota|sending rate|submission quota|rate limit|ratelimit|throttl|daily|hourly|\
      per day|per hour|per minute|too many|too much mail|too fast|system storage";
-/// Words of a mailbox that is full or gets too much.
+/// Words of a mailbox that is full or gets too many emails.
 const FULL: &str = "full |over quota|overquota|quota|storage|out of space|receiving mail|has exceeded";
 
 const HELO: &str = "helo |ehlo |fully qualified hostname";
@@ -114,7 +114,7 @@ const REPUTATION: &str = "rbl|dnsbl|blacklist|black list|blocklist|block list|bl
      your host|your ip|ip address|not accepted from|sending|outgoing|outbound|suspended";
 
 impl Refusal {
-    /// What this answer is about. `said` is all of its text, the enhanced status codes included.
+    /// The cause that this reply names. `said` is its whole text, including the enhanced status codes.
     pub(super) fn judge(phase: SmtpPhase, code: u16, said: &str) -> Self {
         let answer = Answer::read(said);
         match code {
@@ -130,7 +130,7 @@ impl Refusal {
             return Self::Content;
         }
         match answer.limit() {
-            // The server has not heard yet which mailbox.
+            // In this phase the server does not know the mailbox yet.
             Some(_) if phase == SmtpPhase::Mail => return Self::SendingLimit,
             Some(limit) => return limit,
             None => {}
@@ -146,10 +146,10 @@ impl Refusal {
         }
     }
 
-    /// The class of the attempt. Refusals for good are tried again for a day, unless they are about this one mail:
-    /// somebody may mend what the server has against us, and until then it may refuse every alert.
+    /// The class of the attempt. Permanent refusals are retried for a day, unless they are about this one email:
+    /// somebody may fix the objection to the sender, and until then the server may refuse every alert.
     ///
-    /// Source of the codes: RFC 5321; RFC 4954 for those about AUTH, which may answer any command.
+    /// Source of the codes: RFC 5321; RFC 4954 for AUTH codes, with which a server may reply to any command.
     pub(super) fn class(self, phase: SmtpPhase, code: u16) -> OutcomeClass {
         let passes = matches!(self, Self::SendingLimit | Self::MailboxFull)
             || matches!(self, Self::Sender(SenderFault::Login | SenderFault::LoginRequired) if matches!(code, 530..=538));
@@ -161,12 +161,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it says something of this one contact.
+    /// Whether the refusal is about this one contact.
     pub(super) const fn is_about_the_contact(self) -> bool {
         matches!(self, Self::UnknownMailbox | Self::MailboxFull | Self::Mailbox)
     }
 
-    /// What to do about it; `None` if what the server said is all that is known.
+    /// The hint; `None` if nothing is known beyond the server's reply.
     pub(super) fn hint(self, phase: SmtpPhase, code: u16) -> Option<&'static str> {
         Some(match self {
             Self::UnknownMailbox => "the server knows no such mailbox: check the address",
@@ -216,11 +216,11 @@ impl SenderFault {
     }
 }
 
-/// An answer, taken apart.
+/// A parsed reply.
 struct Answer {
     /// Subject and detail of each enhanced status code.
     codes: Vec<(u16, u16)>,
-    /// Its words in lower case, one space before and behind each. Addresses, URLs and host names are left out: anybody
+    /// Its words in lower case, with one space before and after each, without addresses, URLs and host names: anybody
     /// may have chosen their words.
     words: String,
 }
@@ -262,7 +262,7 @@ impl Answer {
             || (is_about_size && !self.has_any_code(&FULL_CODES) && !self.has_any_code(&LIMIT_CODES))
     }
 
-    /// Of us or of the mailbox, if the answer names one.
+    /// The limit of the sender or of the mailbox, if the reply names one.
     fn limit(&self) -> Option<Refusal> {
         let is_full = self.has_any_code(&FULL_CODES) || self.says(FULL);
         let is_of_the_server = self.codes.iter().any(|(subject, _)| *subject == 3);
@@ -290,7 +290,7 @@ impl Answer {
         })
     }
 
-    /// Whether a code or the text says so, and no code says anything else.
+    /// Whether a code or the text reports an unknown mailbox, and no code contradicts it.
     fn names_an_unknown_mailbox(&self) -> bool {
         let said = self.has_any_code(&UNKNOWN_CODES) || self.says(UNKNOWN) || (self.says(NOUNS) && self.says(ABSENT));
         said && self.codes.iter().all(|code| UNKNOWN_CODES.contains(code) || NEUTRAL_CODES.contains(code))
@@ -307,14 +307,14 @@ fn enhanced_code(word: &str) -> Option<(u16, u16)> {
 
 #[cfg(test)]
 mod tests {
-    //! Answers of large providers and of the mail servers that most others run, and what each is about.
+    //! Answers of large providers and of the mail servers that most others run, with the cause of each.
 
     use super::Refusal::{Content, Mailbox, MailboxFull, Sender, SendingLimit, Unclear, UnknownMailbox};
     use super::SenderFault::{DomainProof, FromAddress, HeloName, Login, LoginRequired, Relay, Reputation};
     use super::*;
     use SmtpPhase::{Auth, Connect, Data, FinalDot, Mail, Rcpt};
 
-    /// The phase, the answer, and what it is about.
+    /// The phase, the reply, and its cause.
     #[rustfmt::skip]
     const ANSWERS: &[(SmtpPhase, &str, Refusal)] = &[
         // Gmail.
@@ -419,11 +419,11 @@ mod tests {
         (Auth, "535 5.7.8 Error: authentication failed", Sender(Login)),
         (Connect, "504 need a name", Sender(HeloName)),
         (Connect, "554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked using b.barracudacentral.org", Sender(Reputation)),
-        // a code that is more exact than the words.
+        // A code that is more exact than the words.
         (Rcpt, "552 5.2.2 over quota: message too large", MailboxFull),
         (FinalDot, "552 5.2.2 over quota: message too large", MailboxFull),
         (FinalDot, "550 5.4.5 the total message size of today exceeds what is allowed", SendingLimit),
-        // no reason at all.
+        // No reason at all.
         (Rcpt, "550 no", Mailbox),
         (Rcpt, "554 nonsense", Mailbox),
         (Rcpt, "551 user not local", UnknownMailbox),
@@ -439,7 +439,7 @@ mod tests {
         answer[..3].parse().expect("a reply code")
     }
 
-    /// One day on a block list disabled every contact that had an alert: each row is an answer that was or might be
+    /// A single day on a block list disabled every contact that had an alert: each row is a reply that was or might be
     /// misread.
     #[test]
     fn answers_of_large_providers_are_understood() {
@@ -453,8 +453,8 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// A wrong setting made every alert dead at its first attempt, and the hint named nothing that the operator could
-    /// change.
+    /// Because of a wrong setting, every alert failed at its first attempt, and the hint named nothing that the
+    /// operator could change.
     #[test]
     fn what_is_about_us_is_tried_again_and_names_a_setting() {
         for (phase, answer, refusal) in ANSWERS {

@@ -1,7 +1,7 @@
-//! One SMTP conversation, phase by phase, so that an answer is judged by the phase in which it came.
+//! One SMTP conversation, phase by phase, so that each reply is judged by its phase.
 //!
-//! Owns the connections, idle ones included. Knows no deadline: [`super::mailer`] sets one for all of it. Read next:
-//! [`super::smtp_connection`] for what travels, [`super::outcomes`] for what a refusal means.
+//! Owns the connections, including idle ones. Sets no deadline: [`super::mailer`] sets one for the whole conversation.
+//! Read next: [`super::smtp_connection`], the protocol; [`super::outcomes`], the meaning of refusals.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,28 +25,28 @@ use crate::channels::error::ChannelError;
 use crate::channels::resolver::{ResolveError, Resolver};
 use crate::channels::server_stream::ServerStream;
 
-/// The most connections that are kept for the next mail.
+/// Maximum number of idle connections.
 const IDLE_MAX: usize = 8;
-/// How long one is kept. Servers close idle connections after five minutes or later.
+/// How long a connection is kept idle. Servers close idle connections after five minutes or later.
 const IDLE_FOR: Duration = Duration::from_secs(60);
-/// How long one is used. A name whose address has changed is asked for again then, and many servers close a connection
-/// that is older.
+/// How long a connection is used. After that the name is resolved again, in case its address has changed, and many
+/// servers close older connections.
 const AGE_MAX: Duration = Duration::from_secs(10 * 60);
-/// How long an idle connection may take to show that it is alive before a new one is made.
+/// How long an idle connection may take to reply before a new one is opened.
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
-/// How long one of several addresses of the server may take to answer before the next one is tried.
+/// How long one address of the server may take to answer before the next one is tried.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// How long QUIT may take.
 const QUIT_WITHIN: Duration = Duration::from_secs(1);
 
-/// Sender and recipient, as the server is told.
+/// Sender and recipient for the SMTP envelope.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Envelope<'a> {
     pub(super) from: &'a Address,
     pub(super) to: &'a Address,
 }
 
-/// The mail server, with the connections that wait for the next mail.
+/// The mail server and its idle connections.
 pub(super) struct SmtpClient {
     server: SmtpServer,
     resolver: Resolver,
@@ -55,7 +55,7 @@ pub(super) struct SmtpClient {
     idle: Mutex<Vec<KeptConnection>>,
 }
 
-/// A connection, when it was made, and since when it is idle.
+/// A connection, with the time when it was opened and the time since which it is idle.
 struct KeptConnection {
     smtp: SmtpConnection,
     opened: Instant,
@@ -68,24 +68,24 @@ impl KeptConnection {
     }
 }
 
-/// Whether a connection may take another mail that has been idle for so long, and was made so long ago.
+/// Whether a connection with this idle time and age may take another email.
 fn may_be_used_again(idle: Duration, age: Duration) -> bool {
     idle <= IDLE_FOR && age <= AGE_MAX
 }
 
-/// Whether a text may stand behind EHLO: a host name, or an address in brackets (RFC 5321, 4.1.3). Nothing in it can
-/// end the command.
+/// Whether a text may follow EHLO: a host name, or an address in brackets (RFC 5321, 4.1.3). It contains nothing that
+/// could end the command.
 pub(super) fn is_helo_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     (1..=255).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 impl SmtpClient {
-    /// Prepares the conversation. Connects nowhere.
+    /// Prepares the conversation. Does not connect.
     ///
     /// # Errors
     ///
-    /// No certificate can bear the name of the server.
+    /// The server's name can't be in a certificate.
     pub(super) fn new(
         server: SmtpServer,
         helo_name: Option<&str>,
@@ -104,15 +104,15 @@ impl SmtpClient {
         Ok(Self { server, resolver, hello, tls, idle: Mutex::new(Vec::new()) })
     }
 
-    /// Hands a mail over and returns the code of the server's last answer.
+    /// Sends an email and returns the code of the server's last reply.
     ///
     /// # Errors
     ///
-    /// [`SmtpFailure`]. The mail may have been taken where the answer to the final dot was lost.
+    /// [`SmtpFailure`]. If the reply to the final dot was lost, the server may have accepted the email.
     pub(super) async fn send(&self, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, SmtpFailure> {
         if let Some(mut connection) = self.alive_idle().await {
             match converse(&mut connection.smtp, envelope, bytes).await {
-                // It died under the first command: nothing was sent, so a new connection may try in its place.
+                // The connection was closed at the first command and nothing was sent, so a new connection may try.
                 Err(failure) if failure.is_of_a_dead_connection() => {}
                 other => return self.finish(connection, other).await,
             }
@@ -123,8 +123,7 @@ impl SmtpClient {
         self.finish(connection, ended).await
     }
 
-    /// Connects, protects and authenticates as for a mail, announces one, takes it back (RSET), and closes the
-    /// connection.
+    /// Connects and authenticates as for an email, announces one, cancels it (RSET), and closes the connection.
     pub(super) async fn check(&self, envelope: Envelope<'_>) -> Result<(), SmtpFailure> {
         let mut connection = self.connect().await?;
         let announced = announce(&mut connection, envelope, &[]).await;
@@ -145,7 +144,7 @@ impl SmtpClient {
         }
     }
 
-    /// Keeps the connection for the next mail if it is sound, and lets go of those that were kept for long enough.
+    /// Keeps the connection for the next email if it is usable, and drops connections that were kept long enough.
     async fn finish(&self, connection: KeptConnection, ended: Result<u16, SmtpFailure>) -> Result<u16, SmtpFailure> {
         let mut idle = self.idle.lock().await;
         let now = Instant::now();
@@ -156,8 +155,8 @@ impl SmtpClient {
         ended
     }
 
-    /// An idle connection that answers. RSET rather than NOOP asks it, as Postfix does: it also clears what a refused
-    /// mail left.
+    /// An idle connection that replies. It is tested with RSET, as Postfix does, because RSET also clears the state of
+    /// a refused email.
     async fn alive_idle(&self) -> Option<KeptConnection> {
         loop {
             let mut connection = self.idle.lock().await.pop()?;
@@ -171,7 +170,7 @@ impl SmtpClient {
         }
     }
 
-    /// A connection that is protected and authenticated as the URL asks.
+    /// A connection with the TLS and authentication of the URL.
     async fn connect(&self) -> Result<SmtpConnection, SmtpFailure> {
         let of = |phase| move |error: SmtpError| failure_of(phase, error);
         let protection = self.server.protection;
@@ -213,14 +212,14 @@ impl std::fmt::Debug for SmtpClient {
     }
 }
 
-/// Connects to the first address that takes it.
+/// Connects to the first address that accepts a connection.
 async fn connect_to_any(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::other(ResolveError::NoSuchHost);
     for address in addresses {
         let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect((*address, port)));
         match connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => {
-                // A command would wait for the acknowledgement of the one before it.
+                // Otherwise a command would wait for the acknowledgement of the one before it.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
@@ -230,7 +229,7 @@ async fn connect_to_any(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream
     Err(last)
 }
 
-/// Sends one mail over an open connection.
+/// Sends one email over an open connection.
 async fn converse(connection: &mut SmtpConnection, envelope: Envelope<'_>, bytes: &[u8]) -> Result<u16, SmtpFailure> {
     announce(connection, envelope, bytes).await?;
     let data = connection.command(Data, Severity::PositiveIntermediate).await;
@@ -240,8 +239,8 @@ async fn converse(connection: &mut SmtpConnection, envelope: Envelope<'_>, bytes
     Ok(taken.code().into())
 }
 
-/// Says from whom and to whom the mail is. RFC 6531 and 6152: an address beyond ASCII needs SMTPUTF8; other bytes are
-/// announced where the server knows how.
+/// Sends sender and recipient. By RFC 6531 and 6152, an address beyond ASCII requires SMTPUTF8; 8-bit content is
+/// announced if the server supports it.
 async fn announce(
     connection: &mut SmtpConnection,
     Envelope { from, to }: Envelope<'_>,
@@ -269,7 +268,7 @@ mod tests {
 
     use super::*;
 
-    /// A mail took 41 ms on a machine of its own: each command waited for the acknowledgement of the one before it.
+    /// An email took 41 ms on one machine, because each command waited for the acknowledgement of the one before it.
     #[tokio::test]
     async fn no_command_waits_for_an_acknowledgement() {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -278,7 +277,7 @@ mod tests {
         assert!(stream.nodelay().expect("it is known"));
     }
 
-    /// A mail of which the server has not got the end is not taken, and nobody is told that it may be.
+    /// An email whose end did not reach the server is not accepted, and the error does not say that it may be.
     #[tokio::test]
     async fn a_loss_within_the_content_is_told_from_one_after_it() {
         let (client, server) = tokio::io::duplex(256);
@@ -303,7 +302,7 @@ mod tests {
         serving.await.expect("the server played its part");
     }
 
-    /// Under steady mail a connection is never idle: without a bound on its age, a mail server that has moved is never
+    /// With steady email a connection is never idle: without a maximum age, a mail server that has moved would never be
     /// found.
     #[test]
     fn a_connection_is_neither_idle_nor_old_for_ever() {

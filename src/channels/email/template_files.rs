@@ -1,4 +1,4 @@
-//! Which text is which template in which locale: the shipped ones, and over them the operator's files. Reads files only
+//! The text of each template in each locale: the embedded ones, replaced by the operator's files. Reads files only
 //! while it is built.
 
 use std::collections::BTreeMap;
@@ -8,15 +8,14 @@ use crate::channels::error::ChannelError;
 use crate::channels::templating;
 use crate::types::Locale;
 
-/// The setting that names the operator's folder.
+/// The setting with the operator's folder.
 pub(super) const SETTING: &str = "email.templates";
 
-/// Names the templates, and embeds them in each locale that is shipped. The folder of the repository is built as an
-/// operator's is.
+/// Names the templates, and embeds them in each locale. The folder in the repository has the same structure as an
+/// operator's.
 macro_rules! shipped {
     ($($name:literal),*) => {
-        /// The templates, by the names that files bear. Each locale has all of them, its own or those of the locale
-        /// that stands in.
+        /// The templates, by file name. Each locale has all of them, its own or those of its fallback.
         pub(super) const NAMES: [&str; [$($name),*].len()] = [$($name),*];
         const SHIPPED: [(&str, [&str; NAMES.len()]); 2] = [
             ("en", [$(include_str!(concat!("../../../templates/", $name))),*]),
@@ -48,25 +47,25 @@ pub(super) struct TemplateText {
     pub(super) file: Option<PathBuf>,
 }
 
-/// Every template of every locale that has any of its own.
+/// The templates of every locale that has some of its own.
 #[derive(Debug)]
 pub(super) struct TemplateFiles {
-    /// What is shipped or written by the operator.
+    /// The embedded templates and those of the operator.
     written: BTreeMap<Locale, LocaleTemplates>,
     /// For readers of other languages.
     default: Locale,
-    /// The operator's files that look like templates and replace none.
+    /// The operator's files that have a template's ending but no template's name.
     unused: Vec<PathBuf>,
 }
 
 impl TemplateFiles {
-    /// The shipped templates with those of the operator's folder over them. Files that lie in the folder itself are in
-    /// the language of `default`, those of a folder there in the one that names it. What a locale lacks is that of the
-    /// locale it falls back to, then of `default`, then the English one.
+    /// The embedded templates, replaced by those of the operator's folder. Files in the folder itself are in the
+    /// language of `default`, and files in a subfolder in the language of its name. If a locale lacks a template, it
+    /// uses that of its fallback locale, then that of `default`, then the English one.
     ///
     /// # Errors
     ///
-    /// The folder can't be read, holds no template, or has some in a folder whose name is no locale.
+    /// The folder can't be read or has no template, or a subfolder with templates is not named by a locale.
     pub(super) fn read(directory: Option<&Path>, default: &Locale) -> Result<Self, ChannelError> {
         let mut written: BTreeMap<Locale, LocaleTemplates> = BTreeMap::new();
         for (locale, texts) in SHIPPED {
@@ -83,7 +82,7 @@ impl TemplateFiles {
         Ok(Self { written, default: default.clone(), unused: own.unused })
     }
 
-    /// What to tell the operator about files that are ignored.
+    /// Warnings about files that are ignored.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         let told = |path: &PathBuf| {
             format!("{SETTING}: {path:?} is ignored, because no template has this name: {}", NAMES.join(", "))
@@ -91,18 +90,18 @@ impl TemplateFiles {
         self.unused.iter().map(told)
     }
 
-    /// The locales that have templates of their own.
+    /// The locales that have their own templates.
     pub(super) fn locales(&self) -> impl Iterator<Item = &Locale> {
         self.written.keys()
     }
 
-    /// The locale among them whose templates a reader of this one gets.
+    /// The locale whose templates a reader with this locale gets.
     pub(super) fn used_for(&self, locale: Option<&Locale>) -> &Locale {
         let found = self.fallbacks(locale).find_map(|locale| self.written.get_key_value(&locale));
         found.expect("English is shipped").0
     }
 
-    /// A template of one of the locales: its own, or that of the locale that stands in.
+    /// A template of one of the locales: its own, or that of its fallback.
     pub(super) fn source(&self, locale: &Locale, name: &str) -> &TemplateText {
         let found = self.fallbacks(Some(locale)).find_map(|locale| self.written.get(&locale)?.get(name));
         found.expect("each is shipped in English")
@@ -128,7 +127,8 @@ impl OwnFiles {
         own.in_default = own.read_folder(directory)?;
         for path in templating::entries_of(SETTING, directory)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // What begins with a dot belongs to others: Kubernetes mounts a folder `..data` with the same files.
+            // Names with a leading dot belong to other programs: Kubernetes mounts a folder `..data` with the same
+            // files.
             if name.starts_with('.') || !path.is_dir() {
                 continue;
             }
@@ -149,7 +149,7 @@ impl OwnFiles {
             }
         }
         if own.in_default.is_empty() && own.by_locale.is_empty() {
-            // It replaces nothing, so it is probably the wrong one.
+            // A folder that replaces no template is probably the wrong one.
             let allowed =
                 format!("allowed are the files {}, also in folders that locales name, as vi", NAMES.join(", "));
             let problem = format_args!("{directory:?} holds no template, {allowed}");
@@ -158,8 +158,8 @@ impl OwnFiles {
         Ok(own)
     }
 
-    /// The templates that lie in a folder. Files that end as templates do and bear the name of none are unused; others
-    /// are notes of the operator's.
+    /// Reads the templates of a folder. Files with a template's ending but no template's name are reported as unused;
+    /// others are the operator's notes.
     fn read_folder(&mut self, folder: &Path) -> Result<LocaleTemplates, ChannelError> {
         let mut sources = LocaleTemplates::new();
         for path in templating::entries_of(SETTING, folder)? {
@@ -187,7 +187,7 @@ mod tests {
         tag.parse().expect("a tag")
     }
 
-    /// A folder with these files, each of which says where it lies.
+    /// A folder with these files. Each contains its own path.
     fn folder(files: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         for file in files {
@@ -198,7 +198,7 @@ mod tests {
         folder
     }
 
-    /// Whose text a reader of this locale gets: the operator's file, or `shipped:vi`.
+    /// The source of a reader's text: the operator's file, or `shipped:vi`.
     fn text(files: &TemplateFiles, reader: &str, name: &str) -> String {
         let source = files.source(files.used_for(Some(&locale(reader))), name);
         let shipped = || {
@@ -208,7 +208,7 @@ mod tests {
         source.file.as_ref().map_or_else(shipped, |_| source.text.clone())
     }
 
-    /// Whoever translated a page of the daemon among the mails waited for it in vain.
+    /// A translated page of the daemon in this folder would have no effect, so it must be reported.
     #[test]
     fn files_that_replace_no_template_are_named() {
         let folder = folder(&["subject.txt", "consent.html", "vi/alrt.txt", "vi/alert.txt", "README.md", "_old/x.txt"]);
@@ -218,8 +218,8 @@ mod tests {
         assert!(warnings[0].contains("consent.html\" is ignored") && warnings[1].contains("vi/alrt.txt\" is ignored"));
     }
 
-    /// A reader who gets a language that nobody named can't read the alert; one file of a locale must not take away the
-    /// others.
+    /// A reader who gets another language can't read the alert. One file of a locale must not disable the other
+    /// templates.
     #[test]
     fn each_file_falls_back_by_itself_from_the_region_to_the_default_to_english() {
         let folder = folder(&["subject.txt", "vi/subject.txt", "vi-VN/alert.txt", "de/alert.txt"]);
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(files.used_for(None), &locale("fr-CA"));
     }
 
-    /// Editors on Windows put a byte order mark before the text: it would stand in every Subject line.
+    /// Windows editors write a byte order mark before the text: it would appear in every Subject line.
     #[test]
     fn a_byte_order_mark_is_no_part_of_a_template() {
         let folder = folder(&[]);
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(text(&files, "en", "subject.txt"), "{{ subject }}");
     }
 
-    /// What lies in the folder itself is what everybody got before there were locales.
+    /// Files in the folder itself keep the effect that they had before there were locales.
     #[test]
     fn files_without_a_locale_are_those_of_the_default_one() {
         let folder = folder(&["subject.txt"]);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(TemplateFiles::read(None, &locale("ja")).expect("legal").used_for(None), &locale("en"));
     }
 
-    /// A translation in a folder that is spelled wrong would reach nobody, without a word.
+    /// A translation in a misspelled folder would have no effect, without a warning.
     #[test]
     fn folders_that_no_locale_names_are_refused_where_they_hold_templates() {
         let refused = |files: &[&str]| {

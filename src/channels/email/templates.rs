@@ -1,10 +1,10 @@
-//! Mails from templates, in the language of whoever reads them: subject line, plain text and HTML.
+//! Renders emails from templates, in the reader's language: subject line, plain text and HTML.
 //!
-//! Owns the variables and filters that templates may use; the list is the comment at the top of `templates/alert.txt`
-//! (of `templates/verify.txt` for the mail that asks to confirm an address, and of `templates/disabled.txt` for the one
-//! that tells of a disabled contact), which is all that an operator has to read. Every template is rendered with
-//! samples at start, strictly, so that a typing error stops the start and not an alert. Never touches the network;
-//! reads files only while it loads. Read next: [`super::template_files`], which file stands for which locale.
+//! The variables and filters of templates are documented at the top of `templates/alert.txt`, `templates/verify.txt`
+//! (the confirmation email) and `templates/disabled.txt` (the notice of a disabled contact), so that an operator need
+//! not read anything else. At start every template is rendered with samples, strictly, so that an error stops the start
+//! and not an alert. Files are read only while the templates are loaded. Read next: [`super::template_files`], which
+//! file belongs to which locale.
 
 use std::path::Path;
 
@@ -21,17 +21,17 @@ use crate::channels::templating::{self, entities, environment, variables};
 use crate::types::text::printable;
 use crate::types::{Alert, DisabledNotice, Locale, Percent};
 
-/// The templates of an alert: what stands before its subject line where it is a copy or a test, and its three parts.
+/// The templates of an alert: the prefix of the subject line of a copy or a test, and the three parts.
 const ALERT: [&str; 4] = ["prefix.txt", "subject.txt", "alert.txt", "alert.html"];
 const VERIFY: [&str; 3] = ["verify_subject.txt", "verify.txt", "verify.html"];
 const DISABLED: [&str; 2] = ["disabled_subject.txt", "disabled.txt"];
-/// What the HTML parts of all languages have in common: everything but the texts.
+/// The parts of the HTML that all languages share, without texts.
 const SHARED: [(&str, &str); 3] = [
     ("shared/layout.html", include_str!("../../../templates/shared/layout.html")),
     ("shared/alert.html", include_str!("../../../templates/shared/alert.html")),
     ("shared/verify.html", include_str!("../../../templates/shared/verify.html")),
 ];
-/// What the templates of the mail that asks to confirm an address are checked with, and what `preview` shows.
+/// The variables with which the templates of the confirmation email are checked and previewed.
 pub const SAMPLE_VERIFICATION: VerifyVariables<'static> = VerifyVariables {
     subject: "example-customer",
     code: "012345",
@@ -39,7 +39,7 @@ pub const SAMPLE_VERIFICATION: VerifyVariables<'static> = VerifyVariables {
     minutes: 10,
 };
 
-/// One mail, rendered.
+/// One rendered email.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// The Subject header, on one line.
@@ -50,7 +50,7 @@ pub struct Rendered {
     pub html: String,
 }
 
-/// A mail that is no alert: the same text in both parts.
+/// A notice: the same text in both parts.
 impl From<NoticeText> for Rendered {
     fn from(NoticeText { heading, text }: NoticeText) -> Self {
         let pre = format!("<pre style=\"white-space: pre-wrap\">\n{}</pre>", entities(&text));
@@ -58,29 +58,29 @@ impl From<NoticeText> for Rendered {
     }
 }
 
-/// What a template of the mail that asks to confirm an address sees. The doc of each is in `templates/verify.txt`.
+/// The variables of the confirmation email. They are documented in `templates/verify.txt`.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct VerifyVariables<'a> {
-    /// Whose alerts.
+    /// The subject of the alerts.
     pub subject: &'a str,
     /// Six digits.
     pub code: &'a str,
-    /// Where one click does the same; `None` where the daemon does not know how it is reached.
+    /// The link with the same effect; `None` if the daemon does not know its public URL.
     pub link: Option<&'a str>,
-    /// How long both are good.
+    /// How long both are valid.
     pub minutes: u64,
 }
 
-/// The templates, checked.
+/// The checked templates.
 #[derive(Debug)]
 pub struct Templates {
-    /// Every template of every locale, as `vi/alert.txt`.
+    /// Every template of every locale, such as `vi/alert.txt`.
     environment: Environment<'static>,
     files: TemplateFiles,
 }
 
 impl Templates {
-    /// The templates of the binary, in English for whoever reads a language that has none.
+    /// The embedded templates. Readers of a language without templates get the English ones.
     ///
     /// # Panics
     ///
@@ -89,16 +89,15 @@ impl Templates {
         Self::load(None, &Locale::english()).expect("the embedded templates render")
     }
 
-    /// The embedded templates, each replaced by the file of its name in `directory`, or in the folder of its locale
-    /// there. Whoever reads a language without templates gets those of `default`. Renders samples of every kind of mail
-    /// before it answers.
+    /// The embedded templates, replaced by the files in `directory` and its folders of locales. Readers of a language
+    /// without templates get those of `default`. Renders samples of every kind of email before it returns.
     ///
     /// # Errors
     ///
-    /// The folder can't be read or holds no template; or a template is wrong: its file and line, and what is known.
+    /// The folder can't be read or has no template, or a template is wrong: its file, its line, and the known names.
     pub fn load(directory: Option<&Path>, default: &Locale) -> Result<Self, ChannelError> {
         let mut environment = environment();
-        // What a template includes is the one of its own locale.
+        // A template includes those of its own locale.
         environment.set_path_join_callback(|name, parent| match parent.rsplit_once('/') {
             Some((locale, _)) if !name.contains('/') => format!("{locale}/{name}").into(),
             _ => name.into(),
@@ -119,7 +118,7 @@ impl Templates {
         Ok(templates)
     }
 
-    /// What to tell the operator about files that are ignored.
+    /// Warnings about files that are ignored.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.files.warnings()
     }
@@ -139,16 +138,16 @@ impl Templates {
         self.files.used_for(locale)
     }
 
-    /// The locale whose templates a reader of `locale` gets, if it has none of its own.
+    /// The locale whose templates a reader of `locale` gets instead; `None` if it has its own.
     pub fn substitute(&self, locale: &Locale) -> Option<&Locale> {
         Some(self.used_for(Some(locale))).filter(|used| !locale.fallbacks().any(|own| own == **used))
     }
 
-    /// Renders the mail about an alert. Pure: the same alert makes the same text.
+    /// Renders the email about an alert. Pure: the same alert gives the same text.
     ///
     /// # Errors
     ///
-    /// A part of a template is wrong that no sample reached.
+    /// A part of a template that no sample reached is wrong.
     pub fn render(
         &self,
         alert: &Alert,
@@ -160,7 +159,7 @@ impl Templates {
         Ok(Rendered { subject_line: one_line(&format!("{prefix} {subject_line}")), text, html })
     }
 
-    /// Renders the mail that asks to confirm an address. Pure.
+    /// Renders the confirmation email. Pure.
     pub fn render_verification(
         &self,
         variables: VerifyVariables<'_>,
@@ -172,7 +171,7 @@ impl Templates {
         Ok(Rendered { subject_line: one_line(&subject_line), text, html })
     }
 
-    /// Renders what tells of a disabled contact. Pure.
+    /// Renders the notice of a disabled contact. Pure.
     pub(in crate::channels) fn render_disabled(
         &self,
         notice: &DisabledNotice,
@@ -199,7 +198,7 @@ impl Templates {
     }
 }
 
-/// The name of a template among those of all locales.
+/// The name of a template, with its locale.
 fn full_name(locale: &Locale, name: &str) -> String {
     format!("{locale}/{name}")
 }
@@ -208,9 +207,9 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What is wrong with a template, where, and what could have stood there.
+/// The error of a template: what is wrong, where, and what is allowed.
 fn explain(files: &TemplateFiles, locale: &Locale, name: &str, error: &Error) -> ChannelError {
-    // One that it includes may be the wrong one.
+    // The fault may be in an included template.
     let included = error.name().and_then(|full| full.rsplit('/').next());
     let name = NAMES.into_iter().find(|known| included == Some(*known)).unwrap_or(name);
     let file = files.source(locale, name).file.as_ref();
@@ -221,7 +220,7 @@ fn explain(files: &TemplateFiles, locale: &Locale, name: &str, error: &Error) ->
     )
 }
 
-/// What this template sees, made up.
+/// Sample values for this template.
 fn sample_of(name: &str) -> Value {
     let percent = Percent::new(100).expect("a legal percentage");
     match name {
@@ -248,7 +247,7 @@ mod tests {
         Templates::load(Some(directory), &Locale::english())
     }
 
-    /// An error must name the file of the operator, the line, and what could have stood there.
+    /// An error must name the operator's file, the line, and what is allowed there.
     #[test]
     fn a_mistake_in_a_template_is_explained() {
         let directory = tempfile::tempdir().expect("a folder");
@@ -270,7 +269,7 @@ mod tests {
         assert!(endless.contains("fuel"), "{endless}");
     }
 
-    /// A mistake in a branch that only a full quota reaches must show at start too.
+    /// A mistake in a branch for full quotas must also be found at start.
     #[test]
     fn samples_reach_every_kind_of_alert() {
         let directory = tempfile::tempdir().expect("a folder");
@@ -288,7 +287,7 @@ mod tests {
         }
     }
 
-    /// One file of the operator's must not take away the other two of ours.
+    /// One file of the operator must not disable the other two embedded ones.
     #[test]
     fn files_replace_the_embedded_templates_one_by_one() {
         let directory = tempfile::tempdir().expect("a folder");
@@ -301,7 +300,7 @@ mod tests {
         assert_eq!((rendered.text, rendered.html), (ours.text, ours.html));
     }
 
-    /// A translation is a list of texts, and what it lacks is told by its name.
+    /// A translation is a list of texts, and the error names a missing text.
     #[test]
     fn a_language_of_the_operator_sets_the_texts_of_the_shared_card() {
         let directory = tempfile::tempdir().expect("a folder");
@@ -323,7 +322,7 @@ mod tests {
         assert!(lacking.contains("de/alert.html") && lacking.contains("\"badge\" is not known"), "{lacking}");
     }
 
-    /// A wrong folder must not silently mean our own templates.
+    /// A wrong folder must not silently mean the embedded templates.
     #[test]
     fn a_folder_without_templates_is_an_error() {
         let directory = tempfile::tempdir().expect("a folder");
@@ -331,7 +330,7 @@ mod tests {
         assert!(empty.contains("subject.txt, alert.txt, alert.html, verify_subject.txt"), "{empty}");
     }
 
-    /// Whoever writes a template reads in ours what it sees.
+    /// An operator learns the variables from the embedded templates.
     #[test]
     fn the_documented_variables_are_the_ones_that_exist() {
         let files = TemplateFiles::read(None, &Locale::english()).expect("they are embedded");
@@ -345,7 +344,7 @@ mod tests {
         }
     }
 
-    /// What a receiver said must not become a part of the page.
+    /// The receiver's text must not become part of the HTML.
     #[test]
     fn a_notice_is_escaped() {
         let notice = NoticeText { heading: "alice".to_owned(), text: "HTTP <410> & more".to_owned() };
@@ -357,7 +356,7 @@ mod tests {
     static EMBEDDED: LazyLock<Templates> = LazyLock::new(Templates::embedded);
 
     proptest! {
-        /// A subject is whatever a producer sent: it must neither break a mail nor become part of its HTML.
+        /// A producer may send any subject: it must not break an email or become part of its HTML.
         #[test]
         fn any_subject_renders_and_is_escaped(name in "[^\\p{Cc}]{1,60}", used in any::<u64>(), percent in 1_u16..=1000) {
             let mut alert = sample(percent);

@@ -1,9 +1,9 @@
-//! What a webhook may call: subjects choose the URLs, so the daemon must never be made to call the inside of its own
-//! network.
+//! The addresses that a webhook may call. Subjects choose the URLs, so they must not be able to make the daemon call
+//! addresses inside its own network.
 //!
-//! Pure. Owns the list of blocked ranges and the check of a URL; resolves no name. The resolver in
-//! [`super::client`] asks [`EgressPolicy::check_address`] for every address it found, because reqwest never asks a
-//! resolver about addresses written into the URL, and [`EgressPolicy::check_url`] sees only those.
+//! Pure. Contains the list of blocked ranges and the check of a URL; does not resolve names. The connector calls
+//! [`EgressPolicy::check_address`] for every resolved address. [`EgressPolicy::check_url`] judges addresses in the URL,
+//! which never reach a resolver.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -11,29 +11,29 @@ use std::sync::{Arc, LazyLock};
 use ipnet::IpNet;
 use url::{Host, Url};
 
-/// Which addresses and schemes may be called.
+/// The addresses and schemes that may be called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
-    /// `webhook.allow_http`: whether `http://` may be called beside `https://`.
+    /// `webhook.allow_http`: whether `http://` may be called in addition to `https://`.
     pub allow_http: bool,
     /// `webhook.allow_private_networks`: whether loopback, private and link-local addresses may be called.
     pub allow_private_networks: bool,
-    /// `webhook.allowed_networks`: the parts of those networks that may be called in any case.
+    /// `webhook.allowed_networks`: parts of those networks that may always be called.
     pub allowed_networks: Arc<[IpNet]>,
 }
 
-/// An address that must not be called, and what it is. The text is what the attempt log shows.
+/// A blocked address, and its kind for the attempt log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("blocked address ({kind})")]
 pub struct Blocked {
-    /// What the range is for, in two or three words.
+    /// The use of the range, in two or three words.
     pub kind: &'static str,
 }
 
-/// What lifts the block of a range.
+/// The setting that unblocks a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exemption {
-    /// Nothing: no service that a subject may name lives there.
+    /// None: no service of a subject has such an address.
     Never,
     /// `allow_private_networks`.
     ForPrivateNetworks,
@@ -41,21 +41,22 @@ enum Exemption {
 
 use Exemption::{ForPrivateNetworks, Never};
 
-/// A range and what it is for.
+/// A range and its use.
 struct Range {
     net: IpNet,
     kind: &'static str,
     lifted: Exemption,
 }
 
-/// Every range that is not called. The first that holds an address is the reason.
+/// The blocked ranges. The first range that contains an address is the reason.
 ///
-/// Source: the IANA special-purpose registries, 6to4 relays (RFC 7526), and where clouds answer every guest with
-/// credentials of the machine: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS), 100.100.100.200
-/// (Alibaba), 168.63.129.16 (Azure), fd00:ec2::254 (AWS). Those are no receivers even where private networks are
-/// allowed. Whatever lies outside 2000::/3 is not the public internet, so the last three ranges block all of it; those
-/// before give the better-known parts their names. Ranges that carry an IPv4 address (::/96, NAT64, Teredo, 6to4) are
-/// blocked whole: behind a translator they reach any v4 address, the blocked ones too.
+/// Source: the IANA special-purpose registries, 6to4 relays (RFC 7526), and the addresses at which clouds give
+/// credentials of the machine to every guest: 169.254.169.254 (most of them), 169.254.170.2 (containers on AWS),
+/// 100.100.100.200 (Alibaba), 168.63.129.16 (Azure), fd00:ec2::254 (AWS). Those are never receivers, even if private
+/// networks are allowed. Addresses outside 2000::/3 are not on the public internet, so the last three ranges block all
+/// of them; the ranges before only name the better-known parts. Ranges with embedded IPv4 addresses (::/96, NAT64,
+/// Teredo, 6to4) are blocked completely: a translator could reach any IPv4 address through them, including blocked
+/// ones.
 static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
     let kinds = [
         (
@@ -83,7 +84,7 @@ static RANGES: LazyLock<Vec<Range>> = LazyLock::new(|| {
     kinds.into_iter().flat_map(of_kind).collect()
 });
 
-/// Judges a network of `webhook.allowed_networks`: only loopback, private and link-local networks can be opened.
+/// Judges a network of `webhook.allowed_networks`: only loopback, private and link-local networks are allowed.
 pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
     let inside = |range: &&Range| range.lifted == ForPrivateNetworks && range.net.contains(network);
     match RANGES.iter().find(inside) {
@@ -93,9 +94,9 @@ pub(super) fn check_allowed(network: &IpNet) -> Result<(), String> {
 }
 
 impl EgressPolicy {
-    /// Checks one address, whether it was written in the URL or found by a resolver.
+    /// Checks one address, from the URL or from a resolver.
     pub fn check_address(&self, address: IpAddr) -> Result<(), Blocked> {
-        // ::ffff:a.b.c.d connects to a.b.c.d, so that is what is judged.
+        // ::ffff:a.b.c.d connects to a.b.c.d, so that address is judged.
         let address = address.to_canonical();
         match RANGES.iter().find(|range| range.net.contains(&address)) {
             Some(Range { lifted: ForPrivateNetworks, .. })
@@ -108,20 +109,21 @@ impl EgressPolicy {
         }
     }
 
-    /// Checks all addresses of one host: a single blocked one refuses the host, since a name that points both outside
-    /// and inside is either broken or an attack.
+    /// Checks all addresses of a host. A single blocked one refuses the host: a name with outside and inside addresses
+    /// is broken or an attack.
     pub fn check_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Blocked> {
         addresses.into_iter().try_for_each(|address| self.check_address(address))
     }
 
-    /// Parses a URL and checks everything that can be known without asking a resolver.
+    /// Parses a URL and checks everything that needs no resolver.
     ///
-    /// `url` writes every odd form of an IPv4 address (`2130706433`, `0x7f.1`, `0177.0.0.1`, `127.1`) as four numbers
-    /// while it parses, so the literal that is judged here is the one that would be connected to.
+    /// The crate `url` normalizes every form of an IPv4 address (`2130706433`, `0x7f.1`, `0177.0.0.1`, `127.1`), so the
+    /// judged address is the one that would be called.
     ///
     /// # Errors
     ///
-    /// Why the URL must not be called, in the order scheme, user information, host, port. Trying again cannot help.
+    /// Why the URL must not be called, checked in the order scheme, user information, host, port. Trying again does not
+    /// help.
     pub fn check_url(&self, text: &str) -> Result<Url, String> {
         let url =
             Url::parse(text).map_err(|_| if has_zone_id(text) { "URL with a zone id" } else { "malformed URL" })?;
@@ -131,7 +133,7 @@ impl EgressPolicy {
             _ if self.allow_http => return Err("URL scheme not allowed, allowed is https or http".to_owned()),
             _ => return Err("URL scheme not allowed, allowed is https".to_owned()),
         }
-        // It would end up in logs.
+        // User information would appear in logs.
         if !url.username().is_empty() || url.password().is_some() {
             return Err("URL with user information".to_owned());
         }
@@ -139,7 +141,7 @@ impl EgressPolicy {
             None => return Err("malformed URL".to_owned()),
             Some(Host::Ipv4(address)) => self.check_address(address.into()),
             Some(Host::Ipv6(address)) => self.check_address(address.into()),
-            // A name says nothing yet: the resolver judges what it stands for.
+            // A name is judged after the resolver has found its addresses.
             Some(Host::Domain(_)) => Ok(()),
         };
         judged.map_err(|blocked| blocked.to_string())?;
@@ -150,7 +152,7 @@ impl EgressPolicy {
     }
 }
 
-/// `url` refuses a zone id as a bad IPv6 address; a look at the brackets tells the reader which mistake it was.
+/// The crate `url` reports a zone id as a bad IPv6 address. A look at the brackets finds the actual mistake.
 fn has_zone_id(text: &str) -> bool {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).is_some_and(|(inside, _)| inside.contains('%'))
 }
@@ -172,7 +174,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// First and last address of every blocked range: a boundary off by one would open the network.
+    /// First and last address of every blocked range: a boundary that is off by one would open the network.
     #[test]
     fn every_listed_range_is_blocked_to_its_edges() {
         let edges = "0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.127.255.255 127.0.0.0 127.255.255.255 \
@@ -190,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Blocking a neighbour of a range would silence receivers that are perfectly public.
+    /// Blocking the neighbor of a range would block public receivers.
     #[test]
     fn the_neighbours_of_the_ranges_are_not_blocked() {
         let public = "1.0.0.0 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 168.63.129.15 \
@@ -203,8 +205,8 @@ mod tests {
         }
     }
 
-    /// `allow_private_networks` is for receivers on the operator's own network, not for multicast or the cloud's back
-    /// door.
+    /// `allow_private_networks` is for receivers in the operator's own network, not for multicast or the metadata
+    /// services of clouds.
     #[test]
     fn private_networks_lift_only_loopback_private_and_link_local() {
         let lifted =
@@ -219,7 +221,7 @@ mod tests {
         }
     }
 
-    /// A receiver on the operator's own network can be opened alone. What no subject may ever name can't be.
+    /// A single receiver in the operator's own network can be allowed. Addresses that subjects must never call can't.
     #[test]
     fn single_networks_are_opened_and_nothing_beside_them() {
         let nets = ["10.1.0.0/16", "fd00:1::/32", "169.254.0.0/16"].map(|net| net.parse().expect("a network"));
@@ -239,7 +241,7 @@ mod tests {
         }
     }
 
-    /// One blocked address among good ones is how DNS rebinding looks.
+    /// One blocked address among good ones is a sign of DNS rebinding.
     #[test]
     fn one_blocked_address_refuses_the_host() {
         assert_eq!(STRICT.check_addresses([ip("8.8.8.8"), ip("1.1.1.1")]), Ok(()));
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(STRICT.check_url("https://[::127.0.0.1]/"), Err("blocked address (IPv4 in IPv6)".to_owned()));
     }
 
-    /// Each part of a URL that could lead elsewhere, or leak, is refused with its own words.
+    /// Each part of a URL that could lead elsewhere or leak is refused with its own text.
     #[test]
     fn urls_are_refused_for_what_is_wrong_with_them() {
         let text = |rules: &EgressPolicy, url: &str| rules.check_url(url).expect_err(url);
@@ -278,7 +280,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a v4 literal is spelled, the URL is judged like the address.
+        /// Every spelling of an IPv4 literal is judged like the address.
         #[test]
         fn spelling_does_not_change_what_is_blocked(bits in any::<u32>()) {
             let address = Ipv4Addr::from(bits);
@@ -289,7 +291,7 @@ mod tests {
             }
         }
 
-        /// Outside 2000::/3 nothing of v6 is public, whatever a resolver answers.
+        /// No IPv6 address outside 2000::/3 is public, whatever a resolver answers.
         #[test]
         fn only_global_unicast_v6_passes(bits in any::<u128>()) {
             let address = Ipv6Addr::from(bits);
@@ -298,7 +300,7 @@ mod tests {
             }
         }
 
-        /// No text makes the judgement panic.
+        /// No text causes a panic.
         #[test]
         fn any_text_is_judged(text in "\\PC{0,40}") {
             let _ = INSIDE.check_url(&text);

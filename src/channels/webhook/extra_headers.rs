@@ -1,28 +1,28 @@
-//! Headers that a contact adds to its requests: which may be set. Pure.
+//! The additional headers of a contact's requests: which are allowed. Pure.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::contacts::ExtraHeaders;
 
-/// The most headers of one contact.
+/// Maximum number of headers of one contact.
 const COUNT_MAX: usize = 16;
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// The longest value, in bytes. Most servers take 8 KiB for all headers together.
+/// Maximum length of a value, in bytes. Most servers accept 8 KiB for all headers together.
 const VALUE_BYTES_MAX: usize = 2048;
 /// Headers that belong to the connection (RFC 9110, 7.6.1, and RFC 2616, 13.5.1), to the request as a whole, or to the
 /// format.
 const DENIED: &str = "accept-encoding connection content-encoding content-length content-type expect host \
     keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer \
     transfer-encoding upgrade";
-/// What the headers of the signature begin with.
+/// The prefix of the signature's headers.
 const SIGNATURE_PREFIX: &str = "webhook-";
 
-/// The headers as a request bears them.
+/// The headers of a request.
 ///
 /// # Errors
 ///
-/// A sentence with the name of the first that may not be set. Shows no value.
+/// A sentence with the first forbidden header. Shows no value.
 pub(super) fn parse(headers: &ExtraHeaders) -> Result<HeaderMap, String> {
     if headers.iter().len() > COUNT_MAX {
         return Err(format!("has {} headers, at most {COUNT_MAX} are allowed", headers.iter().len()));
@@ -60,10 +60,10 @@ mod tests {
         parse(&headers.collect()).map(|parsed| parsed.len())
     }
 
-    /// A contact that frames its own requests, or signs them, could make others take them for what they are not.
+    /// A contact that could frame or sign its own requests could mislead receivers.
     #[test]
     fn headers_of_the_connection_and_of_the_signature_are_refused() {
-        // Those of RFC 2616, 13.5.1, then those that frame a body or name its form and its receiver.
+        // The headers of RFC 2616, 13.5.1, then those that frame a body or name its type and its receiver.
         let of_connection =
             "connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade";
         let of_request = "proxy-connection content-length content-type content-encoding accept-encoding expect Host";

@@ -1,4 +1,4 @@
-//! What an answer of a receiver means: the table of `docs/delivery.md`. Pure.
+//! The meaning of a receiver's response: the table of `docs/delivery.md`. Pure.
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
@@ -7,25 +7,25 @@ use super::retry_after;
 use crate::channels::connection_error;
 use crate::types::{DisableReason, Outcome, OutcomeClass};
 
-/// The header with which a receiver says what is to become of what it was sent.
+/// The header with which a receiver asks to stop.
 const DIRECTIVE: &str = "webhook-delivery";
-/// It wants no more.
+/// The receiver wants no more webhooks.
 const DISABLE: &str = "disable";
-/// It does not want this one again.
+/// The receiver does not want this webhook again.
 const ABORT_MESSAGE: &str = "abort-message";
-/// What to do about a receiver that wants no more.
+/// The hint for a receiver that wants no more webhooks.
 const NO_MORE: &str = "the receiver wants no more webhooks: remove the contact, or ask its owner for another URL";
-/// What to do about a receiver that dropped this one.
+/// The hint for a receiver that dropped this webhook.
 const ABORTED: &str = "the receiver asked for this webhook not to be sent again; its contact goes on as before";
 
-/// What to do about the certificate of an authority in the place of a server's.
+/// The hint for a server that uses the certificate of an authority.
 const AUTHORITYS_OWN: &str = "the receiver needs a certificate that the authority has signed; if the authority is your own, \
                               name its PEM file as webhook.ca_file";
 
 /// The class of a status alone.
 ///
-/// What a receiver refuses because of what we sent, or because of who we are, it will refuse again, until somebody
-/// changes it or us: that is worth a day and no more. Every other one is about the moment, or not known.
+/// A receiver that refuses the content or the sender will refuse again until somebody changes something, so such
+/// attempts are repeated for a day only. Every other status is about the moment, or unknown.
 fn class_of(status: StatusCode) -> OutcomeClass {
     match status.as_u16() {
         200..=299 => OutcomeClass::Delivered,
@@ -35,7 +35,7 @@ fn class_of(status: StatusCode) -> OutcomeClass {
     }
 }
 
-/// How an attempt ended that got this answer. `now_s` is Unix seconds, for a wait until a date.
+/// The outcome of an attempt with this response. `now_s` is Unix seconds, for a wait until a date.
 pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) -> Outcome {
     let class = class_of(status);
     let directive = headers.get(DIRECTIVE).and_then(|value| value.to_str().ok()).map(str::trim);
@@ -55,7 +55,7 @@ pub(super) fn outcome_of(status: StatusCode, headers: &HeaderMap, now_s: i64) ->
     Outcome { status: Some(status.as_u16()), disables, retry_after, ..ended }
 }
 
-/// What to do about a webhook that was not taken, where the outcome itself does not say it.
+/// The hint for a webhook that was not accepted, if the outcome itself has none.
 pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     match outcome.status {
         Some(300..=399) => "redirects are not followed: name the new URL",
@@ -74,7 +74,7 @@ pub(in crate::channels) fn hint(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What to do about a connection that failed like this; `None` where that is not known.
+/// The hint for a failed connection; `None` if there is none.
 pub(super) fn hint_of_connection(found: &str) -> Option<&'static str> {
     Some(match found {
         connection_error::REFUSED => "nothing listens there: is the receiver running, and is this its port?",
@@ -96,7 +96,7 @@ fn failed(class: OutcomeClass, status: StatusCode, hint: Option<&'static str>) -
 mod tests {
     use super::*;
 
-    /// "Check the certificate" is no help for a name that is spelled wrong.
+    /// "Check the certificate" does not help with a misspelled name.
     #[test]
     fn each_cause_of_a_failed_connection_has_a_hint() {
         assert!(connection_error::WITH_HINT.iter().all(|cause| hint_of_connection(cause).is_some()));

@@ -1,5 +1,5 @@
-//! The JSON of a webhook: the standard body, and the same as a CloudEvent. Pure; the names of members and their order
-//! are the contract with every receiver.
+//! The JSON of a webhook: the standard body, and the same as a CloudEvent. Pure. The names and the order of members are
+//! the contract with every receiver.
 
 use chrono::SecondsFormat;
 use serde::Serialize;
@@ -9,12 +9,12 @@ use crate::channels::channel::{AlertPurpose, ConsentProof, Content};
 use crate::types::text::is_control;
 use crate::types::{Alert, DailyDigest, DeadDelivery, DisabledNotice, Subject, UnixMs};
 
-/// Who tells, in a CloudEvent. Ids are unique whichever deployment raised them, so all have one source.
+/// The source of CloudEvents. Ids are unique across deployments, so all of them have the same source.
 const SOURCE: &str = "/quotabell";
 
-/// What a message tells, before it is written.
+/// The content of a message, before it is written.
 pub(super) struct Payload<'a> {
-    /// The type, which a receiver switches by.
+    /// The type, by which a receiver selects its handling.
     pub(super) kind: &'static str,
     pub(super) timestamp: String,
     /// A JSON object.
@@ -23,12 +23,12 @@ pub(super) struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// What this message tells. `now` is the time of a question; everything else has its own, the same on every
-    /// attempt.
+    /// The content of this message. `now` is the time of a question; all other messages have their own time, the same
+    /// on every attempt.
     pub(super) fn new(content: Content<'a>, now: UnixMs) -> Self {
         let (kind, at, data, subject) = match content {
             Content::Alert(alert, purpose) => {
-                // Made-up alerts have a type of their own, so that no receiver takes one for the other.
+                // Test alerts have their own type, so that receivers can't confuse them with real ones.
                 let is_test = purpose == AlertPurpose::Test;
                 let kind = if is_test { "quota.test" } else { "quota.threshold_reached" };
                 (kind, alert.raised_at_ms, alert_data(alert, purpose), Some(&alert.subject))
@@ -55,11 +55,11 @@ pub fn standard(content: Content<'_>, now: UnixMs) -> String {
     object([("type", json(kind)), ("timestamp", json(timestamp)), ("data", data)])
 }
 
-/// Writes a message as a CloudEvent 1.0 in structured mode. Its id is that of what the message tells: a receiver drops
-/// a repetition by source and id.
+/// Writes a message as a CloudEvent 1.0 in structured mode. Its id is that of the alert, question or notice, because a
+/// receiver drops repetitions by source and id.
 pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
     let Payload { kind, timestamp, data, subject } = Payload::new(content, now);
-    // An attribute holds no control characters; `data` has the subject as it is.
+    // An attribute must not contain control characters; `data` has the unchanged subject.
     let subject = subject.map(|subject| ("subject", json(subject.as_str().replace(is_control, "\u{fffd}"))));
     let first =
         [("specversion", json("1.0")), ("id", json(content.id())), ("source", json(SOURCE)), ("type", json(kind))];
@@ -67,7 +67,7 @@ pub(super) fn cloud_event(content: Content<'_>, now: UnixMs) -> String {
     let event = object(first.into_iter().chain(subject).chain(last));
     match content {
         Content::Alert(..) | Content::Verification(_) => event,
-        // Receivers know notices with sorted members.
+        // The members of notices are sorted, as receivers know them.
         Content::ContactDisabled(_) | Content::Digest(_) => {
             serde_json::from_str::<Value>(&event).expect("it was just written").to_string()
         }
@@ -88,7 +88,7 @@ fn alert_data(alert: &Alert, purpose: AlertPurpose) -> String {
         ("timezone", json(&alert.timezone)),
         ("resets_at", json(shortest(alert.resets_at_ms))),
     ];
-    // Only a copy, for a contact of the operator, says what it is.
+    // Only a copy, for a contact of the operator, is marked.
     let copy = (purpose == AlertPurpose::Copy).then(|| ("copy", json(true)));
     object(members.into_iter().chain(copy))
 }
@@ -125,7 +125,7 @@ fn digest_data(digest: &DailyDigest) -> String {
     ])
 }
 
-/// A JSON object with these members in this order; each value is JSON already.
+/// A JSON object with these members in this order. The values are JSON.
 fn object(members: impl IntoIterator<Item = (&'static str, String)>) -> String {
     let members: Vec<String> = members.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", members.join(","))
@@ -135,7 +135,7 @@ fn json(value: impl Serialize) -> String {
     serde_json::to_string(&value).expect("strings and finite numbers serialize")
 }
 
-/// RFC 3339 in UTC, without a fraction where there is none.
+/// RFC 3339 in UTC, without a fraction if it is zero.
 fn shortest(at: UnixMs) -> String {
     at.to_utc().map_or_else(|| at.to_string(), |at| at.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }

@@ -1,5 +1,5 @@
-//! The checks of what is sent: a channel's server takes messages, contacts of the configuration can be called. Sends
-//! nothing.
+//! The checks of channels: whether their servers accept messages, and contacts of the configuration can be called.
+//! Sends nothing.
 
 use super::findings::Findings;
 use crate::channels::{ChannelDefinition, Channels, ProbeResult, REGISTRY, contact_warning};
@@ -8,7 +8,7 @@ use crate::contacts::Contact;
 use crate::terminal::hint;
 use crate::types::OutcomeClass;
 
-/// Tries each channel's server, and where it has none each contact of the configuration: one finding each.
+/// Probes each channel's server, or, if it has none, each contact of the configuration. Adds a finding for each.
 pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let defaults = Config::defaults()?;
     for definition in REGISTRY {
@@ -34,8 +34,7 @@ pub(super) async fn check(channels: &Channels, config: &Config, findings: &mut F
     Ok(())
 }
 
-/// Tells what the form of the contacts and the settings say already, without a connection: which of them every attempt
-/// would refuse, and what is unwise about the others.
+/// Adds findings that need no connection: contacts that every attempt would refuse, and warnings about the others.
 pub(super) fn check_offline(channels: &Channels, config: &Config, findings: &mut Findings) {
     for named @ ConfiguredContact { section, contact } in configured(config) {
         if let Some(probe) = channels.refusal(contact) {
@@ -48,7 +47,7 @@ pub(super) fn check_offline(channels: &Channels, config: &Config, findings: &mut
     }
 }
 
-/// Tells of settings that are still the defaults and should not be, where messages leave.
+/// Warns of default settings that should be changed if messages leave this machine.
 pub(super) fn warn_of_defaults(config: &Config, findings: &Findings) -> anyhow::Result<()> {
     let defaults = Config::defaults()?;
     for definition in REGISTRY {
@@ -77,14 +76,14 @@ fn contacts_of<'a>(definition: &ChannelDefinition, config: &'a Config) -> Vec<Co
     configured(config).filter(|named| named.contact.channel() == definition.channel).collect()
 }
 
-/// Whether somebody has named the server, or a contact that needs it.
+/// Whether the server or a contact that needs it was configured.
 fn is_wanted(definition: &ChannelDefinition, config: &Config, defaults: &Config) -> bool {
     definition.channel.has_own_server(config.channel_settings(), defaults.channel_settings())
         || !contacts_of(definition, config).is_empty()
 }
 
-/// Where nobody has named the server, its absence is no failure: many need only another channel. `absence` says what it
-/// means.
+/// Notes the result for a server. If nobody has configured the server, its absence is no failure, because many users
+/// only need another channel. `absence` describes the consequence.
 fn note_server(probe: &ProbeResult, absence: Option<&str>, findings: &mut Findings) {
     let ProbeResult { server, location, outcome, works, hint } = probe;
     let why = outcome.error.as_deref().unwrap_or("no reason given");

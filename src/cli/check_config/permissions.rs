@@ -1,9 +1,8 @@
-//! Whether the Redis user may do what the daemon does, found out without doing it.
+//! Checks whether the Redis user has the daemon's rights, without running its commands.
 //!
-//! A transaction is opened, every command is queued and the whole is discarded: the server judges each command with its
-//! keys when it is queued, as it would judge it when the daemon runs it by itself or in a script, and runs none. So no
-//! right to ask about rights is needed. Writes nothing. `run` goes further: it tries a commit on keys of its own
-//! (`ledger::dry_run`).
+//! Opens a transaction, queues every command and discards the transaction. The server checks the rights for each
+//! command and its keys when it is queued, as it would when the daemon runs it. So the user needs no right to ask about
+//! rights. Writes nothing. `run` goes further: it tries a commit on its own keys (`ledger::dry_run`).
 
 use std::collections::BTreeSet;
 
@@ -15,14 +14,14 @@ use crate::redis_client::endpoint::Deployment;
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::types::{AlertKey, Day, DeliveryId, Destination, Keys, Metric, Percent, Subject, keys};
 
-/// What stands for the key in the lists below. A comma separates their commands.
+/// The placeholder for the key in the lists below. Commas separate the commands.
 const KEY: &str = "KEY";
 
 /// Commands without a key.
 const SERVER: &str = "PING, INFO, TIME, SCAN 0, SCRIPT LOAD x";
-/// To make sure of the primary that Sentinel names.
+/// Verifies the primary that Sentinel names.
 const SENTINEL: &str = "ROLE";
-/// To find the node that serves a key.
+/// Finds the node that serves a key.
 const CLUSTER: &str = "CLUSTER SHARDS, ASKING";
 const STREAM: &str = "EVALSHA x 1 KEY, XADD KEY * x x, TYPE KEY, EXISTS KEY, XREAD STREAMS KEY 0-0, XRANGE KEY - +, \
     XINFO STREAM KEY, XGROUP SETID KEY x 0-0, XGROUP CREATE KEY x 0-0";
@@ -58,13 +57,13 @@ const SLIDING_CAP: &str = "ZRANGE KEY 0 0, ZCARD KEY, ZCOUNT KEY 0 0, ZADD KEY 0
     PEXPIRE KEY 1, UNLINK KEY";
 const LEASE: &str = "GET KEY, SET KEY x, PTTL KEY, DEL KEY";
 const DAEMONS: &str = "TYPE KEY, ZADD KEY 0 x, ZREM KEY x, ZREMRANGEBYSCORE KEY 0 0, ZRANGE KEY 0 0, PEXPIRE KEY 1";
-/// The windows of the check API, whichever limiter the plan names.
+/// The windows of the check API, for every limiter of a plan.
 const WINDOW: &str = "GET KEY, SET KEY x, INCRBY KEY 1, PTTL KEY, PEXPIRE KEY 1, ZADD KEY 0 x, ZCARD KEY, \
     ZCOUNT KEY 0 0, ZRANGE KEY 0 0, ZREMRANGEBYRANK KEY 0 0, UNLINK KEY";
 /// The sets of requests and guesses of a verification.
 const VERIFY_SET: &str = "ZADD KEY 0 x, ZCARD KEY, ZSCORE KEY x, ZRANGE KEY 0 0, ZREM KEY x, \
     ZREMRANGEBYSCORE KEY 0 0, PEXPIREAT KEY 1";
-/// The contacts that nobody has confirmed yet.
+/// The contacts that are not confirmed yet.
 const UNVERIFIED: &str = "ZADD KEY 0 x, ZREM KEY x, ZRANGEBYSCORE KEY 0 0";
 /// The codes and confirm links of a verification.
 const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
@@ -72,25 +71,25 @@ const VERIFY_SECRET: &str = "SET KEY x, GET KEY, UNLINK KEY";
 const TEXT: &str = "SET KEY x, GET KEY";
 /// Why and since when sending is paused.
 const PAUSED: &str = "EXISTS KEY, HGETALL KEY";
-/// Written where settings are replaced, and contacts added and verified, through the API.
+/// Written when settings are replaced, and contacts added and verified, through the API.
 const SUBJECT: &str = "HGET KEY x, HGETALL KEY, HSET KEY x x, HDEL KEY x, DEL KEY";
 
-/// What the user may do.
+/// The rights of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permissions {
-    /// Everything that the daemon does.
+    /// All rights of the daemon.
     Enough,
-    /// Not these: commands with their keys, or whole keys.
+    /// These are missing: commands with their keys, or whole keys.
     Lacking(Vec<String>),
-    /// The user may not open a transaction, so it could not be found out.
+    /// The user may not open a transaction, so the rights could not be checked.
     Unknown,
 }
 
-/// Asks the server. `client` must be used for nothing else: until this ends its connection is inside a transaction.
+/// Asks the server. Nothing else may use `client`: its connection is inside a transaction until this ends.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said, unless it is that a command is denied.
+/// A failure of Redis or the connection, except a denied command.
 pub async fn check(
     client: &RedisClient,
     deployment: Deployment,
@@ -102,7 +101,7 @@ pub async fn check(
         Err(error) if error_kind(&error) == ErrorKind::Denied => return Ok(Permissions::Unknown),
         Err(error) => return Err(error),
     }
-    // A proxy may say yes to MULTI and run what follows: only queued commands are discarded.
+    // A proxy may accept MULTI and then run the commands: only queued commands are discarded.
     if client.query::<String>(&redis::cmd("PING")).await? != "QUEUED" {
         return Ok(Permissions::Unknown);
     }
@@ -120,19 +119,19 @@ pub async fn check(
     }
     let granted: BTreeSet<&str> = granted.into_iter().filter_map(|(need, _)| need.key.as_deref()).collect();
     let mut named: Vec<String> = lacking.into_iter().map(|(need, _)| need.named(&granted)).collect();
-    // A key that may not be touched is named once: its commands lie side by side.
+    // A key without any right is named once: its commands are adjacent.
     named.dedup();
     Ok(Permissions::Lacking(named))
 }
 
-/// A command with just enough arguments for the server to judge it.
+/// A command with enough arguments for the server to judge it.
 struct Need {
     words: &'static str,
     key: Option<String>,
 }
 
 impl Need {
-    /// `XADD on usage`, or the key alone where nothing is allowed on it.
+    /// `XADD on usage`, or only the key if no command is allowed on it.
     fn named(&self, granted: &BTreeSet<&str>) -> String {
         match self.key.as_deref() {
             None => self.name(),
@@ -160,7 +159,7 @@ fn command_of(need: &Need) -> Cmd {
     command
 }
 
-/// Everything that the daemon does, each command once for each kind of key.
+/// The commands of the daemon, each once for each kind of key.
 fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
     let (metric, day) = (Metric::default(), Day::parse("2026-01-01").expect("a legal day"));
     let subject = Subject::parse(b"check-config").expect("a legal subject");
@@ -194,7 +193,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.totals(), TOTALS),
         (keys.lease(), LEASE),
         (keys::DAEMONS.to_owned(), DAEMONS),
-        // Also without a rate: one that is set later is to find the user ready.
+        // Checked even without a rate, so that the user is ready when one is set.
         (keys.limiter("gcra", &metric, &subject), WINDOW),
         (keys.verify_requests("check-config"), VERIFY_SET),
         (keys.verify_guesses("check-config"), VERIFY_SET),
@@ -208,7 +207,7 @@ fn needs(deployment: Deployment, keys: &Keys, trim: TrimPolicy) -> Vec<Need> {
         (keys.verify_link("check-config"), VERIFY_SECRET),
         (keys.delivery(&DeliveryId::from_stored("check-config")), DELIVERY),
     ];
-    // Also without a cap: one that is set later is to find the user ready.
+    // Checked even without a cap, so that the user is ready when one is set.
     let of_caps = REGISTRY.into_iter().map(|definition| match definition.server_absence {
         Some(_) => (keys.cap(definition.channel, None), FIXED_CAP),
         None => (keys.cap(definition.channel, Some("https://example.com")), SLIDING_CAP),
@@ -235,14 +234,14 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Commands of Rust that are sent to no server with data, or before anything is asked of it.
+    /// Commands of Rust code that are not sent to a server with data, or are sent before anything else.
     const NOT_JUDGED: [(&str, &str); 4] = [
         ("SENTINEL", "Sentinels have users of their own"),
         ("AUTH", "needs no right"),
         ("SELECT", "every connection begins with it"),
         ("CLIENT", "would change the connection that asks"),
     ];
-    /// Parts that act as another user, or on another server.
+    /// Parts of the code that act as another user, or on another server.
     const OTHER_USERS: [(&str, &str); 5] = [
         ("cli/", "commands have the rights of the operator"),
         ("demo/", "has a server of its own"),
@@ -275,7 +274,7 @@ mod tests {
         found
     }
 
-    /// The commands that a file sends: of a script, or of Rust without its tests.
+    /// The commands that a file sends: those of a script, or of Rust code without its tests.
     fn commands_of(Source { path, text }: &Source) -> Vec<&str> {
         let (call, end) = if path.ends_with(".lua") { ("call('", '\'') } else { ("cmd(\"", '"') };
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
@@ -291,7 +290,7 @@ mod tests {
         [Deployment::Standalone, Deployment::Sentinel, Deployment::Cluster].into_iter().flat_map(of).collect()
     }
 
-    /// What the documented line grants to a user, as `XADD` and `XGROUP|CREATE`.
+    /// The rights in the documented line of a user, such as `XADD` and `XGROUP|CREATE`.
     fn granted_to(user: &str) -> BTreeSet<String> {
         let document = include_str!("../../../docs/operations.md");
         let beginning = format!("ACL SETUSER {user} ");
@@ -301,7 +300,7 @@ mod tests {
         words.flat_map(str::split_whitespace).filter_map(|word| word.strip_prefix('+')).map(str::to_uppercase).collect()
     }
 
-    /// Code that learns a new command must not leave check-config behind: it would promise a start that fails.
+    /// A new command in the code must be checked here, or check-config would promise a start that fails.
     #[test]
     fn every_command_of_the_daemon_is_checked() {
         let sources = sources("");
@@ -315,7 +314,7 @@ mod tests {
             assert!(is_text, "{}: a command whose name is not written there", source.path);
             for command in commands_of(source) {
                 sent.insert(command);
-                // commit.lua does without PUBSUB, by a command that costs more.
+                // commit.lua works without PUBSUB, with a more expensive command.
                 let is_judged = command == "PUBSUB" || checked.contains(command);
                 let path = &source.path;
                 assert!(
@@ -327,11 +326,11 @@ mod tests {
         assert!(["XREVRANGE", "ASKING", "XTRIM"].iter().all(|command| sent.contains(command)), "{sent:?}");
     }
 
-    /// Kinds of keys of which the daemon's user needs nothing that could be asked.
+    /// Kinds of keys for which the daemon's user needs no checked right.
     const NOT_ASKED_ABOUT: [(&str, &str); 2] =
         [("probe", "the dry run at start touches them"), ("cooldown", "the operator's: `send-test` writes them")];
 
-    /// A key of a new kind may lie outside of what the user may touch, although each command is granted.
+    /// The user may lack access to a new kind of key although each command is granted.
     #[test]
     fn every_kind_of_key_is_asked_about() {
         let table = include_str!("../../../docs/redis-keys.md");
@@ -352,7 +351,7 @@ mod tests {
         );
     }
 
-    /// A right that the documents forget is missed in production, at the one moment when it is needed.
+    /// A right that is missing in the documents is only noticed in production, when it is needed.
     #[test]
     fn every_command_that_is_checked_is_documented() {
         let granted = granted_to("quotabell");

@@ -1,19 +1,19 @@
-//! What is said of an alert without deliveries. Pure.
+//! Explanations of alerts without deliveries. Pure.
 
 use super::daemons::LiveDaemons;
 
-/// Why an alert was fanned out to nobody, as far as that can be told from what is stored now.
+/// Why an alert was fanned out to nobody, judged by what is stored now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoDeliveryReason {
-    /// A higher threshold was reached by the same commit, and only the highest is told.
+    /// The same commit reached a higher threshold, and only the highest is sent.
     HigherIsTold,
-    /// No contact hears of this metric and threshold.
+    /// No contact's filter includes this metric and threshold.
     NoContactHears,
-    /// There is nobody who should not have been told.
+    /// The contacts do not explain it.
     Unknown,
 }
 
-/// Why it has no deliveries.
+/// Explains why an alert has no deliveries.
 pub(super) fn without_deliveries(waits_in_outbox: bool, reason: NoDeliveryReason, daemons: LiveDaemons) -> String {
     match (waits_in_outbox, reason) {
         (true, _) if daemons == LiveDaemons::None => "It lies in the outbox: no daemon runs that fans it out.".to_owned(),

@@ -1,4 +1,4 @@
-//! Which daemons of a stream live, as far as explanations need it.
+//! The live daemons of a stream, for explanations.
 
 use redis::RedisResult;
 
@@ -6,24 +6,24 @@ use crate::events::DaemonEntry;
 use crate::redis_client::Partition;
 use crate::types::{UnixMs, keys};
 
-/// How long after its last heartbeat a daemon counts as live: that is said, and decides nothing.
+/// How long after its last heartbeat a daemon counts as live. Only explanations use this.
 const DAEMON_LASTS_MS: i64 = 5_000;
 
-/// The daemons of a stream that live.
+/// The live daemons of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LiveDaemons {
     None,
-    /// Each was started to send nothing.
+    /// All of them were started to send nothing.
     ReadingOnly,
-    /// One sends, or several do.
+    /// At least one of them sends.
     Sending,
 }
 
-/// Said where every daemon that runs was started so.
+/// The text if all live daemons were started to send nothing.
 pub(super) const SENDS_NOTHING: &str =
     "The daemons that run send nothing: each was started with `--no-send` or `delivery.send = false`.";
 
-/// The daemons that live at `now`; `first` is the first partition of their stream.
+/// The daemons that are live at `now`. `first` is the first partition of their stream.
 pub(super) async fn live_daemons(first: &Partition, now: UnixMs) -> RedisResult<LiveDaemons> {
     let Partition { client, keys } = first;
     let mut command = redis::cmd("ZRANGEBYSCORE");

@@ -1,8 +1,8 @@
-//! The bodies of webhooks: what a contact's format makes of a message.
+//! The bodies of webhooks: a message in the format of its contact.
 //!
-//! Standard Webhooks and CloudEvents are contracts with programs, and written here. The chats and PagerDuty are
-//! templates that are shipped, below `templates/webhook/`, which an operator may copy and change. Pure, but for the
-//! operator's templates, which are read once. Read next: [`templates`].
+//! Standard Webhooks and CloudEvents are contracts with programs, and are written by code. The formats of chats and
+//! PagerDuty are embedded templates from `templates/webhook/`, which an operator may copy and change. Pure, except that
+//! the operator's templates are read once. Read next: [`templates`].
 
 pub mod templates;
 
@@ -29,19 +29,19 @@ pub struct WebhookBody {
 }
 
 impl WebhookBody {
-    /// A body of plain JSON.
+    /// A body with plain JSON.
     pub const fn json(json: String) -> Self {
         Self { content_type: "application/json", json }
     }
 }
 
 impl WebhookTemplates {
-    /// Writes the body of a message in the format of its contact. A template of the operator's knows alerts alone:
-    /// everything else is the standard body.
+    /// Writes the body of a message in the format of its contact. The operator's templates are only used for alerts:
+    /// every other message has the standard body.
     ///
     /// # Errors
     ///
-    /// The operator's template is not there, or a part of it is wrong that no sample reached.
+    /// The operator's template does not exist, or a part of it that no sample reached is wrong.
     pub fn body(
         &self,
         options: &ContactOptions,
@@ -74,8 +74,7 @@ impl WebhookTemplates {
     }
 }
 
-/// What a template of an alert sees: the variables of the mails, with names as they are, and the members of the
-/// standard body.
+/// The variables of an alert's template: those of emails, with unchanged names, and the members of the standard body.
 fn alert_variables(alert: &Alert, purpose: AlertPurpose) -> Value {
     let Payload { kind, timestamp, data, .. } = Payload::new(Content::Alert(alert, purpose), alert.raised_at_ms);
     let data: serde_json::Value = serde_json::from_str(&data).expect("it was just written");

@@ -1,8 +1,8 @@
-//! Bodies from templates: those that are shipped, and the files `<name>.json` of `webhook.templates`.
+//! Bodies from templates: the embedded ones, and the files `<name>.json` of `webhook.templates`.
 //!
-//! Every template of the operator's is rendered with samples when it is loaded, and must give JSON, so that a mistake
-//! stops the start and not an alert. Each value is written as JSON, so `{"text": {{ subject }}}` is right and
-//! `{"text": "{{ subject }}"}` is a mistake. Reads files only while it loads.
+//! Each template of the operator is rendered with samples when it is loaded, and must give JSON, so that a mistake
+//! stops the start and not an alert. Each value is written as JSON, so `{"text": {{ subject }}}` is right and `{"text":
+//! "{{ subject }}"}` is a mistake. Files are read only while the templates are loaded.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -15,23 +15,23 @@ use crate::channels::templating;
 use crate::contacts::message_format::is_template_name;
 use crate::types::{Alert, Subject};
 
-/// The setting that names the operator's folder.
+/// The setting with the operator's folder.
 const SETTING: &str = "webhook.templates";
-/// How the names of its files end.
+/// The ending of its files.
 const ENDING: &str = ".json";
-/// The longest body. No receiver that we know takes more.
+/// Maximum size of a body. No known receiver accepts more.
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// What to do about a template that is wrong.
+/// The hint for a faulty template.
 const HINT: &str = "mend the template (`quotabell preview --format template:NAME` renders it); each value is written as JSON, with its quotes";
 
-/// Embeds these files of `templates/webhook/`, under the names by which a template includes them.
+/// Embeds these files of `templates/webhook/`, with the names by which templates include them.
 macro_rules! shipped {
     ($($name:literal),*) => {
         [$((concat!("webhook/", $name), include_str!(concat!("../../../../templates/webhook/", $name)))),*]
     };
 }
 
-/// The templates that are shipped. They are also there to be included by the operator's.
+/// The embedded templates. The operator's templates may include them.
 static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = templating::environment();
     for (name, source) in shipped!(
@@ -50,23 +50,23 @@ static SHIPPED: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
-/// The templates, checked.
+/// The checked templates.
 #[derive(Debug)]
 pub struct WebhookTemplates {
     environment: Environment<'static>,
     folder: Option<PathBuf>,
-    /// The names of the operator's, without the ending.
+    /// The names of the operator's templates, without the ending.
     names: Vec<String>,
 }
 
 impl WebhookTemplates {
-    /// The shipped templates, and those of the folder, if there is one. Renders samples of every kind of alert before
-    /// it answers.
+    /// The embedded templates, and those of the folder, if there is one. Renders samples of every kind of alert before
+    /// it returns.
     ///
     /// # Errors
     ///
-    /// The folder can't be read or holds no template; or a template is wrong or gives no JSON: its file, and what is
-    /// known.
+    /// The folder can't be read or has no template, or a template is wrong or gives no JSON: its file, and the known
+    /// names.
     pub fn load(folder: Option<&Path>) -> Result<Self, ChannelError> {
         let environment = SHIPPED.clone();
         let mut templates = Self { environment, folder: folder.map(Path::to_path_buf), names: Vec::new() };
@@ -77,7 +77,7 @@ impl WebhookTemplates {
         }
         for name in &templates.names {
             for (alert, purpose) in templating::samples() {
-                // A template without a value's quotes is right until a name has some of its own.
+                // A template that omits a value's quotes only fails if a name contains quotes.
                 let subject = Subject::parse(br#"a "b" \c"#).expect("legal");
                 for alert in [alert.clone(), Alert { subject, ..alert }] {
                     templates.render_own(name, alert_variables(&alert, purpose))?;
@@ -87,11 +87,11 @@ impl WebhookTemplates {
         Ok(templates)
     }
 
-    /// Whether there is a template of this name.
+    /// Checks that a template with this name exists.
     ///
     /// # Errors
     ///
-    /// A sentence with those that there are.
+    /// A sentence with the existing ones.
     pub fn expect(&self, name: &str) -> Result<(), String> {
         if self.names.iter().any(|known| known == name) {
             return Ok(());
@@ -105,7 +105,7 @@ impl WebhookTemplates {
         })
     }
 
-    /// Renders a template of the operator's, as it is written.
+    /// Renders a template of the operator and keeps its whitespace.
     pub(super) fn render_own(&self, name: &str, variables: Value) -> Result<String, ChannelError> {
         self.expect(name).map_err(|problem| ChannelError::of_setting(SETTING, problem))?;
         let json = self.render(name, &format!("{name}{ENDING}"), variables)?;
@@ -115,7 +115,7 @@ impl WebhookTemplates {
         }
     }
 
-    /// Renders a shipped template, without the spaces and line breaks that make it readable.
+    /// Renders an embedded template without insignificant whitespace.
     pub(super) fn render_shipped(&self, name: &str, variables: Value) -> Result<String, ChannelError> {
         let json = self.render(name, &format!("webhook/{name}{ENDING}"), variables)?;
         let json = serde_json::from_str::<serde_json::Value>(&json);
@@ -144,7 +144,7 @@ impl WebhookTemplates {
     }
 }
 
-/// The templates of a folder, each with its name, in their order.
+/// The sorted templates of a folder, each with its name.
 fn read(folder: &Path) -> Result<Vec<(String, String)>, ChannelError> {
     let mut templates = Vec::new();
     for path in templating::entries_of(SETTING, folder)? {
@@ -159,7 +159,7 @@ fn read(folder: &Path) -> Result<Vec<(String, String)>, ChannelError> {
     }
     match templates.is_empty() {
         false => Ok(templates),
-        // It is probably the wrong one.
+        // A folder without templates is probably the wrong one.
         true => Err(ChannelError::of_setting(SETTING, format_args!("{folder:?} holds no template, as \"name.json\""))),
     }
 }
