@@ -34,14 +34,16 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> SocketStream for S {}
 /// A connection to a server, in plain text or with TLS.
 pub(super) struct ServerStream {
     stream: Box<dyn SocketStream>,
-    allowance: Allowance,
+    /// Number of bytes that the server may still send.
+    allowance: Arc<AtomicUsize>,
 }
 
 impl ServerStream {
     /// The connection over this socket.
     pub(super) fn new(socket: impl SocketStream + 'static) -> Self {
-        let allowance = Allowance::default();
-        Self { stream: Box::new(MeteredStream { socket, allowance: allowance.clone(), since_yield: 0 }), allowance }
+        let allowance = Arc::new(AtomicUsize::new(BYTES_MAX));
+        let metered = MeteredStream { socket, allowance: Arc::clone(&allowance), since_yield: 0 };
+        Self { stream: Box::new(metered), allowance }
     }
 
     /// The connection with TLS.
@@ -61,7 +63,7 @@ impl AsyncRead for ServerStream {
 impl AsyncWrite for ServerStream {
     /// Starts or continues a request: from here on the server may send the bytes of one response.
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.allowance.renew();
+        self.allowance.store(BYTES_MAX, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -74,34 +76,10 @@ impl AsyncWrite for ServerStream {
     }
 }
 
-/// Number of bytes that the server may still send.
-#[derive(Clone)]
-struct Allowance(Arc<AtomicUsize>);
-
-impl Default for Allowance {
-    fn default() -> Self {
-        Self(Arc::new(AtomicUsize::new(BYTES_MAX)))
-    }
-}
-
-impl Allowance {
-    fn renew(&self) {
-        self.0.store(BYTES_MAX, Ordering::Relaxed);
-    }
-
-    fn left(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn spend(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
 /// The socket.
 struct MeteredStream<S> {
     socket: S,
-    allowance: Allowance,
+    allowance: Arc<AtomicUsize>,
     /// Bytes read since other tasks had their turn.
     since_yield: usize,
 }
@@ -109,7 +87,7 @@ struct MeteredStream<S> {
 impl<S: SocketStream> AsyncRead for MeteredStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let left = this.allowance.left();
+        let left = this.allowance.load(Ordering::Relaxed);
         if left == 0 {
             return Poll::Ready(Err(io::Error::other(Flooded)));
         }
@@ -131,7 +109,7 @@ impl<S: SocketStream> AsyncRead for MeteredStream<S> {
             }
         };
         buf.advance(read);
-        this.allowance.spend(read);
+        this.allowance.fetch_sub(read, Ordering::Relaxed);
         this.since_yield += read;
         Poll::Ready(Ok(()))
     }

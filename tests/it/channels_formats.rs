@@ -370,6 +370,20 @@ async fn a_template_makes_the_body() {
     assert!(fault.field == "format" && fault.problem.ends_with("only ops"), "{fault}");
 }
 
+/// A copy that an operator is about to change must say the same as the shipped format, and be checked as any template.
+#[test]
+fn a_copy_of_a_shipped_format_is_a_template() {
+    for format in [MessageFormat::Slack, MessageFormat::Discord, MessageFormat::Teams] {
+        let shipped = format!("{}/templates/webhook/{format}.json", env!("CARGO_MANIFEST_DIR"));
+        let folder = folder("copy.json", &std::fs::read_to_string(shipped).expect("it is shipped"));
+        let templates = WebhookTemplates::load(Some(folder.path())).expect("a copy is legal");
+        let (alert, copy) = (alert("<@all> *\"a\"*", 100), options("template:copy".parse().expect("a format")));
+        let copied = templates.body(&copy, Content::Alert(&alert, AlertPurpose::Alert), SAMPLE_AT).expect("it renders");
+        let copied: Value = serde_json::from_str(&copied.json).expect("JSON");
+        assert_eq!(copied, body(&format, &alert, AlertPurpose::Alert), "{format}");
+    }
+}
+
 /// If a template fails for an unusual alert, or was removed, the alert must be sent in the built-in form, and the log
 /// must say so.
 #[test]

@@ -234,7 +234,7 @@ fn failure(error: &(dyn Error + 'static)) -> Outcome {
         return permanent(blocked.to_string());
     }
     if let Some(failed) = connection_error::chain(error).find_map(|error| error.downcast_ref::<ProxyError>()) {
-        return Outcome { hint: Some(failed.hint()), ..Outcome::failed(OutcomeClass::Transient, failed.text()) };
+        return Outcome { hint: Some(failed.hint()), ..Outcome::failed(OutcomeClass::Transient, failed.to_string()) };
     }
     let found = connection_error::find(error, "request failed");
     Outcome { hint: hint_of_connection(found), ..Outcome::failed(OutcomeClass::Transient, found) }

@@ -30,18 +30,18 @@ pub(super) struct Proxy {
     authorization: Option<String>,
 }
 
-/// Why the proxy opened no connection to the receiver. All reasons are transient: the proxy may recover, or somebody
-/// may fix its rules.
+/// Why the proxy opened no connection to the receiver, in the words of the attempt log. All reasons are transient: the
+/// proxy may recover, or somebody may fix its rules.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyError {
     /// Nothing answers at the proxy's address, or the proxy closes the connection.
-    #[error("connect to the proxy")]
+    #[error("proxy: {}", connection_error::find(.0.as_ref(), "connection failed"))]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
     /// It answered with this status.
-    #[error("the proxy refused: HTTP {0}")]
+    #[error("proxy: HTTP {0}")]
     Refused(u16),
     /// The answer is not that of a proxy.
-    #[error("the proxy's answer is not HTTP")]
+    #[error("proxy: the answer is not HTTP")]
     Malformed,
 }
 
@@ -109,15 +109,6 @@ fn status(answer: &[u8]) -> Option<u16> {
 }
 
 impl ProxyError {
-    /// The text for the attempt log.
-    pub(super) fn text(&self) -> String {
-        match self {
-            Self::Unreachable(cause) => format!("proxy: {}", connection_error::find(&**cause, "connection failed")),
-            Self::Refused(status) => format!("proxy: HTTP {status}"),
-            Self::Malformed => "proxy: the answer is not HTTP".to_owned(),
-        }
-    }
-
     /// What to do about the failure.
     pub(super) const fn hint(&self) -> &'static str {
         match self {
