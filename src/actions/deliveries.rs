@@ -34,23 +34,23 @@ pub struct ChangedDelivery {
     pub behind: Option<DestinationView>,
 }
 
-/// The words of an action that was done: everything else is a problem over HTTP.
+/// The words of successful actions: over HTTP, every other result is a problem.
 fn words_of_done(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": DeliveryAction::ALL.map(DeliveryAction::done)})
 }
 
-/// Does it with at most [`ACTION_MAX`](outbox::action::ACTION_MAX) deliveries of a partition. Repeatable.
+/// Applies the action to at most [`ACTION_MAX`](outbox::action::ACTION_MAX) deliveries of a partition. May be repeated.
 ///
 /// # Errors
 ///
-/// [`OutboxError`]: the action may have been done.
+/// [`OutboxError`]: the action may have been applied.
 pub async fn act(
     partition: &Partition,
     action: DeliveryAction,
     ids: &[DeliveryId],
 ) -> Result<Vec<ChangedDelivery>, OutboxError> {
     let Partition { client, keys } = partition;
-    // Read before the action: an attempt may close a circuit at once.
+    // Read before the action, because an attempt may close a circuit at once.
     let open = match action.leaves() {
         DeliveryState::Pending => open_circuits(partition, ids).await,
         _ => Ok(BTreeMap::new()),

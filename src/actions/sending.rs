@@ -1,4 +1,4 @@
-//! Pauses and resumes all sending of all daemons.
+//! Pauses and resumes sending for all daemons.
 
 use redis::RedisResult;
 use serde::Serialize;
@@ -18,21 +18,21 @@ pub struct SendingState {
     pub in_flight: u64,
 }
 
-/// Pauses sending. Repeatable; a second pause gives its own reason.
+/// Pauses sending. May be repeated; a second pause replaces the reason.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; some partitions may be paused.
+/// The failure of Redis or the connection. Some partitions may be paused.
 pub async fn pause(partitions: &Partitions, reason: Option<&str>) -> RedisResult<SendingState> {
     outbox::pause(partitions, reason).await?;
     state(partitions).await
 }
 
-/// Resumes sending. Repeatable.
+/// Resumes sending. May be repeated.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said; some partitions may still be paused.
+/// The failure of Redis or the connection. Some partitions may still be paused.
 pub async fn resume(partitions: &Partitions) -> RedisResult<SendingState> {
     outbox::resume(partitions).await?;
     state(partitions).await
@@ -50,7 +50,7 @@ async fn state(partitions: &Partitions) -> RedisResult<SendingState> {
 ///
 /// # Errors
 ///
-/// What Redis or the connection said.
+/// The failure of Redis or the connection.
 pub async fn current_pause(partitions: &Partitions) -> RedisResult<Option<Pause>> {
     for Partition { client, keys } in partitions.iter() {
         if let Some(pause) = read_pause(client, keys).await? {

@@ -1,4 +1,4 @@
-//! Chooses the contact of a subject that gets a test message, and what the message says.
+//! Chooses the contact that gets a test message, and the contents of the message.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use crate::types::text::printable;
 use crate::types::{ContactId, Subject, UnixMs, Window};
 use crate::views::SubjectSettings;
 
-/// Time between two test messages to a contact: what is in a mailbox can't be taken back, and a command in a loop is
-/// written quickly.
+/// Time between two test messages to a contact. Sent messages can't be taken back, and a command in a loop is easily
+/// written.
 const COOLDOWN: Duration = Duration::from_secs(10);
 
-/// Why no contact can be chosen.
+/// Why no contact was chosen.
 #[derive(Debug)]
 pub enum ChooseError {
-    /// These are the contacts that there are.
+    /// No contact is selected; these exist.
     NotFound(Vec<Contact>),
     Unverified(ContactId),
-    /// Each of these fits.
+    /// Several contacts are selected.
     Several(Vec<Contact>),
-    /// The id is the beginning of several.
+    /// The id is the prefix of several ids.
     Ambiguous(SelectContactError),
 }
 
-/// The subject's contact that `named` selects, also one that gets no alerts; without it the only one that does. The
-/// fallback contacts stand in for a subject without usable contacts, as for an alert.
+/// The subject's contact that `named` selects, even if it gets no alerts; without `named` the only contact that gets
+/// alerts. The fallback contacts are used for a subject without usable contacts, as for an alert.
 ///
 /// # Errors
 ///
 /// [`ChooseError`]: no contact, or several.
 pub fn choose(contacts: &ResolvedContacts, named: Option<&str>) -> Result<Contact, ChooseError> {
     let ResolvedContacts { readable, disabled, unverified, .. } = contacts;
-    // A webhook whose new secret nobody has confirmed has two of one id: the first is the one that gets alerts.
+    // A webhook with a new, unconfirmed secret has two contacts with one id. The first one gets alerts.
     let known: Vec<&Contact> = readable.iter().chain(disabled).chain(unverified).collect();
     let selected = match named.map(|text| select(&known, text)) {
         None => readable.iter().map(|contact| contact.id.clone()).collect(),
@@ -56,7 +56,7 @@ pub fn choose(contacts: &ResolvedContacts, named: Option<&str>) -> Result<Contac
     }
 }
 
-/// What is unusual about sending to this contact of a subject.
+/// Warnings about sending to this contact of a subject.
 pub fn warnings(subject: &Subject, contacts: &ResolvedContacts, contact: &Contact, now: UnixMs) -> Vec<String> {
     let id = &contact.id;
     let mut warnings = Vec::new();
@@ -75,12 +75,12 @@ pub fn warnings(subject: &Subject, contacts: &ResolvedContacts, contact: &Contac
     warnings
 }
 
-/// Starts the cooldown of a contact; how long it lasts still, if it was started before. A contact is known by its
-/// address: two subjects may share one mailbox, or two contacts an id.
+/// Starts the cooldown of a contact, or returns the rest of a running one. The contact is identified by its address:
+/// two subjects may share one mailbox, and two contacts one id.
 ///
 /// # Errors
 ///
-/// What Redis or the connection said.
+/// The failure of Redis or the connection.
 pub async fn start_cooldown(
     Partition { client, keys }: &Partition,
     contact: &Contact,
@@ -92,8 +92,9 @@ pub async fn start_cooldown(
     })
 }
 
-/// The subject as its next alert would show it: its plan, its zone, and the limit of `requests` or else of its first
-/// metric, that of the day if there is one. A subject without limits gets no alerts; its message shows a made-up one.
+/// The subject as in its next alert: its plan, its zone, and the limit of `requests`, or of its first metric without
+/// that; the daily limit if there is one. A subject without limits gets no alerts, so its test message shows an example
+/// limit.
 pub fn sample(subject: &Subject, settings: SubjectSettings) -> Sample {
     let SubjectSettings { plan, zone, billing_day, limits, .. } = settings;
     let sample = Sample { plan, zone, billing_day, ..Sample::for_subject(subject.clone()) };

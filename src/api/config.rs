@@ -14,17 +14,17 @@ use crate::types::{Secret, duration};
 pub struct HttpConfig {
     /// `address:port` to listen on.
     pub listen: String,
-    /// What callers of the API must show. Without one nothing can be written through it.
+    /// The token that callers of the API must send. Without one the API is read-only.
     pub token: Option<Secret>,
-    /// A file whose first line is the token; wins over `token`, of which the configuration leaves none beside it.
+    /// A file whose first line is the token. The configuration keeps only one of `token` and this.
     pub token_file: Option<PathBuf>,
-    /// Where people reach this interface, `https://quota.example.com`: what confirm links begin with.
+    /// The URL of this interface for people, such as `https://quota.example.com`: the start of confirm links.
     pub public_url: Option<String>,
 }
 
 impl HttpConfig {
-    /// What confirm links begin with: `public_url` as a URL that another path can follow. `None` where it is not set,
-    /// or is not one: an http or https URL of a host, without user, query and fragment.
+    /// The start of confirm links: `public_url`, to which a path can be appended. `None` if it is not set, or is not an
+    /// http or https URL of a host, without user, query and fragment.
     pub fn confirm_links_below(&self) -> Option<Url> {
         let url = Url::parse(self.public_url.as_deref()?).ok()?;
         let bare = url.query().is_none() && url.fragment().is_none();
@@ -33,19 +33,19 @@ impl HttpConfig {
     }
 }
 
-/// The section `[check]`: how questions of API nodes are answered when Redis is away, or the subject's settings can't
-/// be read.
+/// The section `[check]`: how checks of API nodes are answered if Redis is away, or the subject's settings can't be
+/// read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {
-    /// What is answered when nobody can judge in time.
+    /// The answer if no limit can be judged in time.
     pub on_error: OnError,
-    /// How long a check may take, the subject's settings included.
+    /// Timeout of a check, including the read of the subject's settings.
     #[serde(with = "duration")]
     pub timeout: Duration,
 }
 
-/// What is answered when nobody can judge.
+/// The answer if no limit can be judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {

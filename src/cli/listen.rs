@@ -36,10 +36,10 @@ Examples:
   quotabell listen --status 500"
 )]
 pub struct ListenArgs {
-    /// Where mails are received: a port of 127.0.0.1, or address and port
+    /// Address for email: a port of 127.0.0.1, or address and port
     #[arg(long, value_name = "PORT", default_value = "1025", value_parser = listen_address)]
     pub smtp: SocketAddr,
-    /// Where webhooks are received: a port of 127.0.0.1, or address and port
+    /// Address for webhooks: a port of 127.0.0.1, or address and port
     #[arg(long, value_name = "PORT", default_value = "8025", value_parser = listen_address)]
     pub http: SocketAddr,
     /// A webhook secret to check signatures with; may be given several times
@@ -98,7 +98,7 @@ fn answer(body: &[u8]) -> String {
     challenge.map(|challenge| json!({"challenge": challenge}).to_string()).unwrap_or_default()
 }
 
-/// Whoever made the signature may be right and their secret unknown here.
+/// The signature may still be right: its secret may be unknown here.
 const NO_SECRET_FITS: &str = "no secret known here fits; --secret names one";
 
 /// Checks signatures with every secret that is known.

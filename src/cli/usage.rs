@@ -1,4 +1,4 @@
-//! `usage`: what one subject used, of which limits.
+//! `usage`: the usage of one subject, and its limits.
 
 use anyhow::Context as _;
 use clap::Args;

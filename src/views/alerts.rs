@@ -1,4 +1,4 @@
-//! The alerts that were raised.
+//! The raised alerts.
 
 use std::time::Duration;
 
@@ -10,41 +10,40 @@ use crate::ledger::retention::KEPT_DAYS_MAX;
 use crate::redis_client::{Partition, Partitions};
 use crate::types::{Alert, AlertId, Day, Period, Subject, UnixMs};
 
-/// Which alerts to list.
+/// The filter of a list of alerts.
 #[derive(Debug, Clone, Default)]
 pub struct AlertFilter {
     pub subject: Option<Subject>,
     pub since: Option<UnixMs>,
 }
 
-/// Ten years: a setting that is longer has no end.
+/// Ten years; a longer setting has no effect.
 const STORED_DAYS_MAX: u64 = 3_653;
 
-/// Every period whose alerts may still be kept. An alert may be raised for a period that is long over: an event may
-/// come late, or be read late. Empty where `now` is in no day.
+/// Every period whose alerts may still be stored. An alert may be raised for a period that ended long ago, because an
+/// event may arrive or be read late. Empty if `now` is outside the calendar.
 pub fn kept_periods(now: UnixMs) -> Vec<Period> {
     periods(now, KEPT_DAYS_MAX)
 }
 
-/// Every period of which anything may be stored, if events of this age are counted. Counters live for a fortnight after
-/// that.
+/// Every period with stored data, if events up to this age are counted. Counters live for 14 days after that.
 pub fn stored_periods(now: UnixMs, event_age_max: Duration) -> Vec<Period> {
     periods(now, (event_age_max.as_secs() / 86_400).min(STORED_DAYS_MAX) + KEPT_DAYS_MAX)
 }
 
-/// Every period that touches today or yesterday, in any zone. Empty where `now` is in no day.
+/// Every period that overlaps today or yesterday, in any zone. Empty if `now` is outside the calendar.
 pub fn recent_periods(now: UnixMs) -> Vec<Period> {
     periods(now, 1)
 }
 
-/// The periods of the last days, and of the one that zones ahead of UTC call today already.
+/// The periods of the last days, and of the day that has already begun in zones ahead of UTC.
 fn periods(now: UnixMs, back: u64) -> Vec<Period> {
     let Some(today) = Day::in_utc(now) else { return Vec::new() };
     Period::touching(today.before(back).unwrap_or(today), today.next().unwrap_or(today))
 }
 
-/// Reads the alerts of these periods that pass the filter, in the order of time. One event may reach several thresholds
-/// in one moment: then the lower one comes first. Work is bounded by what was raised in these periods.
+/// Reads the alerts of these periods that pass the filter, ordered by time. If one event reaches several thresholds,
+/// the lower one comes first. The work is bounded by the number of alerts in these periods.
 pub async fn of_periods(partition: &Partition, periods: &[Period], filter: &AlertFilter) -> RedisResult<Vec<Alert>> {
     let alerts = match &filter.subject {
         Some(subject) => query::alerts_of(partition, subject, periods).await?,
@@ -54,7 +53,7 @@ pub async fn of_periods(partition: &Partition, periods: &[Period], filter: &Aler
     Ok(in_order(passed.collect()))
 }
 
-/// As [`of_periods`], of every partition, or of the subject's where the filter names one.
+/// Like [`of_periods`], for every partition, or for the subject's if the filter names one.
 pub async fn of_partitions(
     partitions: &Partitions,
     periods: &[Period],
@@ -78,7 +77,7 @@ fn in_order(mut listed: Vec<Alert>) -> Vec<Alert> {
     listed
 }
 
-/// Where a listing of alerts goes on: behind this one.
+/// The position of a list of alerts: after this one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlertCursor {
     raised_at_ms: UnixMs,
@@ -86,8 +85,9 @@ pub struct AlertCursor {
 }
 
 impl AlertCursor {
-    /// The first `limit` alerts behind the cursor, and the cursor of those that follow; none where none do. Where the
-    /// alert of the cursor has been forgotten since, those of its moment are listed again rather than left out.
+    /// The first `limit` alerts after the cursor, and the cursor for the following ones; `None` if there are none. If
+    /// the alert of the cursor has been deleted, the other alerts of its millisecond are listed again, so that none is
+    /// missing.
     pub fn slice(after: Option<&Self>, mut alerts: Vec<Alert>, limit: usize) -> (Vec<Alert>, Option<Self>) {
         if let Some(Self { raised_at_ms, id }) = after {
             let found = alerts.iter().position(|alert| alert.id == *id);

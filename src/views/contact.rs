@@ -1,4 +1,4 @@
-//! A contact as it is shown.
+//! A contact for output.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub struct ContactView {
 }
 
 impl ContactView {
-    /// The contact as it is `now`: a mute that has ended is left out.
+    /// The contact at the time `now`, without a mute that has ended.
     pub fn new(StoredContact { contact, origin, .. }: &StoredContact, now: UnixMs) -> Self {
         Self { contact: masked_contact(contact).shown_at(now), added_by: *origin }
     }

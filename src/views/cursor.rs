@@ -1,4 +1,4 @@
-//! The cursor of every list: where the next part begins. Callers hand it back and need not understand it.
+//! The cursor of lists: where the next part begins. Callers return it unchanged and need not understand it.
 
 use std::fmt;
 use std::str::FromStr;

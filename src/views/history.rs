@@ -1,4 +1,4 @@
-//! What a subject used on each day.
+//! The usage of a subject on each day.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub struct DayUsageView {
     pub open: bool,
 }
 
-/// From which day to which; what is not said is open.
+/// A range of days; each end may be open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DayRange {
     from: Option<Day>,
@@ -60,7 +60,7 @@ pub struct DayRangeError {
 }
 
 impl DayRange {
-    /// Takes the first and the last day.
+    /// Checks the first and the last day.
     pub fn new(from: Option<Day>, to: Option<Day>) -> Result<Self, DayRangeError> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Err(DayRangeError { from, to }),
@@ -73,24 +73,24 @@ impl DayRange {
 pub struct HistoryRequest {
     pub subject: Subject,
     pub settings: SubjectSettings,
-    /// Which metric; `None` for all.
+    /// The metric; `None` for all.
     pub metric: Option<Metric>,
     pub range: DayRange,
     pub now: UnixMs,
-    /// How long after its day an event may arrive (`stream.late_max`).
+    /// How long after the end of its day an event may arrive (`stream.late_max`).
     pub late_max: Duration,
-    /// How many days are archived (`history.days`).
+    /// Number of archived days (`history.days`).
     pub days: u32,
 }
 
-/// Reads the history. `None` where `now` is in no day.
+/// Reads the history. `None` if `now` is outside the calendar.
 pub async fn read(Partition { client, keys }: &Partition, request: HistoryRequest) -> RedisResult<Option<HistoryView>> {
     let HistoryRequest { subject, settings, metric, range, now, late_max, days } = request;
     let zone = settings.zone;
     let (Some(today), Some(utc)) = (DaySpan::containing(zone, now), Day::in_utc(now)) else { return Ok(None) };
     let kept_from = today.day.before(KEPT_DAYS_MAX.max(days.into())).unwrap_or(today.day);
     let from = range.from.unwrap_or(kept_from);
-    // Of a subject that has moved westwards there may be a day that has not begun for it.
+    // A subject that has moved westwards may have a day that has not begun for it yet.
     let to = range.to.unwrap_or_else(|| today.day.next().unwrap_or(today.day)).max(from);
     let is_asked = |day: &Day| (from.max(kept_from)..=to).contains(day);
     let counted: Vec<Day> =

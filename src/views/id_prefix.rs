@@ -1,4 +1,4 @@
-//! Ids by their first digits: what a list shows, and what every command takes.
+//! Ids by their first digits, as lists show and commands accept them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use crate::types::{AlertId, DeliveryId};
 
-/// Hex digits of a whole id.
+/// Number of hex digits of a complete id.
 const DIGITS: usize = 32;
-/// How many of them a list shows: enough for thousands of deliveries.
+/// Number of digits in a list: enough for thousands of deliveries.
 const SHORT_DIGITS: usize = 8;
 
-/// An id of a word and [`DIGITS`] hex digits.
+/// An id: a word and [`DIGITS`] hex digits.
 pub trait PrefixedId {
     const WORD: &'static str;
 }
@@ -31,28 +31,28 @@ pub struct IdPrefix<I> {
     id: PhantomData<I>,
 }
 
-/// The text is not the beginning of an id.
+/// The text is not the prefix of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an id is {word} and {DIGITS} hex digits; the first digits are enough, such as 6f1ed002")]
 pub struct IdPrefixError {
     word: &'static str,
 }
 
-/// The first digits of an id, which every command takes in its place.
+/// The first digits of an id, which every command accepts.
 pub fn short_id(id: &str) -> &str {
     let digits = id.split_once('_').map_or(id, |(_, digits)| digits);
     digits.get(..SHORT_DIGITS).unwrap_or(digits)
 }
 
 impl<I: PrefixedId> IdPrefix<I> {
-    /// Whether an id begins so.
+    /// Whether an id has this prefix.
     pub fn matches(&self, id: &str) -> bool {
         id.strip_prefix(I::WORD).is_some_and(|digits| digits.starts_with(&self.digits))
     }
 }
 
 impl IdPrefix<DeliveryId> {
-    /// The id, if all its digits are there.
+    /// The id, if the prefix is complete.
     pub fn whole(&self) -> Option<DeliveryId> {
         (self.digits.len() == DIGITS).then(|| DeliveryId::from_stored(&self.to_string()))
     }
@@ -81,7 +81,7 @@ impl<I: PrefixedId> FromStr for IdPrefix<I> {
 mod tests {
     use super::*;
 
-    /// What is pasted from a list, a log or a ticket must be understood, and nothing else.
+    /// An id that was copied from a list, a log or a ticket must be understood, and nothing else.
     #[test]
     fn prefixes_are_hex_digits_with_or_without_the_word() {
         let whole = "6f1ed002ab5595859014ebf0951522d9";

@@ -1,9 +1,9 @@
-//! Read models: what people and programs are shown of usage, history, rankings, alerts, deliveries, refused events and
-//! subjects, and why those stand as they do.
+//! Read models: usage, history, rankings, alerts, deliveries, refused events and subjects for people and programs, with
+//! explanations.
 //!
-//! Each view is one type with one JSON form, and the reading from Redis beside it, so that the command line and HTTP
-//! show the same. A field is only ever added to a form. Times are text (RFC 3339, UTC). Reads only, with bounded work
-//! per call, and never prints.
+//! Each view is one type with one JSON form and its reading from Redis, so that the command line and HTTP show the
+//! same. Fields are only added to a form, never removed. Times are text (RFC 3339, UTC). Views only read, with bounded
+//! work per call, and do not print.
 
 pub(crate) mod alerts;
 mod contact;

@@ -11,9 +11,9 @@ use crate::types::text::escaped_bytes;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{StreamId, Subject, UnixMs};
 
-/// Entries of one read: at most 16 fields of 1 KiB each, so a reply stays below 16 MB.
+/// Number of entries per read: at most 16 fields of 1 KiB each, so a reply is below 16 MB.
 const REFUSED_READ_MAX: usize = 500;
-/// Among so many of the newest those of one subject are counted, in all partitions together.
+/// Number of newest refused events, over all partitions, among which those of one subject are counted.
 const LOOKED_AT_MAX: usize = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,10 +30,10 @@ pub struct RefusedEventView {
     pub refused_at: Option<Rfc3339>,
 }
 
-/// An entry as XREVRANGE gives it: id, then names and values in turn.
+/// An entry of XREVRANGE: its id, then names and values in turn.
 type RawEntry = (String, Vec<Vec<u8>>);
 
-/// The newest `count` refused events, of all partitions together and of one subject if it is named, the oldest first.
+/// The newest `count` refused events of all partitions, or of one subject if it is given, oldest first.
 pub async fn newest(
     partitions: &Partitions,
     subject: Option<&Subject>,
@@ -71,7 +71,8 @@ async fn newest_of_partition(
     Ok(events)
 }
 
-/// How many of the newest refused events are of a subject. An event in the wrong partition lies where it was appended.
+/// Number of a subject's events among the newest refused ones. An event in the wrong partition is found where it was
+/// appended.
 pub async fn count_newest_of(partitions: &Partitions, subject: &Subject) -> RedisResult<usize> {
     let of_each = (LOOKED_AT_MAX / partitions.count() as usize).max(1);
     let mut count = 0;
@@ -88,7 +89,7 @@ impl RefusedEventView {
         self.fields.get("subject").is_some_and(|named| named == subject.as_str())
     }
 
-    /// Our three fields stand first; a field of the event itself may bear one of their names.
+    /// The three fields of quotabell come first; a field of the event may have the same name.
     fn from_entry(stream: &str, (id, values): &RawEntry) -> Self {
         let mut pairs = values.chunks_exact(2).map(|pair| (escaped_bytes(&pair[0]), escaped_bytes(&pair[1])));
         let mut own = |_name| pairs.next().map(|(_, value)| value).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Who used most of a metric in a period, or is nearest to the limit.
+//! The subjects that used most of a metric in a period, or are nearest to their limits.
 //!
-//! No index is kept for this: the counters of the period are scanned, and with a ranking by percent the settings of
-//! every subject are read along.
+//! There is no index for this: it scans the counters of the period. A ranking by percent also reads the settings of
+//! every subject.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -22,9 +22,9 @@ use crate::types::timestamp::Rfc3339;
 use crate::types::{BillingDay, Metric, Period, PeriodSpan, Subject, UnixMs, Window};
 use crate::zones::Zone;
 
-/// The most subjects of a ranking.
+/// Maximum number of subjects in a ranking.
 pub const TOP_MAX: usize = 1000;
-/// The settings of so many subjects are read with one call.
+/// Number of subjects whose settings are read with one call.
 const SETTINGS_AT_ONCE: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -81,8 +81,7 @@ pub enum TopPeriodError {
     NoPeriod(UnixMs),
 }
 
-/// The period that is asked for: itself, or the one of the window that goes on in UTC; a day unless something else is
-/// said.
+/// The requested period: the given one, or the present one of the window in UTC; a day by default.
 pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Result<Period, TopPeriodError> {
     match (window, period) {
         (Some(window), Some(period)) if period.window() != window => {
@@ -97,8 +96,7 @@ pub fn period(window: Option<Window>, period: Option<Period>, now: UnixMs) -> Re
     }
 }
 
-/// Ranks at most `limit` subjects of all partitions. The work is that of reading every counter of the period, in
-/// slices.
+/// Ranks at most `limit` subjects of all partitions. Reads every counter of the period, in slices.
 pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, limit: usize) -> RedisResult<TopView> {
     let TopRequest { of, by } = request;
     // Settings of subjects belong to no partition.
@@ -128,7 +126,7 @@ pub async fn read(partitions: &Partitions, plans: &Plans, request: &TopRequest, 
     Ok(TopView { metric, window: period.window(), period, by: *by, read_at, subjects })
 }
 
-/// What a subject's count is ranked and shown with.
+/// The plan and limit of a subject in a ranking.
 struct PlanAndLimit {
     plan: String,
     limit: Option<u64>,
@@ -148,7 +146,7 @@ async fn plans_and_limits(
     }
     let replies: Vec<RedisResult<Vec<Option<Vec<u8>>>>> = client.pipe(&pipeline).await?;
     let of_subject = |values: RedisResult<Vec<Option<Vec<u8>>>>| {
-        // A key of another type has no limit that could be read.
+        // A key of another type has no readable limit.
         let values = values.unwrap_or_default();
         let set = fields.iter().zip(values).filter_map(|(name, value)| Some((name.clone().into_bytes(), value?)));
         let settings = SubjectSettings::read(&set.collect::<Vec<_>>(), plans);
@@ -158,10 +156,10 @@ async fn plans_and_limits(
     Ok(replies.into_iter().map(of_subject).collect())
 }
 
-/// The first ones of those that were offered.
+/// The highest-ranked of the offered subjects.
 struct Ranking {
     limit: usize,
-    /// The greatest score first, then the subjects in order.
+    /// The highest score first, then by subject.
     ranked: BTreeSet<(Reverse<u128>, Subject)>,
     counts: HashMap<Subject, (u128, u64)>,
 }
@@ -176,7 +174,7 @@ impl Ranking {
         if is_full && self.ranked.last().is_none_or(|(Reverse(last), _)| *last > score) {
             return;
         }
-        // A scan may give a subject twice.
+        // A scan may return a subject twice.
         if let Some((before, _)) = self.counts.insert(subject.clone(), (score, used)) {
             self.ranked.remove(&(Reverse(before), subject.clone()));
         }
@@ -198,7 +196,7 @@ impl Ranking {
         for part in counts.chunks(SETTINGS_AT_ONCE) {
             for (count, of_subject) in part.iter().zip(plans_and_limits(first, plans, of, part).await?) {
                 let Some(limit) = of_subject.limit else { continue };
-                // No doubles: the order of two subjects must not depend on how they round.
+                // No floating point: the order of two subjects must not depend on rounding.
                 self.offer((u128::from(count.used) << 64) / u128::from(limit), count.clone());
             }
         }
@@ -220,8 +218,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A subject that is left out, or listed twice because its hash was resized meanwhile, makes the list
-        /// worthless.
+        /// A subject that is missing, or listed twice because its hash was resized meanwhile, makes the list worthless.
         #[test]
         fn a_ranking_is_the_beginning_of_all_in_order(
             offered in proptest::collection::vec((0_u64..20, 0_u64..20), 0..60), limit in 1_usize..8
@@ -229,7 +226,7 @@ mod tests {
             let mut ranking = Ranking::new(limit);
             let mut all: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
             for (name, used) in offered {
-                // A count only grows while the scan runs.
+                // A count only grows during the scan.
                 let used = *all.entry(format!("{name:02}")).and_modify(|before| *before = used.max(*before)).or_insert(used);
                 let subject = Subject::parse(format!("{name:02}").as_bytes()).expect("legal");
                 ranking.offer(used.into(), SubjectCount { subject, used });

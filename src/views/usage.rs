@@ -1,4 +1,4 @@
-//! What a subject used, of which limits.
+//! The usage of a subject, and its limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub struct WindowUsageView {
     pub alerts: Vec<Alert>,
 }
 
-/// Where the limit of a period that is over was read.
+/// The source of the limit of a past period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitSource {
@@ -80,14 +80,14 @@ pub enum LimitSource {
 pub struct UsageRequest {
     pub subject: Subject,
     pub settings: SubjectSettings,
-    /// The day, with the week and the month in which it lies; `None` for the periods that go on.
+    /// The day, with the week and the month that contain it; `None` for the present periods.
     pub day: Option<Day>,
     pub now: UnixMs,
-    /// How long after its day an event may arrive (`stream.late_max`): so long no period is closed.
+    /// How long after the end of its day an event may arrive (`stream.late_max`). Until then no period is closed.
     pub late_max: Duration,
 }
 
-/// Reads the usage. `None` where `now` or the day is in no period.
+/// Reads the usage. `None` if `now` or the day is outside the calendar.
 pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<Option<UsageView>> {
     let UsageRequest { subject, settings, day, now, late_max } = request;
     let Some(periods) = periods(&settings, day, now) else { return Ok(None) };
@@ -112,7 +112,7 @@ pub async fn read(partition: &Partition, request: UsageRequest) -> RedisResult<O
     Ok(Some(UsageView { subject, plan, timezone: zone.name(), metrics, unreadable }))
 }
 
-/// The periods of the subject that go on, or those that hold the whole of a day.
+/// The present periods of the subject, or those that contain a whole day.
 fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<BTreeMap<Window, PeriodSpan>> {
     let SubjectSettings { zone, billing_day, .. } = *settings;
     let today = DaySpan::containing(zone, now)?;
@@ -129,7 +129,7 @@ fn periods(settings: &SubjectSettings, day: Option<Day>, now: UnixMs) -> Option<
     windows.map(|window| Some((window, containing(window)?))).collect()
 }
 
-/// What the counts are judged by.
+/// The values by which counts are judged.
 struct JudgedAt<'a> {
     limits: &'a BTreeMap<Metric, Limits>,
     now: UnixMs,
@@ -137,8 +137,7 @@ struct JudgedAt<'a> {
 }
 
 impl JudgedAt<'_> {
-    /// How the subject stands in a period. `None` where there is nothing to say: without a limit, only days are
-    /// counted.
+    /// The usage of a period. `None` if there is nothing to show: without a limit, only days are counted.
     fn window(&self, span: PeriodSpan, usage: PeriodUsage) -> Option<WindowUsageView> {
         let PeriodUsage { of: MetricPeriod { metric, .. }, used, alerts } = usage;
         let PeriodSpan { period, start, end } = span;
@@ -150,7 +149,7 @@ impl JudgedAt<'_> {
         if limit.is_none() && alerts.is_empty() && period.window() != Window::Day {
             return None;
         }
-        // Before that, a counter that is absent means that nothing was used.
+        // Before that time, a missing counter means that nothing was used.
         let counted = self.now < retention::kept_until(period, self.late_max);
         let used = used.or(counted.then_some(0));
         Some(WindowUsageView {

@@ -51,7 +51,7 @@ pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
 /// What a pending delivery waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextStep {
-    /// The circuit of its destination: one attempt, of whichever delivery, is made there at this time.
+    /// The circuit of its destination: one delivery is attempted there at this time.
     Circuit { next_probe: UnixMs },
     /// A contact of its subject, until it expires.
     Contact { expires: UnixMs },

@@ -1,4 +1,4 @@
-//! To whom a delivery goes. An operator sees the address; passwords in a URL are `***`.
+//! The recipient of a delivery. An operator sees the address; passwords in a URL are `***`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -40,7 +40,7 @@ text_enum! {
     }
 }
 
-/// The contact of a delivery: one of `contacts`, which its subject has now, or one that is configured.
+/// The contact of a delivery: one of the subject's present `contacts`, or one of the configuration.
 pub fn contact_view(
     DeliveryView { channel, contact_id: id, .. }: &DeliveryView,
     contacts: &ResolvedContacts,
@@ -52,7 +52,7 @@ pub fn contact_view(
         Some(mute) => (Some(masked_address(contact)), DeliveryContactStatus::Muted, Some(mute)),
         None => (Some(masked_address(contact)), DeliveryContactStatus::Current, None),
     };
-    // A fallback contact leaves with the subject's first contact of its own; its address is known all the same.
+    // A fallback contact is not used after the subject's first own contact was added, but its address is still known.
     let removed = || (in_config.map(masked_address), DeliveryContactStatus::Removed, None);
     let (address, status, mute) = match contacts.find(id) {
         _ if id.is_of_operator() => in_config.map_or_else(removed, usable),

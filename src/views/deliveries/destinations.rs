@@ -1,4 +1,4 @@
-//! Destinations with pending deliveries: what waits for each, what is in flight, and its circuit.
+//! Destinations with pending deliveries: the waiting deliveries, the attempts in flight, and the circuit of each.
 
 use redis::{Pipeline, RedisResult};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::types::text_form::text_enum;
 use crate::types::timestamp::Rfc3339;
 use crate::types::{Destination, UnixMs};
 
-/// Destinations read in one call.
+/// Number of destinations that are read in one call.
 const READ_MAX: usize = 500;
 
 /// A destination in one partition.
@@ -39,7 +39,7 @@ text_enum! {
     }
 }
 
-/// Every destination with pending deliveries, those for which most wait first.
+/// Every destination with pending deliveries, ordered by their number, largest first.
 pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<DestinationView>> {
     let mut listed = Vec::new();
     for partition in partitions.iter() {
@@ -57,7 +57,7 @@ pub async fn list_destinations(partitions: &Partitions) -> RedisResult<Vec<Desti
     Ok(listed)
 }
 
-/// Reads these destinations of a partition, in their order.
+/// Reads these destinations of a partition, in the given order.
 pub async fn read_destinations(
     Partition { client, keys }: &Partition,
     names: &[Destination],
@@ -76,7 +76,7 @@ pub async fn read_destinations(
     for (name, reply) in names.iter().zip(replies.chunks(3)) {
         let (queued, leased, (bound, failures, probe)): Read =
             redis::from_redis_value(redis::Value::Array(reply.to_vec()))?;
-        // What is leased beyond the bound follows those that are being attempted.
+        // Leases above the bound come after those of running attempts.
         let in_flight = bound.map_or(leased, |bound| leased.min(bound));
         views.push(DestinationView {
             destination: name.clone(),

@@ -1,4 +1,4 @@
-//! The ids of deliveries in the lists that Redis keeps: slice by slice, of one subject, or by their beginning.
+//! The ids of deliveries in the lists of Redis: slice by slice, of one subject, or by prefix.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,19 @@ use crate::redis_client::{Partition, RedisClient};
 use crate::types::{DeliveryId, DeliveryState, Keys, Subject, UnixMs};
 use crate::views::IdPrefix;
 
-/// Ids read in one call where nothing else is.
+/// Number of ids that are read in one call that reads nothing else.
 const IDS_READ_MAX: usize = 5000;
 
 /// The position at which a list continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryCursor {
-    /// The time of the last id that was looked at.
+    /// The time of the last id.
     pub(super) at: i64,
-    /// Ids of that very time that were looked at.
+    /// Number of ids with this time before the position.
     pub(super) seen: usize,
 }
 
-/// The list that holds what a filter asks for.
+/// The list for a filter.
 pub(super) fn index_of(keys: &Keys, filter: &DeliveryFilter) -> String {
     match filter.state {
         Some(DeliveryState::Pending) => keys.pending(),
@@ -32,7 +32,7 @@ pub(super) fn index_of(keys: &Keys, filter: &DeliveryFilter) -> String {
     }
 }
 
-/// Ids of one slice, the newest first.
+/// The ids of one slice, the newest first.
 pub(super) struct IdSlice {
     pub(super) ids: Vec<DeliveryId>,
     /// The time of each.
@@ -59,7 +59,7 @@ pub(super) async fn read_ids(
     Ok(IdSlice { ids, scores, next })
 }
 
-/// The same of one subject: reads no ids but its own.
+/// The slice of one subject: reads only its ids.
 pub(super) async fn read_ids_of_subject(
     partition: &Partition,
     subject: &Subject,
@@ -70,7 +70,7 @@ pub(super) async fn read_ids_of_subject(
 ) -> RedisResult<IdSlice> {
     let mut scored = scored_of_subject(partition, subject, index).await?;
     scored.retain(|(_, at)| since.is_none_or(|since| since.0 <= *at) && before.is_none_or(|before| *at < before.0));
-    // As ZREVRANGEBYSCORE has them.
+    // The order of ZREVRANGEBYSCORE.
     scored.sort_by(|(a, a_at), (b, b_at)| (b_at, b.as_str()).cmp(&(a_at, a.as_str())));
     let seen = from.map_or(0, |from| scored.partition_point(|(_, at)| *at > from.at) + from.seen);
     let (ids, scores): (Vec<DeliveryId>, Vec<i64>) = scored.into_iter().skip(seen).take(count).unzip();
@@ -78,7 +78,7 @@ pub(super) async fn read_ids_of_subject(
     Ok(IdSlice { ids, scores, next })
 }
 
-/// The deliveries of a subject that are in a list, with their places there.
+/// The deliveries of a subject that are in a list, with their scores.
 pub(super) async fn scored_of_subject(
     partition: &Partition,
     subject: &Subject,
@@ -96,7 +96,7 @@ pub(super) async fn scored_of_subject(
     Ok(scored)
 }
 
-/// Many deliveries may be made in one millisecond, so the cursor also counts how many of its millisecond were seen.
+/// Many deliveries may have the same millisecond, so the cursor also counts those that were read of its millisecond.
 pub(super) fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> DeliveryCursor {
     let at = scores.last().copied().unwrap_or_default();
     let seen = scores.iter().filter(|score| **score == at).count();
@@ -104,8 +104,8 @@ pub(super) fn cursor_after(scores: &[i64], from: Option<DeliveryCursor>) -> Deli
     DeliveryCursor { at, seen: seen + before }
 }
 
-/// Finds the ids that begin so, for each prefix in its order. A whole id is looked for. Otherwise every id is read
-/// once, slice by slice: the lists are in the order of time.
+/// Finds the ids with each prefix, in the order of the prefixes. A complete id is looked up directly. Otherwise every
+/// id is read once, slice by slice, because the lists are ordered by time.
 pub(super) async fn find_ids(
     Partition { client, keys }: &Partition,
     prefixes: &[IdPrefix<DeliveryId>],

@@ -1,4 +1,4 @@
-//! Deliveries of every partition: the lists merged in the order of time, and the partition of one by its id.
+//! Deliveries of all partitions: merges the lists by time, and finds the partition of a delivery by its id.
 
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::redis_client::{Partition, Partitions};
 use crate::types::{DeliveryId, DeliveryState};
 use crate::views::IdPrefix;
 
-/// As [`list_all`], of every partition, or of the subject's where the filter names one.
+/// Like [`list_all`], for every partition, or for the subject's if the filter names one.
 pub async fn list_partitions(
     partitions: &Partitions,
     filter: &DeliveryFilter,
@@ -23,7 +23,7 @@ pub async fn list_partitions(
     for partition in partitions.iter() {
         listed.extend(list_all(partition, filter, limit).await?);
     }
-    // As each list, which keeps its own order: dead ones by the time of death.
+    // The same order as in each list: dead ones by the time of death.
     let is_dead = filter.state == Some(DeliveryState::Dead);
     let time = |view: &DeliveryView| if is_dead { view.ended_at } else { Some(view.created_at) };
     listed.sort_by_key(time);
@@ -31,21 +31,21 @@ pub async fn list_partitions(
     Ok(listed)
 }
 
-/// How many slices one call of [`list_from`] reads at most, so that a filter that nothing passes does not make it read
-/// for ever.
+/// Maximum number of slices that one call of [`list_from`] reads, so that a filter without matches does not read
+/// forever.
 const SLICES_MAX: usize = 10;
 
-/// Where a list over all partitions goes on.
+/// The position of a list over all partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveriesCursor {
-    /// By its position.
+    /// The index of the partition.
     partition: usize,
-    /// Where in it; `None` for its beginning.
+    /// The position in it; `None` for its start.
     slice: Option<DeliveryCursor>,
 }
 
-/// Reads at most `limit` deliveries that pass the filter: partition by partition, the newest of each first. There may
-/// be fewer, or none, although more follow.
+/// Reads at most `limit` deliveries that pass the filter, partition by partition, the newest of each first. It may
+/// return fewer, or none, although more follow.
 pub async fn list_from(
     partitions: &Partitions,
     filter: &DeliveryFilter,
@@ -73,7 +73,7 @@ pub async fn list_from(
     Ok((listed, (!is_over).then_some(cursor)))
 }
 
-/// The deliveries that each prefix names, with their partitions, in the order of their ids.
+/// The deliveries with each prefix and their partitions, in the order of their ids.
 pub async fn find<'a>(
     partitions: &'a Partitions,
     prefixes: &[IdPrefix<DeliveryId>],
@@ -88,7 +88,7 @@ pub async fn find<'a>(
     Ok(found)
 }
 
-/// The partition in which a delivery lies: an id does not say whose it is. The first one where it lies in none.
+/// The partition of a delivery, which its id does not tell. The first partition if none has it.
 pub async fn partition_of<'a>(partitions: &'a Partitions, id: &DeliveryId) -> RedisResult<&'a Partition> {
     let first = partitions.first();
     if partitions.count() == 1 {

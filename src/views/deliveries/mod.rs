@@ -1,4 +1,4 @@
-//! Deliveries: lists by creation, and one with its attempts. Read next: `read`, how they are found.
+//! Deliveries: lists by creation, and one with its attempts. Read next: `read`, which finds them.
 
 mod contact;
 mod destinations;
@@ -137,12 +137,12 @@ impl From<DisabledNotice> for DisabledContactView {
 }
 
 impl DeliveryDetailView {
-    /// Whether it goes to a contact of its subject, the fallback contacts included.
+    /// Whether it goes to a contact of its subject, including fallback contacts.
     pub fn is_to_own_contact(&self) -> bool {
         self.delivery.channel != Channel::None && !self.delivery.contact_id.is_of_operator()
     }
 
-    /// The same without what the other side said, and without who it was: that is for the operator alone.
+    /// Removes the response and the address of the other side, which only the operator may see.
     #[must_use]
     pub fn without_other_side(mut self) -> Self {
         for attempt in &mut self.attempt_log {

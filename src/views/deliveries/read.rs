@@ -1,5 +1,5 @@
 //! Reads deliveries from Redis: the lists by creation and by death in slices, and one delivery with its log. Read next:
-//! `ids`, what a slice is made of.
+//! `ids`, which reads the slices.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::types::{
     NotificationKind, UnixMs, VerificationRequest,
 };
 
-/// Deliveries read in one call for a list.
+/// Number of deliveries that are read in one call for a list.
 const DELIVERIES_READ_MAX: usize = 500;
 
-/// The fields of a delivery that a list shows.
+/// The fields of a delivery in a list.
 const FIELDS: [&str; 14] = [
     "type",
     "alert_id",
@@ -43,14 +43,14 @@ const FIELDS: [&str; 14] = [
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliverySlice {
-    /// Those of this slice that pass the filter, the newest first. May be empty although more follow.
+    /// The deliveries of this slice that pass the filter, the newest first. May be empty although more follow.
     pub deliveries: Vec<DeliveryView>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next slice; `None` at the end.
     pub next: Option<DeliveryCursor>,
 }
 
-/// Reads a slice of the list, the newest first (dead ones by the time of death), with at most `limit` deliveries. Begin
-/// with no cursor, go on with the slice's own.
+/// Reads a slice of the list with at most `limit` deliveries, the newest first (dead ones by the time of death). Starts
+/// without a cursor and continues with that of the previous slice.
 pub async fn list(
     partition: &Partition,
     filter: &DeliveryFilter,
@@ -59,7 +59,7 @@ pub async fn list(
 ) -> RedisResult<DeliverySlice> {
     let Partition { client, keys } = partition;
     let index = index_of(keys, filter);
-    // Nothing dies before it was made, so this bounds the list of dead ones too; but it may die long after.
+    // A delivery dies after it was created, so this would also bound the list of dead ones; but it may die much later.
     let before = filter.before.filter(|_| filter.state != Some(DeliveryState::Dead));
     let between = (filter.since, before);
     let IdSlice { ids, scores, mut next } = match &filter.subject {
@@ -83,8 +83,8 @@ pub async fn list(
     Ok(DeliverySlice { deliveries, next })
 }
 
-/// The deliveries of a partition that pass a filter, slice by slice and in no order, for whoever changes them
-/// meanwhile: one that is there from the first slice to the last is found, also where others leave the list.
+/// The deliveries of a partition that pass a filter, slice by slice and in no order, for callers that change them
+/// meanwhile. A delivery that exists from the first slice to the last is found even if others leave the list.
 #[derive(Debug)]
 pub struct DeliveryScan<'a> {
     partition: &'a Partition,
@@ -97,16 +97,16 @@ pub struct DeliveryScan<'a> {
 enum ScannedIds {
     /// A list.
     Of(Scan),
-    /// What is left of a subject's own, which were read at the beginning.
+    /// The remaining deliveries of a subject, all of which were read at the start.
     Left(Vec<DeliveryId>),
 }
 
 impl<'a> DeliveryScan<'a> {
-    /// At the beginning.
+    /// Starts a walk.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said.
+    /// The failure of Redis or the connection.
     pub async fn begin(partition: &'a Partition, filter: &'a DeliveryFilter) -> RedisResult<Self> {
         let index = index_of(&partition.keys, filter);
         let ids = match &filter.subject {
@@ -120,11 +120,11 @@ impl<'a> DeliveryScan<'a> {
     }
 
     /// The ids of the next slice that pass the filter; `None` at the end. A slice may be empty although more follow,
-    /// and an id may come twice.
+    /// and an id may occur twice.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the walk is over.
+    /// The failure of Redis or the connection; the walk ends.
     pub async fn next(&mut self) -> RedisResult<Option<Vec<DeliveryId>>> {
         let Partition { client, keys } = self.partition;
         let ids: Vec<DeliveryId> = match &mut self.ids {
@@ -144,7 +144,7 @@ impl<'a> DeliveryScan<'a> {
     }
 }
 
-/// Those of [`FIELDS`] that a delivery has, with their values.
+/// The existing [`FIELDS`] of a delivery, with their values.
 type DeliveryFields = HashMap<&'static str, String>;
 
 async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> RedisResult<Vec<DeliveryFields>> {
@@ -157,8 +157,8 @@ async fn read_fields(client: &RedisClient, keys: &Keys, ids: &[DeliveryId]) -> R
     Ok(replies.into_iter().map(named).collect())
 }
 
-/// When deliveries are due, and when the next attempt is made through the circuits of their destinations. One that is
-/// being attempted waits for no circuit.
+/// Reads when deliveries are due, and when the next attempt passes the circuits of their destinations. A delivery that
+/// is being attempted waits for no circuit.
 async fn read_times(
     client: &RedisClient,
     keys: &Keys,
@@ -166,9 +166,9 @@ async fn read_times(
     hashes: &[DeliveryFields],
 ) -> RedisResult<Vec<DeliveryTimes>> {
     let of: Vec<Destination> = hashes.iter().map(|fields| destination_of(fields.get("destination"))).collect();
-    // Many share a destination: each is asked once.
+    // Many deliveries share a destination, so each destination is read once.
     let destinations: BTreeSet<&Destination> = of.iter().collect();
-    // A lease that is over stays until the destination is looked at again, which an open circuit puts off.
+    // An expired lease stays until the destination is processed again, which an open circuit delays.
     let now = client.server_time().await?;
     let mut pipeline = Pipeline::new();
     for (id, destination) in ids.iter().zip(&of) {
@@ -191,11 +191,11 @@ async fn read_times(
     Ok(dues.into_iter().zip(lease_ends).zip(&of).map(times).collect())
 }
 
-/// Reads every delivery that passes the filter, the newest `limit` of them, oldest first: slice by slice, until enough
-/// are found.
+/// Reads the newest `limit` deliveries that pass the filter and returns them oldest first. Reads slice by slice until
+/// enough are found.
 pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usize) -> RedisResult<Vec<DeliveryView>> {
     let mut deliveries: Vec<DeliveryView> = Vec::new();
-    // What is replayed while this reads stands in the list of dead ones at another place than before.
+    // A delivery that is replayed during the read moves to another position in the list of dead ones.
     let mut seen = BTreeSet::new();
     let mut from = None;
     loop {
@@ -211,8 +211,8 @@ pub async fn list_all(partition: &Partition, filter: &DeliveryFilter, limit: usi
     Ok(deliveries)
 }
 
-/// Reads one delivery with its attempts, and its contact as it is now, which may be one of `configured`. Returns `None`
-/// if there is no such delivery (any more).
+/// Reads one delivery with its attempts and its present contact, which may be one of `configured`. Returns `None` if
+/// the delivery does not exist any more.
 pub async fn show(
     partition: &Partition,
     configured: &[Contact],
@@ -231,7 +231,7 @@ pub async fn show(
     Ok(Some(detail))
 }
 
-/// As [`show()`], without the contact.
+/// Like [`show()`], without the contact.
 pub async fn read_detail(
     Partition { client, keys }: &Partition,
     id: &DeliveryId,
@@ -262,17 +262,17 @@ pub async fn read_detail(
     }))
 }
 
-/// What the queue of a destination says of a delivery, milliseconds.
+/// The times of a delivery in the queue of its destination, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct DeliveryTimes {
     due: Option<i64>,
-    /// Whether it is being attempted; then `due` is the end of the lease.
+    /// Whether it is being attempted; `due` is then the end of the lease.
     is_leased: bool,
-    /// Where the circuit is open, and the delivery is not being attempted.
+    /// When the next probe is due, if the circuit is open and the delivery is not being attempted.
     next_probe: Option<i64>,
 }
 
-/// A delivery and what it carries.
+/// A delivery and its contents.
 struct StoredDelivery {
     view: DeliveryView,
     alert: Option<Alert>,
@@ -280,7 +280,7 @@ struct StoredDelivery {
 }
 
 impl StoredDelivery {
-    /// A delivery from its fields; `None` when the hash is gone (14 days after the end) or is no delivery of ours.
+    /// A delivery from its fields; `None` if the hash is gone (14 days after the end) or is not that of a delivery.
     fn from_fields(keys: &Keys, id: &DeliveryId, mut fields: DeliveryFields, times: DeliveryTimes) -> Option<Self> {
         let mut take = |name| fields.remove(name);
         let kind = take("type");
@@ -317,7 +317,7 @@ impl StoredDelivery {
     }
 }
 
-/// In whose queue a delivery is.
+/// The destination whose queue the delivery is in.
 fn destination_of(name: Option<&String>) -> Destination {
     name.map_or_else(Destination::none, |name| Destination::from_stored(name))
 }

@@ -1,5 +1,4 @@
-//! What is said of a delivery: the crossing, to whom it goes, its attempts, where it stands, and what happens next.
-//! Pure.
+//! Explains a delivery: the crossing, the recipient, the attempts, its state, and what happens next. Pure.
 
 use std::time::Duration;
 
@@ -15,9 +14,9 @@ use crate::views::deliveries::{AttemptView, DeliveryContactStatus, DestinationVi
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// The operator, who also learns what the other side said.
+    /// The operator, who also sees the response of the other side.
     Operator,
-    /// The platform, which may pass it on.
+    /// The platform, which may pass the text on.
     Platform,
 }
 
@@ -25,26 +24,26 @@ pub(super) struct DeliveryFacts<'a> {
     pub(super) stream: &'a str,
     pub(super) detail: DeliveryDetailView,
     pub(super) now: UnixMs,
-    /// The subject's contacts and mutes as they are now.
+    /// The subject's present contacts and mutes.
     pub(super) contacts: &'a ResolvedContacts,
     pub(super) mutes: &'a SubjectMutes,
     pub(super) pause: Option<&'a Pause>,
     pub(super) destination: Option<DestinationView>,
     pub(super) cap: Option<CapState>,
     pub(super) give_up_after: Duration,
-    /// When the first attempt since it was made or replayed began, later by the time in which sending was paused since.
+    /// When the first attempt after creation or replay began, plus the time for which sending was paused since.
     pub(super) first_attempt: Option<UnixMs>,
     pub(super) daemons: LiveDaemons,
 }
 
-/// The cap that holds for what goes there.
+/// The cap that applies to the delivery.
 pub(super) struct CapState {
     pub(super) rate: Rate,
-    /// How long until it lets a message leave; `None` where it does now, or where that is not known.
+    /// How long until it allows a message; `None` if it does now, or if that is unknown.
     pub(super) exhausted_for: Option<Duration>,
 }
 
-/// All that is said of it, in the order of time.
+/// All sentences, ordered by time.
 pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(alert) = &facts.detail.alert {
@@ -66,10 +65,10 @@ pub(super) fn sentences(facts: &DeliveryFacts<'_>, audience: Audience) -> Vec<St
     said
 }
 
-/// How many sentences [`crossing`] gives.
+/// Number of sentences of [`crossing`].
 pub(super) const CROSSING: usize = 2;
 
-/// How the alert came to be.
+/// Explains why the alert was raised.
 pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
     let Alert { id, subject, metric, window, period, threshold_percent, threshold_units, limit, .. } = alert;
     let Alert { plan, timezone, used_before, used, first_entry, last_entry, raised_at_ms, .. } = alert;
@@ -88,7 +87,7 @@ pub(super) fn crossing(alert: &Alert, stream: &str) -> [String; CROSSING] {
     ]
 }
 
-/// What a delivery carries that is neither an alert nor a request for consent.
+/// Explains contents other than an alert or a request for consent.
 fn notice(detail: &DeliveryDetailView) -> Option<String> {
     match (detail.delivery.r#type, &detail.disabled_contact) {
         (NotificationKind::ContactDisabled, Some(DisabledContactView { id, channel, address, disabled })) => {
@@ -126,7 +125,7 @@ fn fan_out(facts: &DeliveryFacts<'_>) -> String {
         }
         DeliveryContactStatus::Disabled => disabled(facts, &contact.id),
         DeliveryContactStatus::Unverified => ", which nobody has confirmed".to_owned(),
-        // Of a subject's own contact that was removed the address is not known any more.
+        // The address of a removed own contact of the subject is not known.
         DeliveryContactStatus::Removed if contact.address.is_some() => {
             ", a fallback contact, which gets nothing while the subject has contacts of its own".to_owned()
         }
@@ -144,7 +143,7 @@ fn disabled(facts: &DeliveryFacts<'_>, id: &ContactId) -> String {
     }
 }
 
-/// Why nobody could be told.
+/// Explains why an alert had no recipient.
 pub(super) fn no_recipient_reason(contacts: &ResolvedContacts) -> String {
     let ResolvedContacts { unverified, unreadable, readable, disabled, .. } = contacts;
     if let (true, Some(state)) = (readable.is_empty(), disabled.iter().find_map(|contact| contact.disabled.as_ref())) {
@@ -204,7 +203,7 @@ fn attempt(AttemptView { at, outcome, status, duration_ms, error, .. }: &Attempt
     format!("the last attempt {ended} at {at}, after {duration_ms} ms: {what}.")
 }
 
-/// Where a pending delivery stands, and what happens next.
+/// The state of a pending delivery, and what happens next.
 fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     let delivery = &facts.detail.delivery;
     let due = delivery.next_due.map_or(facts.now, |due| due.0);
@@ -242,7 +241,7 @@ fn pending(facts: &DeliveryFacts<'_>) -> Vec<String> {
     said
 }
 
-/// That nothing is sent.
+/// Explains that sending is paused.
 pub(super) fn paused(Pause { since, reason }: &Pause) -> String {
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
@@ -262,14 +261,14 @@ fn capped(CapState { rate, exhausted_for }: &CapState, now: UnixMs) -> String {
     }
 }
 
-/// When it is dead.
+/// Explains when it is given up.
 fn given_up(facts: &DeliveryFacts<'_>, due: UnixMs) -> Option<String> {
     if let Some(request) = &facts.detail.verification {
         return Some(format!("It expires when its next attempt would come after {}.", request.expires_at));
     }
     let after = |began: UnixMs, class| began.after(give_up_after(class, facts.give_up_after));
     let Some(first) = facts.first_attempt else {
-        // Behind an open circuit the time begins also where nothing is attempted.
+        // Behind an open circuit, the time starts even without an attempt.
         facts.destination.as_ref()?.next_probe?;
         let until = after(due, OutcomeClass::Transient);
         return Some(format!(
@@ -283,11 +282,11 @@ fn given_up(facts: &DeliveryFacts<'_>, due: UnixMs) -> Option<String> {
     })
 }
 
-/// What becomes of a delivery whose contact it can't go to any more.
+/// Explains what happens to a delivery whose contact is not usable any more.
 const fn lost_contact(status: DeliveryContactStatus, kind: NotificationKind) -> Option<&'static str> {
     use DeliveryContactStatus::{Current, Disabled, Muted, Removed, Unreadable, Unverified};
     match (status, kind) {
-        // What asks for consent, and the operator's digest, do not follow the list of the subject's contacts.
+        // Requests for consent and the operator's digest do not depend on the list of the subject's contacts.
         (_, NotificationKind::Verification | NotificationKind::Digest) => None,
         (Disabled | Removed | Unverified, NotificationKind::Alert) => Some(
             "At its next attempt nothing is sent there: the alert goes to the contacts that are there then, or waits for one.",
@@ -325,7 +324,7 @@ fn is_disabled(facts: &DeliveryFacts<'_>) -> bool {
     facts.detail.contact.as_ref().is_some_and(|contact| contact.status == DeliveryContactStatus::Disabled)
 }
 
-/// How it ended, and what can be done.
+/// Explains how it ended, and what can be done.
 fn end(facts: &DeliveryFacts<'_>) -> String {
     let delivery = &facts.detail.delivery;
     let ended = delivery.ended_at.map_or_else(|| "a time that is not known".to_owned(), |ended| ended.to_string());

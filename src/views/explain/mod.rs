@@ -1,7 +1,6 @@
-//! Why an alert, a delivery or a subject stands as it does, in sentences. Read next: `delivery`, what is said of a
-//! delivery.
+//! Explains the state of an alert, a delivery or a subject in sentences. Read next: `delivery`.
 //!
-//! Reads what is stored and decides nothing. The sentences are pure functions of what was read.
+//! Reads stored data and changes nothing. The sentences are pure functions of the data.
 
 mod alert;
 mod daemons;
@@ -35,9 +34,9 @@ use crate::subjects::record::SubjectField;
 use crate::subjects::{Plans, Profile, SubjectMutes};
 use crate::types::{Alert, AlertId, DeliveryId, Keys, Subject, UnixMs};
 
-/// Entries of the outbox that are read at once.
+/// Number of outbox entries that are read at once.
 const OUTBOX_READ: usize = 1_000;
-/// So many readings of the outbox search for an alert at most: a storm raises as many at once.
+/// Maximum number of outbox reads in the search for an alert: a storm raises many at once.
 const OUTBOX_READS_MAX: usize = 20;
 
 #[derive(Debug)]
@@ -45,14 +44,14 @@ pub struct Explainer {
     pub partitions: Partitions,
     pub channels: Arc<Channels>,
     pub contacts: ContactResolver,
-    /// The contacts of the configuration, under the ids that deliveries to them bear.
+    /// The contacts of the configuration, with the ids that deliveries to them have.
     pub configured: Vec<Contact>,
-    /// How long a delivery is tried.
+    /// How long a delivery is attempted.
     pub give_up_after: Duration,
-    /// What is told where a count jumps over several thresholds.
+    /// Which alerts are sent if a count passes several thresholds at once.
     pub on_multiple: MultiplePolicy,
     pub plans: Plans,
-    /// How long after its day an event may arrive.
+    /// How long after the end of its day an event may arrive.
     pub late_max: Duration,
 }
 
@@ -91,20 +90,20 @@ pub enum ExplainError {
 }
 
 const NAMED_MAX: usize = 10;
-/// As many digits as a list shows: fewer would take a word for an id.
+/// The number of digits in a list. With fewer, a word could be taken for an id.
 const DIGITS_MIN: usize = 8;
 
-/// What explanations of one partition share. It is read once.
+/// The data that explanations of one partition share; read once.
 struct PartitionFacts<'a> {
     partition: &'a Partition,
     now: UnixMs,
     pause: Option<Pause>,
-    /// How long sending has been paused in all.
+    /// The total time for which sending has been paused.
     paused: Duration,
     daemons: LiveDaemons,
 }
 
-/// What is stored of a subject. It is read once.
+/// The stored data of a subject; read once.
 struct StoredSubject {
     fields: Vec<SubjectField>,
     deliveries: Vec<DeliveryView>,
@@ -113,14 +112,14 @@ struct StoredSubject {
 }
 
 impl Explainer {
-    /// Explains what `text` names: an id of a delivery or an alert with its word, a subject of which something is
-    /// stored, an id by at least eight of its digits, or any other subject.
+    /// Explains what `text` names: a delivery or an alert by its id with prefix, a subject with stored data, an id by
+    /// at least eight of its digits, or any other subject.
     pub async fn explain(&self, text: &str, audience: Audience) -> Result<Explanation, ExplainError> {
         let names = |word: &str| text.starts_with(word);
         let has_word = names("delivery_") || names("alert_");
         let may_be_id = has_word || text.len() >= DIGITS_MIN;
         let subject: Result<Subject, _> = text.parse();
-        // Looked for first: for the first digits of an id all ids are read.
+        // The subject is tried first, because a search for the first digits of an id reads all ids.
         let mut stored = None;
         if let (true, false, Ok(subject)) = (may_be_id, has_word, &subject) {
             let found = self.stored_subject(subject).await?;
@@ -135,7 +134,7 @@ impl Explainer {
             match found.as_slice() {
                 [] => {}
                 [(partition, id)] => {
-                    // The list may name a delivery longer than it is kept.
+                    // The list may contain a delivery longer than it is stored.
                     if let Some((explanation, detail)) = self.explained_delivery(partition, id, audience).await? {
                         let (about, id, deliveries) = ("delivery", id.to_string(), vec![detail]);
                         return Ok(Explanation { about, id, explanation, alert: None, deliveries, usage: None });
@@ -164,19 +163,19 @@ impl Explainer {
             Some(stored) => stored,
             None => self.stored_subject(&subject).await?,
         };
-        // A name that looks like an id is a subject if something is stored under it, else an id that has expired.
+        // A name in the form of an id is a subject if it has stored data, and otherwise an expired id.
         if !stored.is_known && (has_word || delivery.is_some() || alert.is_some()) {
             return Err(ExplainError::NothingNamed(subject.to_string()));
         }
         self.stored(&subject, stored).await
     }
 
-    /// Explains a subject, whatever its name looks like.
+    /// Explains a subject, whatever the form of its name.
     pub async fn subject(&self, subject: &Subject) -> Result<Explanation, ExplainError> {
         self.stored(subject, self.stored_subject(subject).await?).await
     }
 
-    /// The alerts that are kept whose ids begin so.
+    /// The stored alerts with this id prefix.
     async fn alerts(&self, prefix: &IdPrefix<AlertId>) -> RedisResult<Vec<Alert>> {
         let now = self.partitions.first().client.server_time().await?;
         let periods = alerts::kept_periods(now);
@@ -185,7 +184,7 @@ impl Explainer {
         Ok(listed)
     }
 
-    /// What is said of a delivery, with the delivery; `None` if there is no such delivery.
+    /// Explains a delivery, and returns it; `None` if it does not exist.
     pub async fn delivery(
         &self,
         id: &DeliveryId,
@@ -224,7 +223,8 @@ impl Explainer {
         Ok(PartitionFacts { partition, now, pause, paused, daemons })
     }
 
-    /// What is said of a delivery to one of these contacts, and what of the delivery the audience may see.
+    /// The sentences about a delivery to one of these contacts, and the parts of the delivery that the audience may
+    /// see.
     async fn sentences(
         &self,
         shared: &PartitionFacts<'_>,
@@ -238,7 +238,7 @@ impl Explainer {
         let paused = paused.saturating_sub(detail.paused_before.unwrap_or(Duration::MAX));
         let destination = &detail.delivery.destination;
         let destinations = read_destinations(partition, std::slice::from_ref(destination)).await?;
-        // What was sent is counted in the first partition, for all of them.
+        // The first partition counts the messages of all partitions.
         let first = self.partitions.first();
         let cap = match Cap::for_destination(&self.channels, &first.keys, detail.delivery.channel, destination) {
             // A user without the right to read the cap is told its rate alone.
@@ -286,7 +286,7 @@ impl Explainer {
         for view in deliveries::list_all(partition, &filter, usize::MAX).await? {
             if let Some(detail) = deliveries::read_detail(partition, &view.id).await? {
                 let (sentences, detail) = self.sentences(&shared, &contacts, &mutes, detail, audience).await?;
-                // The crossing stands once.
+                // The crossing is only explained once.
                 explanation.extend(sentences.into_iter().skip(if detail.alert.is_some() {
                     delivery::CROSSING
                 } else {
@@ -312,8 +312,8 @@ impl Explainer {
         if contacts.is_empty() && !waits { NoDeliveryReason::NoContactHears } else { NoDeliveryReason::Unknown }
     }
 
-    /// Reads the settings and deliveries of a subject, and whether anything is stored of it: these, counts and alerts
-    /// of any period that is kept, or archived days.
+    /// Reads the settings and deliveries of a subject, and whether it has stored data: these, counts and alerts of any
+    /// stored period, or archived days.
     async fn stored_subject(&self, subject: &Subject) -> Result<StoredSubject, ExplainError> {
         let partition = self.partitions.partition_of(subject);
         let Partition { client, keys } = partition;
@@ -324,7 +324,7 @@ impl Explainer {
         if !is_known {
             let periods = alerts::kept_periods(client.server_time().await?);
             let counted = query::usage(partition, subject, &periods, &BTreeSet::new()).await?;
-            // Once its periods are closed, only the history knows of a subject.
+            // Once its periods are closed, only the history contains a subject.
             is_known = counted.iter().any(|usage| usage.used.is_some() || !usage.alerts.is_empty())
                 || !daily_usage::read(client, keys, subject, None, &[]).await?.is_empty();
         }
@@ -362,7 +362,7 @@ impl Explainer {
     }
 }
 
-/// The contacts that hear only other alerts, and so got no delivery of this one.
+/// The contacts whose filter excluded this alert, so that they got no delivery of it.
 fn not_heard(alert: &Alert, contacts: &ResolvedContacts, details: &[DeliveryDetailView]) -> Option<String> {
     let got = |contact: &Contact| details.iter().any(|detail| detail.delivery.contact_id == contact.id);
     let skipped = contacts.readable.iter().filter(|contact| !contact.filter.takes(alert) && !got(contact));
@@ -370,7 +370,7 @@ fn not_heard(alert: &Alert, contacts: &ResolvedContacts, details: &[DeliveryDeta
     (!others.is_empty()).then(|| format!("Not told of it, by what they hear: {}.", others.join(", ")))
 }
 
-/// Whether an alert is not fanned out yet. It lies in the outbox no earlier than it was raised.
+/// Whether an alert is not fanned out yet. Its outbox entry is not older than the alert.
 async fn waits_in_outbox(client: &RedisClient, keys: &Keys, id: &str, raised_at: UnixMs) -> RedisResult<bool> {
     let mut from = format!("{}-0", raised_at.0);
     for _ in 0..OUTBOX_READS_MAX {

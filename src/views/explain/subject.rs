@@ -1,4 +1,4 @@
-//! What is said of a subject: what it used, what is missing for the next alert, and who would hear of it. Pure.
+//! Explains a subject: its usage, the distance to the next alert, and who would get it. Pure.
 
 use super::daemons::{LiveDaemons, SENDS_NOTHING};
 use super::delivery::{no_recipient_reason, paused};
@@ -14,25 +14,25 @@ use crate::views::{DeliveryView, UsageView};
 
 pub(super) struct SubjectFacts<'a> {
     pub(super) usage: &'a UsageView,
-    /// Whether anything is stored of it.
+    /// Whether it has stored data.
     pub(super) is_known: bool,
-    /// Those that are kept.
+    /// Its stored deliveries.
     pub(super) deliveries: &'a [DeliveryView],
-    /// Whether its limits are known; where they can't be read, a daemon may judge by the last good ones.
+    /// Whether its limits are known. If they can't be read, the daemon may use the last good ones.
     pub(super) has_known_limits: bool,
     pub(super) thresholds: &'a [Percent],
     pub(super) mutes: &'a SubjectMutes,
     pub(super) contacts: &'a ResolvedContacts,
     pub(super) now: UnixMs,
-    /// Entries of its stream that are not counted yet.
+    /// Number of entries of its stream that are not counted yet.
     pub(super) lag: u64,
-    /// How many of the newest refused events are of it.
+    /// Number of its events among the newest refused ones.
     pub(super) refused: usize,
     pub(super) pause: Option<&'a Pause>,
     pub(super) daemons: LiveDaemons,
 }
 
-/// All that is said of it.
+/// All sentences.
 pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     let UsageView { subject, plan, timezone, metrics, unreadable } = facts.usage;
     let mut said = Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn sentences(facts: &SubjectFacts<'_>) -> Vec<String> {
     said
 }
 
-/// What was used in a period, what was raised, and what is missing for the next alert.
+/// Explains the usage in a period, the raised alerts, and the distance to the next alert.
 fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>) -> Vec<String> {
     let WindowUsageView { period, used, limit, alerts, resets_at, .. } = window;
     let (name, used) = (window.window.as_str(), used.unwrap_or_default());
@@ -110,7 +110,7 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
         said.push(summary(&alert.id, facts.deliveries));
     }
     if !facts.has_known_limits {
-        // By which limit the next event is judged, only the daemon knows.
+        // Only the daemon knows the limit for the next event.
         return said;
     }
     let thresholds = thresholds_of(limit, facts.thresholds);
@@ -135,14 +135,14 @@ fn of_window(metric: &Metric, window: &WindowUsageView, facts: &SubjectFacts<'_>
     said
 }
 
-/// Whether a crossing raises it, after these alerts of the period.
+/// Whether a crossing raises the threshold's alert, given the earlier alerts of the period.
 fn may_be_raised(threshold: &Threshold, alerts: &[Alert]) -> bool {
     let raised = || alerts.iter().filter(|alert| alert.threshold_percent == threshold.percent);
     let newest = raised().map(|alert| alert.threshold_units).max();
     newest.is_none_or(|newest| threshold.may_follow(newest, raised().count() - 1))
 }
 
-/// What became of an alert: one word for each of its deliveries.
+/// Summarizes an alert: one word for each of its deliveries.
 fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
     let of_it = deliveries.iter().filter(|delivery| delivery.alert_id.as_ref() == Some(alert));
     let said: Vec<String> = of_it
@@ -161,13 +161,13 @@ fn summary(alert: &AlertId, deliveries: &[DeliveryView]) -> String {
     }
 }
 
-/// What became of an alert that waited for a contact.
+/// Summarizes an alert that waited for a contact.
 fn to_nobody(state: DeliveryState) -> String {
     let yet = if state == DeliveryState::Pending { " yet" } else { "" };
     format!("to nobody{yet}: {state}")
 }
 
-/// Who hears of an alert, and which contacts hear nothing.
+/// Explains who gets an alert, and which contacts get nothing.
 fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
     let ResolvedContacts { readable, disabled, unverified, .. } = contacts;
     let (muted, unmuted): (Vec<&Contact>, Vec<&Contact>) =
@@ -189,7 +189,7 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
         let mute = contact.muted_at(now)?;
         Some(format!("Nothing goes to {}: it is {mute}.", named(contact)))
     }));
-    // Where nobody else hears, the first sentence says these.
+    // If nobody else gets it, the first sentence lists these.
     let disabled = if readable.is_empty() { &[] } else { disabled.as_slice() };
     said.extend(disabled.iter().filter_map(|contact| {
         let state = contact.disabled.as_ref()?;
@@ -207,7 +207,7 @@ fn recipients(contacts: &ResolvedContacts, now: UnixMs) -> Vec<String> {
     said
 }
 
-/// A contact with what it hears, where that is not everything.
+/// A contact, with its filter if there is one.
 pub(super) fn with_filter(contact: &Contact) -> String {
     match contact.filter == ContactFilter::default() {
         true => named(contact),
@@ -227,7 +227,7 @@ mod tests {
 
     const NOW: UnixMs = UnixMs(1_795_250_000_123);
 
-    /// Who is told "nobody" looks for a mistake where the operator was told.
+    /// A reader who is told "nobody" would look for a mistake although the operator gets the alert.
     #[test]
     fn the_operator_is_named_where_nobody_else_hears() {
         let nobody = ResolvedContacts::default();
@@ -238,14 +238,14 @@ mod tests {
         assert!(told[0].starts_with("Nobody but the operator would hear"), "{told:?}");
     }
 
-    /// Whoever reads "yet" waits for something.
+    /// A reader of "yet" waits for something.
     #[test]
     fn what_has_ended_is_told_to_nobody_for_good() {
         let told = [DeliveryState::Pending, DeliveryState::Cancelled].map(to_nobody);
         assert_eq!(told, ["to nobody yet: pending", "to nobody: cancelled"]);
     }
 
-    /// Whoever asks why a contact gets nothing must not be told that alerts go there.
+    /// The explanation must not say that alerts go to a contact that gets nothing.
     #[test]
     fn contacts_that_hear_nothing_are_named_with_the_reason() {
         let (well, gone) = (Contact::email("a@b.test"), Contact::email("gone@b.test"));
