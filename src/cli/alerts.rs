@@ -1,4 +1,4 @@
-//! `alerts`: what was raised.
+//! `alerts`: the raised alerts.
 
 use anyhow::ensure;
 use clap::Args;
@@ -83,7 +83,7 @@ fn row(alert: &Alert) -> Vec<String> {
     ]
 }
 
-/// Month, day and minute: the year stands in the period beside it.
+/// Month, day and minute: the period beside it has the year.
 fn minute(at: UnixMs) -> String {
     at.to_utc().map_or_else(|| at.to_string(), |at| at.format("%m-%d %H:%M").to_string())
 }

@@ -1,6 +1,6 @@
-//! `deliveries list / show / destinations`, and what an operator does with deliveries: notifications on their way.
+//! `deliveries list / show / destinations`, and the actions on deliveries.
 //!
-//! Read next: `act`, what is done with them; `rows`, how they are printed.
+//! Read next: `act`, the actions; `rows`, the output.
 
 use clap::{Args, Subcommand};
 
@@ -188,7 +188,7 @@ async fn run_destinations(format: &FormatArgs, context: &CliContext) -> anyhow::
     print_list(format, &listed, rows::destination_table(), "no delivery is pending", row)
 }
 
-/// Says that nothing leaves, where that is so.
+/// Prints that sending is paused, if it is.
 async fn say_pause(redis: &CliConnection) -> anyhow::Result<()> {
     let paused = redis.explained("read the pause of deliveries", current_pause(&redis.partitions).await)?;
     if let Some(Pause { since, reason }) = paused {

@@ -1,4 +1,4 @@
-//! `explain`: why an alert, a delivery or a subject stands as it does.
+//! `explain`: explains the state of an alert, a delivery or a subject.
 
 use std::sync::Arc;
 

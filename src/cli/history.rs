@@ -1,4 +1,4 @@
-//! `history`: what one subject used on each day.
+//! `history`: the usage of one subject on each day.
 
 use anyhow::Context as _;
 use clap::Args;

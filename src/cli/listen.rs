@@ -1,7 +1,7 @@
 //! `listen`: a mail server and a webhook receiver on this machine, which print what they receive.
 //!
-//! For trying alerts out before there is a real receiver. Verifies signatures with the public crate, as a receiver
-//! would. Sends nothing, and reads nothing from Redis. Read next: [`crate::demo::receivers`], the two servers.
+//! For trying out alerts without a real receiver. It verifies signatures with the public crate, as a receiver would. It
+//! sends nothing, and does not use Redis. Read next: [`crate::demo::receivers`], the two servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -52,7 +52,7 @@ pub struct ListenArgs {
     pub format: FormatArgs,
 }
 
-/// `8025` or `0.0.0.0:8025`.
+/// Parses `8025` or `0.0.0.0:8025`.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<u16>() {
         Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
@@ -91,7 +91,7 @@ pub async fn run(args: ListenArgs, context: &CliContext) -> anyhow::Result<()> {
     }
 }
 
-/// The body of the answer to a webhook: the challenge that it holds, so that the contact becomes verified.
+/// The body of the response to a webhook: the challenge of the request, so that the contact becomes verified.
 fn answer(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let challenge = body["data"]["challenge"].as_str();
@@ -101,20 +101,20 @@ fn answer(body: &[u8]) -> String {
 /// The signature may still be right: its secret may be unknown here.
 const NO_SECRET_FITS: &str = "no secret known here fits; --secret names one";
 
-/// Checks signatures with every secret that is known.
+/// Checks signatures with every known secret.
 struct SignatureVerifier {
     secrets: Vec<Webhook>,
 }
 
-/// What the signature of a webhook says.
+/// The result of checking a webhook's signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum SignatureCheck {
     /// No secret is known.
     NotChecked,
-    /// One of the secrets made it.
+    /// One of the secrets fits.
     Verified,
-    /// None of the secrets made it; why.
+    /// None of the secrets fits; holds the reason.
     Refused(String),
 }
 
@@ -123,7 +123,7 @@ impl SignatureVerifier {
         let of_fallback = fallback.iter().filter_map(Contact::secret).map(Secret::reveal);
         let mut secrets = Vec::new();
         for text in named.iter().map(String::as_str).chain(of_fallback) {
-            // The text of a refused secret is not shown: it may be one that was mistyped.
+            // The text of a refused secret is not shown: it may be a mistyped real one.
             let bad = |error: String| hint::usage(error, "`quotabell subject set` prints the secret of a new webhook");
             webhook::secret::check(text).map_err(|error| bad(error.to_string()))?;
             for secret in text.split_whitespace() {
@@ -146,7 +146,7 @@ impl SignatureVerifier {
     }
 }
 
-/// A mail as it is printed.
+/// An email in the output.
 #[derive(Debug, Serialize)]
 struct ReceivedMail {
     channel: &'static str,
@@ -178,7 +178,7 @@ impl ReceivedMail {
     }
 }
 
-/// A webhook as it is printed.
+/// A webhook in the output.
 #[derive(Debug, Serialize)]
 struct ReceivedWebhook {
     channel: &'static str,
@@ -187,9 +187,9 @@ struct ReceivedWebhook {
     path: String,
     webhook_id: Option<String>,
     signature: SignatureCheck,
-    /// What it was answered.
+    /// The status of the response.
     status: u16,
-    /// The JSON as it was sent; a string if it is not JSON.
+    /// The JSON as it was sent, or a string if it is not JSON.
     body: Box<RawValue>,
 }
 

@@ -12,7 +12,7 @@ use crate::api::state::ReloadedPlans;
 use crate::terminal::hint::failed;
 use crate::terminal::output::{self, FormatArgs};
 
-/// The daemon reads some files, and looks at every subject if a plan is dropped.
+/// The daemon reads some files, and all subjects if a plan is dropped.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub struct ReloadArgs {
 }
 
 pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
-    // The limits and files of the daemon may be others than those read here: it judges.
+    // The daemon judges its own files and limits, which may differ from those of this command.
     let config = context.config()?;
     let token = config.token_text()?.ok_or_else(|| {
         failed("a reload over HTTP needs a token", "set http.token or http.token_file, or send the daemon SIGHUP")
@@ -52,7 +52,7 @@ pub async fn run(args: ReloadArgs, context: &CliContext) -> anyhow::Result<()> {
     let listen = &config.http.listen;
     let base = match args.url {
         Some(url) => url,
-        // The system takes 0.0.0.0 for this machine.
+        // The system connects to this machine for 0.0.0.0.
         None => Url::parse(&format!("http://{listen}/"))
             .with_context(|| format!("http.listen = {listen:?} is no address to connect to"))?,
     };

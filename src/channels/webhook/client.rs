@@ -1,9 +1,9 @@
-//! One attempt over HTTP: a POST to a URL that a subject chose, signed (Standard Webhooks 1.0) where there is a secret.
+//! One attempt over HTTP: a POST to a URL of a subject, signed (Standard Webhooks 1.0) if there is a secret.
 //!
-//! Owns the client and the deadline. Never follows a redirect, and hands on what the receiver answered only as the
-//! short reply of an outcome. reqwest makes the request and reads the answer; the client beneath it is that of
-//! hyper-util, as in reqwest itself, because reqwest lets nobody count the bytes of a connection. Read next:
-//! [`super::connector`] for the connection, [`super::outcomes`] for what an answer means.
+//! Owns the client and the deadline. It does not follow redirects, and passes on the receiver's response only as the
+//! short reply of an outcome. reqwest builds the request and reads the response. The client below it is that of
+//! hyper-util, as in reqwest itself, because reqwest offers no way to count the bytes of a connection. Read next:
+//! [`super::connector`], the connection; [`super::outcomes`], the meaning of responses.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -35,40 +35,42 @@ use crate::types::outcome::printable_reply;
 use crate::types::secret::same_secret;
 use crate::types::{Outcome, OutcomeClass, Secret};
 
-/// The most that is read of an answer. Of the answer to an alert nothing is used: reading it lets a receiver finish
-/// writing before the connection closes. An echo is far shorter. And no receiver may keep us reading.
+/// Maximum number of bytes that are read of a response body. The response to an alert is not used: reading it lets a
+/// receiver finish writing before the connection closes. An echo is far shorter. A receiver must not keep the client
+/// reading.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
-/// Maximum number of headers of an answer, as curl takes them. hyper's own bound is 100.
+/// Maximum number of headers of a response, as in curl. hyper's own bound is 100.
 const HEADERS_MAX: usize = 5_000;
-/// Maximum number of bytes of one head.
+/// Maximum number of bytes of one response head.
 const HEAD_BYTES_MAX: usize = 192 * 1024;
-/// The most connections to one receiver that are kept while no request is on them, and for how long: shorter than any
-/// receiver keeps them, so that hardly a request meets one that closes.
+/// Maximum number of idle connections to one receiver, and how long they are kept: shorter than receivers keep them, so
+/// that hardly any request meets a closing connection.
 const KEPT_MAX: usize = 16;
 const KEPT_FOR: Duration = Duration::from_millis(500);
-/// What the attempt log says of a receiver that took a challenge and sent something else back.
+/// The attempt log's text for a receiver that accepted a challenge and sent something else back.
 const NOT_ECHOED: &str = "the receiver did not send the challenge back";
-/// What receivers see as our name.
+/// The User-Agent.
 const OUR_NAME: &str = concat!("quotabell/", env!("CARGO_PKG_VERSION"));
 
 /// One webhook to send.
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookRequest<'a> {
-    /// `webhook-id`: the alert's id, the same on every attempt. Holds no dot.
+    /// `webhook-id`: the alert's id, the same on every attempt. Contains no dot.
     pub id: &'a str,
     /// `webhook-timestamp`: when this attempt starts, Unix seconds by this machine's clock.
     pub now_s: i64,
-    /// Where to, as the subject wrote it; judged here.
+    /// The URL, as the subject wrote it; judged here.
     pub url: &'a str,
-    /// What signs it, if anything does; judged here.
+    /// The signing secret, if there is one; judged here.
     pub secret: Option<&'a Secret>,
     /// The JSON.
     pub body: &'a WebhookBody,
-    /// What the contact adds; judged here.
+    /// Additional headers of the contact; judged here.
     pub headers: &'a ExtraHeaders,
-    /// What the receiver has to send back, as `{"challenge": ...}`, if it is asked something.
+    /// The text that the receiver must send back, such as `{"challenge": ...}`, if it is asked for consent.
     pub challenge: Option<&'a str>,
-    /// Whether more is on its way to this receiver, which answered last time: then the connection is used for that too.
+    /// Whether more deliveries to this receiver are due and it answered last time: the connection is then kept for
+    /// them.
     pub keeps_connection: bool,
 }
 
@@ -78,7 +80,7 @@ type Client = legacy::Client<Connector, Body>;
 /// Sends webhooks.
 #[derive(Debug, Clone)]
 pub struct WebhookClient {
-    /// Each request on a connection of its own.
+    /// Opens a new connection for each request.
     single: Client,
     /// Keeps connections for [`KEPT_FOR`].
     keeping: Client,
@@ -88,21 +90,22 @@ pub struct WebhookClient {
     timeout: Duration,
 }
 
-/// How a receiver answers a challenge. It may say more.
+/// The expected response to a challenge. It may have other fields.
 #[derive(Deserialize)]
 struct Echo {
     challenge: String,
 }
 
 impl WebhookClient {
-    /// Builds the client. Connects nowhere.
+    /// Builds the client. Does not connect.
     ///
-    /// A receiver is resolved and judged anew for each connection. Connections are kept only where more is to follow at
-    /// once: so none outlives a change of its name for long, and many receivers of one message each hold no sockets.
+    /// A receiver is resolved and judged again for each connection. Connections are kept only if more deliveries follow
+    /// at once: then no connection lives long after a change of its name, and many receivers with one message each do
+    /// not hold sockets.
     ///
     /// # Errors
     ///
-    /// [`ChannelError`], when `webhook.ca_file` or the TLS set-up is broken.
+    /// [`ChannelError`] if `webhook.ca_file` or the TLS setup is faulty.
     pub fn new(config: &WebhookConfig, dns: &DnsConfig) -> Result<Self, ChannelError> {
         let resolver = Arc::new(Resolver::new(dns, config.timeout));
         let policy = config.egress_policy();
@@ -116,7 +119,7 @@ impl WebhookClient {
                 .pool_max_idle_per_host(kept_max)
                 .pool_idle_timeout(KEPT_FOR)
                 .http1_max_buf_size(HEAD_BYTES_MAX)
-                // The status decides, whatever stands in the lines below it. curl and browsers take these lines too.
+                // The status decides, whatever the header lines contain. curl and browsers accept these lines too.
                 .http1_allow_spaces_after_header_name_in_responses(true)
                 .http1_allow_obsolete_multiline_headers_in_responses(true)
                 .http1_ignore_invalid_headers_in_responses(true)
@@ -127,12 +130,12 @@ impl WebhookClient {
         Ok(Self { single, keeping, closing: Arc::default(), connector, policy, timeout: config.timeout })
     }
 
-    /// Sends one webhook and says how it ended. Leaves the machine; repeating it sends again, with the same id.
+    /// Sends one webhook and returns the outcome. A repeated call sends it again, with the same id.
     ///
-    /// The deadline covers all of it: name, connection, TLS, request and answer. The status line decides: a receiver
-    /// that said 2xx has the alert, so an error in the rest of its answer does not make us send it twice. Where it was
-    /// challenged, the first 16 KiB of its answer decide too: delivered says that whoever runs it wants what we send,
-    /// and another answer is a permanent failure with that status.
+    /// The deadline covers name, connection, TLS, request and response. The status line decides: a receiver that
+    /// answered 2xx has the alert, so an error in the rest of its response does not cause a second delivery. After a
+    /// challenge, the first 16 KiB of the body decide too: the outcome is delivered only if the receiver sent the
+    /// challenge back, and otherwise a permanent failure with that status.
     pub async fn send(&self, request: WebhookRequest<'_>) -> Outcome {
         let started = Instant::now();
         let outcome = match self.policy.check_url(request.url) {
@@ -142,14 +145,14 @@ impl WebhookClient {
         Outcome { took: started.elapsed(), peer: peer(request.url), ..outcome }
     }
 
-    /// How every attempt to call this URL would end, where the URL itself says it. Pure.
+    /// The outcome of every attempt with this URL, if the URL alone decides it. Pure.
     pub fn refusal(&self, url: &str) -> Option<Outcome> {
         let refused = self.policy.check_url(url).err()?;
         Some(Outcome { peer: peer(url), ..permanent(refused) })
     }
 
-    /// Whether this URL may be called and its host has an address, judged as an attempt would. Asks for the name,
-    /// connects nowhere.
+    /// Whether this URL may be called and its host has an address, judged as in an attempt. Resolves the name, but does
+    /// not connect.
     pub async fn check(&self, url: &str) -> Outcome {
         let started = Instant::now();
         let outcome = match tokio::time::timeout(self.timeout, self.check_before_connecting(url)).await {
@@ -172,8 +175,7 @@ impl WebhookClient {
     }
 
     async fn attempt(&self, request: WebhookRequest<'_>, url: Url) -> Result<Outcome, Outcome> {
-        // The contact is read anew at each attempt, so a secret that cannot sign, or a header that may not be set, may
-        // be mended.
+        // Transient, because somebody may correct the secret or the header: the contact is read again at each attempt.
         let unsigned = |error: String| Outcome::failed(OutcomeClass::Transient, error);
         let secrets = request.secret.map(SigningSecrets::parse).transpose().map_err(unsigned)?;
         let added = extra_headers::parse(request.headers).map_err(unsigned)?;
@@ -199,7 +201,7 @@ impl WebhookClient {
         );
         let outcome = outcome_of(response.status(), response.headers(), request.now_s);
         let mut body = Vec::new();
-        // The deadline or the receiver may cut it short.
+        // The deadline or the receiver may end the body early.
         let _ = timeout_at(deadline, read(response, &mut body)).await;
         let Outcome { class, status, .. } = outcome;
         Ok(match request.challenge {
@@ -216,7 +218,7 @@ fn permanent(error: String) -> Outcome {
     Outcome::failed(OutcomeClass::Permanent, error)
 }
 
-/// Whether the body is JSON with the challenge in it.
+/// Whether the body is JSON with the challenge.
 fn echoes(body: &[u8], challenge: &str) -> bool {
     let echo = serde_json::from_slice::<Echo>(body);
     echo.is_ok_and(|echo| same_secret(echo.challenge.as_bytes(), challenge.as_bytes()))
@@ -228,7 +230,7 @@ fn peer(url: &str) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// The class of a request that got no answer. Only a blocked address is beyond retrying.
+/// The class of a request without a response. Only a blocked address is permanent.
 fn failure(error: &(dyn Error + 'static)) -> Outcome {
     if let Some(blocked) = connection_error::chain(error).find_map(|error| error.downcast_ref::<Blocked>()) {
         return permanent(blocked.to_string());
@@ -240,7 +242,7 @@ fn failure(error: &(dyn Error + 'static)) -> Outcome {
     Outcome { hint: hint_of_connection(found), ..Outcome::failed(OutcomeClass::Transient, found) }
 }
 
-/// Reads the body as far as it comes, at most [`ANSWER_BYTES_MAX`].
+/// Reads the body until it ends, fails or has [`ANSWER_BYTES_MAX`].
 async fn read(mut response: Response, body: &mut Vec<u8>) {
     while body.len() < ANSWER_BYTES_MAX {
         match response.chunk().await {
@@ -250,8 +252,8 @@ async fn read(mut response: Response, body: &mut Vec<u8>) {
     }
 }
 
-/// The headers of the standard beside those of the contact; what is not signed has no signature. `None` where the id
-/// does not fit into one.
+/// The headers of the standard, and those of the contact. A request without a secret has no signature. `None` if the id
+/// can't be in a header.
 fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&SigningSecrets>) -> Option<HeaderMap> {
     let WebhookBody { content_type, json } = request.body;
     let mut headers = added;
@@ -269,8 +271,8 @@ fn headers(request: &WebhookRequest<'_>, added: HeaderMap, secrets: Option<&Sign
 
 fn tls_config(config: &WebhookConfig) -> Result<rustls::ClientConfig, ChannelError> {
     let mut tls = tls::client_config("webhook.ca_file", config.ca_file.as_deref())?;
-    // HTTP/2 gains nothing where a connection carries one request, and hyper goes on reading what a receiver floods
-    // such a connection with after the attempt has ended.
+    // HTTP/2 has no advantage if a connection carries one request, and hyper keeps reading what a receiver floods such
+    // a connection with after the attempt has ended.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(tls)
 }

@@ -1,4 +1,4 @@
-//! `deliveries replay / retry / cancel / discard`: what an operator does with deliveries, one or many.
+//! `deliveries replay / retry / cancel / discard`: applies an action to one or many deliveries.
 
 use clap::Args;
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::types::{DeliveryId, DeliveryState};
 use crate::views::deliveries::DeliveryScan;
 use crate::views::{DeliveryFilter, IdPrefix};
 
-/// Which deliveries, and how to print.
+/// The deliveries, and the form of the output.
 #[derive(Debug, Args)]
 pub struct ActionArgs {
     /// The deliveries' ids, or the first digits of them
@@ -79,15 +79,15 @@ pub async fn run(action: DeliveryAction, args: ActionArgs, context: &CliContext)
     }
 }
 
-/// How many deliveries were meant, and how many of them were changed.
+/// Number of selected and of changed deliveries.
 #[derive(Debug, Default)]
 struct Counts {
     asked: usize,
     done: usize,
 }
 
-/// One action on many deliveries: what is done is printed at once, so that a failing call leaves untold what it did not
-/// do.
+/// One action on many deliveries. Each result is printed at once, so that a failing call does not hide what was done
+/// before it.
 struct Run<'a> {
     redis: &'a CliConnection,
     action: DeliveryAction,
@@ -96,12 +96,12 @@ struct Run<'a> {
     output: Output,
     table: Table,
     counts: Counts,
-    /// The open circuits behind which what was done waits, and when an attempt was to be made through each.
+    /// The open circuits for which changed deliveries wait, and when the next attempt passes each of them.
     circuits: OpenCircuits,
 }
 
 impl Run<'_> {
-    /// Takes those that pass the filter, slice by slice: a backlog of any length is never held.
+    /// Processes the deliveries that pass the filter slice by slice, so that memory does not grow with their number.
     async fn take_filtered(&mut self, filter: &DeliveryFilter) -> anyhow::Result<()> {
         let of_subject = filter.subject.as_ref().map(|subject| self.redis.partitions.partition_of(subject).number());
         for partition in self.redis.partitions.iter() {
@@ -117,7 +117,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes deliveries of one partition. The server is held by one call for a few milliseconds only.
+    /// Processes deliveries of one partition. One call blocks the server for a few milliseconds only.
     async fn take(&mut self, partition: &Partition, ids: &[DeliveryId]) -> anyhow::Result<()> {
         self.counts.asked += ids.len();
         for ids in ids.chunks(ACTION_MAX).filter(|_| !self.dry_run) {
@@ -153,7 +153,7 @@ impl Run<'_> {
         }
         self.output.finish()?;
         if self.format == Format::Table && !self.circuits.is_empty() {
-            // The first attempt through each is made now.
+            // The first attempt through each circuit is made now.
             let now = self.redis.server_time().await?;
             if self.action == DeliveryAction::Retry {
                 self.circuits.values_mut().for_each(|probe| *probe = now);
@@ -168,7 +168,7 @@ impl Run<'_> {
     }
 }
 
-/// What is asked must be plain: a filter that was forgotten would take all of them.
+/// Refuses calls without ids or a filter: a forgotten filter would select all deliveries.
 fn check_arguments(
     action: DeliveryAction,
     ids: &[IdPrefix<DeliveryId>],

@@ -1,4 +1,4 @@
-//! `deliveries pause` and `deliveries resume`: all sending of all daemons.
+//! `deliveries pause` and `deliveries resume`: sending by all daemons.
 
 use clap::Args;
 

@@ -12,11 +12,11 @@ use crate::views::deliveries::{
 };
 use crate::views::{DeliveryDetailView, DeliveryView, short_id};
 
-/// What stands as the state of a dead delivery that an operator discarded.
+/// The state in the output for a dead delivery that an operator discarded.
 const DISCARDED: &str = "discarded";
 /// The columns of [`action_row`].
 pub(super) const ACTION_HEADING: [&str; 2] = ["ID", "RESULT"];
-/// The most open circuits that are named below a list.
+/// Maximum number of open circuits that are named below a list.
 const CIRCUITS_NAMED_MAX: usize = 3;
 
 pub(super) fn list_table() -> Table {
@@ -26,7 +26,7 @@ pub(super) fn list_table() -> Table {
         .colored("STATE", state_color)
 }
 
-/// A delivery in a list, when it is `now`.
+/// A row of a list, at the time `now`.
 pub(super) fn list_row(delivery: &DeliveryView, now: UnixMs) -> Vec<String> {
     let due = NextStep::from_delivery(delivery, now).map(|next| match next {
         NextStep::Circuit { .. } => "circuit".to_owned(),
@@ -62,19 +62,19 @@ enum NextStep {
 }
 
 impl NextStep {
-    /// `None` for one that has ended.
+    /// `None` for a delivery that has ended.
     fn from_delivery(delivery: &DeliveryView, now: UnixMs) -> Option<Self> {
         let due = delivery.next_due?.0;
         Some(match delivery.next_probe.map(|probe| probe.0) {
             _ if delivery.channel == Channel::None => Self::Contact { expires: due },
             _ if delivery.is_leased => Self::Attempted { lease_end: due },
-            // What waits for longer than that is due later.
+            // A delivery that waits for longer than the circuit is due later.
             Some(next_probe) if due <= next_probe.max(now) => Self::Circuit { next_probe },
             _ => Self::Attempt { due },
         })
     }
 
-    /// As a sentence of `deliveries show`, in so many partitions.
+    /// A sentence of `deliveries show`.
     fn summary(self, delivery: &DeliveryView, partitions: u32, now: UnixMs) -> String {
         match self {
             Self::Circuit { next_probe } => format!(
@@ -93,11 +93,10 @@ impl NextStep {
     }
 }
 
-/// Open circuits by destination and partition, as each partition has circuits of its own, and when the next attempt is
-/// made through each.
+/// When the next attempt passes each open circuit, by destination and partition: each partition has its own circuits.
 pub(super) type OpenCircuits = BTreeMap<(Destination, u32), UnixMs>;
 
-/// The open circuits behind which what is listed waits.
+/// The open circuits for which listed deliveries wait.
 pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> OpenCircuits {
     let waits = listed.iter().filter_map(|delivery| match NextStep::from_delivery(delivery, now)? {
         NextStep::Circuit { next_probe } => Some(((delivery.destination.clone(), delivery.partition), next_probe)),
@@ -106,7 +105,7 @@ pub(super) fn circuits_of(listed: &[DeliveryView], now: UnixMs) -> OpenCircuits 
     waits.collect()
 }
 
-/// Says of open circuits, in so many partitions, when the next attempt is made through each.
+/// Sentences about open circuits, with the time of the next attempt through each.
 pub(super) fn open_circuits(circuits: &OpenCircuits, partitions: u32, now: UnixMs) -> Vec<String> {
     let told = |((destination, partition), probe): (&(Destination, u32), &UnixMs)| {
         let of = in_partition(*partition, partitions);
@@ -121,7 +120,7 @@ pub(super) fn open_circuits(circuits: &OpenCircuits, partitions: u32, now: UnixM
     said
 }
 
-/// Which partition, where there are several.
+/// Names the partition, if there are several.
 fn in_partition(partition: u32, partitions: u32) -> String {
     if partitions == 1 { String::new() } else { format!(" in partition {partition}") }
 }
@@ -138,7 +137,7 @@ fn state_color(state: &str) -> Option<Color> {
     })
 }
 
-/// Prints one delivery of so many partitions when it is `now`: to whom, about what, where it stands, and its attempts.
+/// Prints one delivery at the time `now`: its recipient, its contents, its state, and its attempts.
 pub(super) fn print_detail(
     detail: &DeliveryDetailView,
     partitions: u32,
@@ -200,7 +199,7 @@ pub(super) fn print_detail(
     print_other_side(detail, output)
 }
 
-/// Prints who was talked to in the newest attempt that says so, what the other side said, and what to do about it.
+/// Prints the other side and its response from the newest attempt that has them, and what to do.
 fn print_other_side(detail: &DeliveryDetailView, output: &mut Output) -> anyhow::Result<()> {
     let told = |attempt: &&AttemptView| attempt.peer.is_some() || attempt.reply.is_some() || attempt.hint.is_some();
     let Some(AttemptView { peer, reply, hint, .. }) = detail.attempt_log.iter().rev().find(told) else { return Ok(()) };
@@ -240,7 +239,7 @@ fn outcome_color(outcome: &str) -> Option<Color> {
     })
 }
 
-/// What an action did with one delivery.
+/// The result of an action on one delivery.
 pub(super) fn action_row(changed: &ChangedDelivery) -> Vec<String> {
     let ChangedDelivery { id, result, state, circuit, .. } = changed;
     let result = match (*result, state) {
@@ -258,7 +257,7 @@ pub(super) fn destination_table() -> Table {
     Table::new(&heading).may_shrink(&["DESTINATION"])
 }
 
-/// A destination in a list, when it is `now`.
+/// A destination in a list, at the time `now`.
 pub(super) fn destination_row(destination: &DestinationView, now: UnixMs) -> Vec<String> {
     vec![
         destination.destination.to_string(),
@@ -284,7 +283,7 @@ mod tests {
     use super::*;
     use crate::terminal::table::Styling;
 
-    /// A line that the terminal breaks in two is read as two.
+    /// A line that the terminal wraps is read as two lines.
     #[test]
     fn a_list_fits_eighty_columns() {
         for kind in ["alert", "contact_disabled"] {
@@ -295,13 +294,13 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
             assert!(lines[1].contains("  webhook  cancelled  100    circuit   "), "{lines:#?}");
         }
-        // What a delivery carries is known from half of the word, whom it is about is not.
+        // Half of the word is enough to know the kind of a delivery, but not its subject.
         let row = ["6f1ed002", "59m", "contact_disabled", "customer-17", "email", "pending", "0", "now", "-"];
         let lines = list_table().lines(&[row.map(str::to_owned).to_vec()], Some(78), Styling::Plain);
         assert!(lines[1].contains("  contact…  customer-17  email"), "{lines:#?}");
     }
 
-    /// Each partition has a circuit of its own: one sentence for all would name the time of one of them.
+    /// Each partition has its own circuit, so one sentence for all of them would give the time of only one.
     #[test]
     fn circuits_are_told_by_partition_where_there_are_several() {
         let circuit = |partition, probe| ((Destination::from_stored("email"), partition), UnixMs(probe));

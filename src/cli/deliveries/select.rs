@@ -1,4 +1,4 @@
-//! Which deliveries a command means: ids, or a filter.
+//! Selects deliveries by ids or by a filter.
 
 use std::convert::Infallible;
 
@@ -46,7 +46,7 @@ pub struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// The filter by the server's clock.
+    /// The filter, with times by the server's clock.
     pub(super) async fn into_filter(self, redis: &CliConnection) -> anyhow::Result<DeliveryFilter> {
         let Self { state, subject, channel, destination, error, alert, since, before } = self;
         let now = redis.server_time().await?;
@@ -55,8 +55,8 @@ impl FilterArgs {
     }
 }
 
-/// The deliveries that are meant, each once, with their partitions. If no delivery begins with the digits, they stand
-/// for one that does not exist in the first partition.
+/// The selected deliveries without duplicates, and their partitions. A prefix without matches gives a delivery that
+/// does not exist, in the first partition.
 pub(super) async fn find<'a>(
     redis: &'a CliConnection,
     prefixes: &[IdPrefix<DeliveryId>],
@@ -77,7 +77,7 @@ pub(super) async fn find<'a>(
     Ok(deliveries)
 }
 
-/// The most ids that an error names.
+/// Maximum number of ids in an error.
 const NAMED_MAX: usize = 10;
 
 fn ambiguous(prefix: &IdPrefix<DeliveryId>, several: &[(&Partition, DeliveryId)]) -> anyhow::Error {

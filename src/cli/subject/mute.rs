@@ -1,4 +1,4 @@
-//! `subject mute` and `subject unmute`: whether alerts of a subject, or of one metric of it, are sent.
+//! `subject mute` and `subject unmute`: mutes a subject, or one of its metrics.
 
 use clap::Args;
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub struct SubjectUnmuteArgs {
     pub format: FormatArgs,
 }
 
-/// A subject, or one metric of it.
+/// A subject, or one of its metrics.
 #[derive(Debug, Args)]
 pub struct MutedPartArgs {
     /// The subject
