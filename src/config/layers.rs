@@ -99,7 +99,7 @@ impl Layers {
         let mut node = &mut self.values;
         for depth in 0..path.len() {
             if !node.is_object() {
-                // The reader refuses this table at the place of the variable that replaced a setting by a table.
+                // The variable replaces a setting by a table. The reader refuses the table and names the variable.
                 *node = Value::Object(Map::new());
                 self.places.0.insert(path[..depth].to_vec(), place.clone());
             }

@@ -28,7 +28,7 @@ use crate::types::text_form::text_enum;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The plan of subjects without a plan; a key of `plans`.
+    /// The plan of subjects that name no plan; a key of `plans`.
     pub default_plan: String,
     /// `[redis]`.
     pub redis: RedisConfig,

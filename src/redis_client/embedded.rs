@@ -78,11 +78,11 @@ impl EmbeddedServer {
         Self::ensure_from(config, &std::env::var_os("PATH").unwrap_or_default()).await
     }
 
-    /// As [`Self::ensure`], with another list of folders for the binary, separated as in `PATH`.
+    /// Like [`Self::ensure`], with another list of folders for the binary, separated as in `PATH`.
     ///
     /// # Errors
     ///
-    /// As [`Self::ensure`].
+    /// Like [`Self::ensure`].
     pub async fn ensure_from(config: &RedisConfig, search: &OsStr) -> Result<Self, EmbeddedError> {
         let port = config.embedded_port;
         let (data_dir, node) = Self::prepare(config)?;

@@ -49,7 +49,7 @@ pub(super) fn ensure(data_dir: &Path) -> io::Result<String> {
     ensure_by(data_dir, |new, path| fs::hard_link(new, path))
 }
 
-/// As [`ensure`]; `link` names the new file, unless a file of that name exists.
+/// Like [`ensure`]; `link` names the new file, unless a file of that name exists.
 fn ensure_by(data_dir: &Path, link: impl Fn(&Path, &Path) -> io::Result<()>) -> io::Result<String> {
     if let Some(password) = read(data_dir)? {
         return Ok(password);

@@ -148,11 +148,11 @@ impl RawConnection {
             .unwrap_or(Err(ReadError::Timeout { command, limit: RESPONSE_TIMEOUT }))
     }
 
-    /// As [`Self::call`], without a time limit; the caller bounds it.
+    /// Like [`Self::call`], without a time limit; the caller bounds it.
     ///
     /// # Errors
     ///
-    /// As [`Self::call`].
+    /// Like [`Self::call`].
     pub async fn ask(&mut self, command: &'static str, parts: &[&[u8]]) -> Result<(), ReadError> {
         let end = self.exchange(parts).await?;
         let status = match self.buffer.first() {

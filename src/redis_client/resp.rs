@@ -152,7 +152,7 @@ fn nil(digits: &[u8], at: usize, expected: &'static str) -> Result<Option<Length
 ///
 /// # Errors
 ///
-/// As [`length`].
+/// Like [`length`].
 #[inline]
 pub fn array(buffer: &[u8], at: usize) -> Result<Option<LengthLine>, ProtocolError> {
     length(buffer, at, LengthKind::Array)
@@ -162,7 +162,7 @@ pub fn array(buffer: &[u8], at: usize) -> Result<Option<LengthLine>, ProtocolErr
 ///
 /// # Errors
 ///
-/// As [`length`], or nil, or no CR LF at the end of the string.
+/// Like [`length`], or nil, or no CR LF at the end of the string.
 #[inline]
 pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolError> {
     let Some(LengthLine { count, next: start }) = length(buffer, at, LengthKind::Bulk)? else { return Ok(None) };
@@ -179,7 +179,7 @@ pub fn bulk(buffer: &[u8], at: usize) -> Result<Option<BulkString>, ProtocolErro
 ///
 /// # Errors
 ///
-/// As [`length`] and [`line()`], or another type.
+/// Like [`length`] and [`line()`], or another type.
 pub fn skip(buffer: &[u8], mut at: usize) -> Result<Option<usize>, ProtocolError> {
     let mut values = 1_usize;
     while values > 0 {

@@ -40,7 +40,7 @@ impl Script {
         Self::from_source(Cow::Owned(prelude::prepended(source, "")))
     }
 
-    /// As [`Self::with_prelude`], with further shared functions in `more`. Each comment in `more` needs its own line.
+    /// Like [`Self::with_prelude`], with further shared functions in `more`. Each comment in `more` needs its own line.
     pub fn with_preludes(source: &'static str, more: &'static str) -> Self {
         Self::from_source(Cow::Owned(prelude::prepended(source, more)))
     }
@@ -95,7 +95,7 @@ impl ScriptCall<'_> {
     ///
     /// # Errors
     ///
-    /// As [`RedisClient::query`]. If the connection broke, the script may have run; all our scripts are safe to run
+    /// Like [`RedisClient::query`]. If the connection broke, the script may have run; all our scripts are safe to run
     /// again.
     pub async fn run<T: FromRedisValue>(self, client: &RedisClient) -> RedisResult<T> {
         let words = self.keys.args_iter().chain(self.arguments.args_iter()).filter_map(|word| match word {
@@ -130,7 +130,7 @@ impl Script {
 ///
 /// # Errors
 ///
-/// As [`ScriptCall::run`].
+/// Like [`ScriptCall::run`].
 pub async fn run<T: FromRedisValue>(client: &RedisClient, script: &Script, command: &Cmd) -> RedisResult<T> {
     for _ in 0..LOADS_MAX {
         match client.query(command).await {

@@ -138,11 +138,11 @@ impl StreamReader {
         Ok(())
     }
 
-    /// As [`Self::connect`], but without the server's limit, for a single entry beyond it: ask for one entry only.
+    /// Like [`Self::connect`], but without the server's limit, for a single entry beyond it: ask for one entry only.
     ///
     /// # Errors
     ///
-    /// As [`Self::connect`].
+    /// Like [`Self::connect`].
     pub async fn connect_unbounded(endpoint: &RedisEndpoint, stream: &str) -> Result<Self, ReadError> {
         let primary = endpoint.ask_primary_of(stream).await;
         let primary = primary.map_err(|source| ReadError::NoPrimary { key: stream.to_owned(), source })?;

@@ -44,8 +44,8 @@ impl DailyTime {
         Some(if today <= now { (yesterday, today) } else { (before, yesterday) })
     }
 
-    /// The time on a date. A time that the clocks skip counts as the previous offset would show it; of a time that
-    /// occurs twice the first counts.
+    /// The time on a date. A time that the clocks skip uses the offset before the change. If a time occurs twice, the
+    /// first one is used.
     fn on(&self, date: NaiveDate) -> Option<UnixMs> {
         let local = NaiveDateTime::new(date, self.time);
         let at = match self.zone.from_local_datetime(&local).earliest() {

@@ -36,7 +36,7 @@ mod tests {
         http.confirm_links_below().map(|url| url_of(&url, "confirm", "t"))
     }
 
-    /// The first customer would find a broken link.
+    /// Otherwise the first customer would find a broken link.
     #[test]
     fn a_link_lies_below_the_public_url_or_there_is_none() {
         for (public_url, expected) in [

@@ -151,7 +151,7 @@ impl ZoneData {
         }
     }
 
-    /// As [`Self::read`], for a zone that is not loaded yet: the bundled copy also replaces a bad file.
+    /// Like [`Self::read`], for a zone that is not loaded yet: the bundled copy also replaces a bad file.
     pub(super) fn read_first(&self, name: &str) -> Option<ZoneRules> {
         self.read(name).unwrap_or_else(|_| ZoneRules::bundled(name))
     }
