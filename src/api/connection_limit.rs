@@ -1,13 +1,17 @@
-//! How many connections there are at once, and which one gives way to a new one: the one that has been idle for
-//! longest.
+//! How many connections there are at once, and which of them are closed: the longest idle one for a new one, and every
+//! one that has been idle for too long.
 //!
-//! Without that, callers who connect and say nothing keep everybody else out until their timeouts. A connection is idle
-//! while it waits for a request of its caller, or for the rest of one. Read next: [`super::server`].
+//! Without the first, callers who connect and send nothing keep everybody else out until their timeout. A connection is
+//! idle while it waits for its caller: for a request, for the rest of a head, or for an answer to be read. Read next:
+//! [`super::server`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 #[derive(Debug)]
@@ -16,12 +20,8 @@ pub struct ConnectionLimit {
     idle: Arc<Mutex<IdleConnections>>,
 }
 
-/// The idle connections, by how long they have been idle: the first for longest.
-#[derive(Debug, Default)]
-struct IdleConnections {
-    next: u64,
-    by_age: BTreeMap<u64, CancellationToken>,
-}
+/// The idle connections by the time since which they are idle, with a number that tells equal times apart.
+type IdleConnections = BTreeMap<(Instant, u64), CancellationToken>;
 
 /// The right to be a connection, until it is dropped or taken back.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ pub struct ConnectionPermit {
     idle: Arc<Mutex<IdleConnections>>,
     evicted: CancellationToken,
     /// Its place among the idle ones, while it is one.
-    place: Mutex<Option<u64>>,
+    place: Mutex<Option<(Instant, u64)>>,
+    number: u64,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -44,7 +45,7 @@ impl ConnectionLimit {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Some(self.permit(permit));
         }
-        let (_, evicted) = locked(&self.idle).by_age.pop_first()?;
+        let (_, evicted) = locked(&self.idle).pop_first()?;
         evicted.cancel();
         Some(self.next_free().await)
     }
@@ -61,27 +62,33 @@ impl ConnectionLimit {
     }
 
     fn permit(&self, permit: OwnedSemaphorePermit) -> ConnectionPermit {
-        let (idle, evicted) = (Arc::clone(&self.idle), CancellationToken::new());
-        ConnectionPermit { idle, evicted, place: Mutex::new(None), _permit: permit }
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let (idle, number) = (Arc::clone(&self.idle), NUMBER.fetch_add(1, Ordering::Relaxed));
+        ConnectionPermit { idle, evicted: CancellationToken::new(), place: Mutex::new(None), number, _permit: permit }
+    }
+
+    /// Closes every connection that has been idle for this time.
+    pub fn close_idle(&self, idle_max: Duration) {
+        let mut idle = locked(&self.idle);
+        while let Some(longest) = idle.first_entry().filter(|entry| entry.key().0.elapsed() >= idle_max) {
+            longest.remove().cancel();
+        }
     }
 }
 
 impl ConnectionPermit {
     /// The connection waits for its caller from now on.
     pub fn set_idle(&self) {
-        let (mut place, mut idle) = (locked(&self.place), locked(&self.idle));
-        if place.is_none() {
-            idle.next += 1;
-            let own = idle.next;
-            idle.by_age.insert(own, self.evicted.clone());
-            *place = Some(own);
-        }
+        let own = (Instant::now(), self.number);
+        self.set_busy();
+        *locked(&self.place) = Some(own);
+        locked(&self.idle).insert(own, self.evicted.clone());
     }
 
     /// A request has come.
     pub fn set_busy(&self) {
         if let Some(place) = locked(&self.place).take() {
-            locked(&self.idle).by_age.remove(&place);
+            locked(&self.idle).remove(&place);
         }
     }
 

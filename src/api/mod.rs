@@ -35,7 +35,6 @@ pub(crate) mod state;
 mod status_doc;
 mod subject_body;
 mod subjects;
-pub mod timeouts;
 pub(crate) mod token;
 mod top;
 pub(crate) mod top_cache;

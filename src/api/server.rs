@@ -1,8 +1,9 @@
 //! Accepts connections, a bounded number at once, and serves the routes on them. HTTP/1.1 only.
 //!
 //! `axum::serve` has neither a connection limit nor timeouts: callers that send half a request would take every file
-//! descriptor of the process, those for Redis too. Knows no route. Read next: [`super::connection_limit`],
-//! [`super::timeouts`].
+//! descriptor of the process, those for Redis too. hyper's timeout of a head does not end a connection whose caller
+//! does not read. So one idle time covers heads, idle connections and unread answers. [`super::body`] has the timeout
+//! of a body. Knows no route. Read next: [`super::connection_limit`].
 
 use std::io;
 use std::pin::pin;
@@ -19,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection_limit::{ConnectionLimit, ConnectionPermit};
-use super::timeouts::{RequestPhase, TimeoutStream, Timeouts};
 use crate::types::ONCE_A_MINUTE;
 
 /// Buffer of one connection for requests and responses. hyper's default of 400 KiB would be 400 MiB for all
@@ -28,6 +28,10 @@ const BUFFER_BYTES_MAX: usize = 32 * 1024;
 /// How long to wait after accepting failed: no descriptor is free, and trying again at once would only burn the
 /// processor.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Interval at which idle connections are looked at.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// Maximum time that a drain waits for a caller to read its answer.
+const DRAIN_IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// Limits of the server.
 #[derive(Debug, Clone, Copy)]
@@ -36,18 +40,14 @@ pub struct ServerLimits {
     pub connections_max: usize,
     /// Further connections that are only for probes and scrapers, for the time when all others are being answered.
     pub probes_max: usize,
-    /// How long each connection may wait for its caller.
-    pub timeouts: Timeouts,
+    /// Maximum time that a connection waits for its caller: for a whole head, or for its answer to be read.
+    pub idle: Duration,
 }
 
 impl ServerLimits {
     /// The daemon's limits. The idle timeout is longer than the minute for which usual proxies keep a connection, so
     /// that the proxy closes it and sends no request into a connection that is just being closed.
-    pub const DAEMON: Self = Self {
-        connections_max: 1024,
-        probes_max: 16,
-        timeouts: Timeouts { head: Duration::from_secs(10), idle: Duration::from_secs(75) },
-    };
+    pub const DAEMON: Self = Self { connections_max: 1024, probes_max: 16, idle: Duration::from_secs(75) };
 }
 
 /// What is served.
@@ -62,18 +62,25 @@ pub struct Routes {
 /// Serves the routes until stopped. Then accepts no more connections, closes idle ones, and returns when the requests
 /// that are being served have been answered.
 pub async fn serve(routes: Routes, listener: TcpListener, limits: ServerLimits, stop: CancellationToken) {
-    let mut acceptor = Acceptor::new(listener, limits);
+    let acceptor = Acceptor::new(limits);
     let connections = TaskTracker::new();
-    loop {
-        let connection = tokio::select! {
-            () = stop.cancelled() => break,
-            connection = acceptor.next() => connection,
-        };
-        connections.spawn(serve_connection(connection, routes.clone(), limits.timeouts, stop.clone()));
+    let accepting = async {
+        loop {
+            let connection = acceptor.next(&listener).await;
+            connections.spawn(serve_connection(connection, routes.clone(), stop.clone()));
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = accepting => {}
+        () = acceptor.close_idle(limits.idle) => {}
     }
-    drop(acceptor);
+    drop(listener);
     connections.close();
-    connections.wait().await;
+    tokio::select! {
+        () = connections.wait() => {}
+        () = acceptor.close_idle(DRAIN_IDLE_MAX) => {}
+    }
 }
 
 /// An accepted connection and its permit.
@@ -92,39 +99,33 @@ enum Purpose {
 }
 
 struct Acceptor {
-    listener: TcpListener,
     connections_max: usize,
     everything: ConnectionLimit,
     probes: ConnectionLimit,
 }
 
 impl Acceptor {
-    fn new(listener: TcpListener, limits: ServerLimits) -> Self {
+    fn new(limits: ServerLimits) -> Self {
         let ServerLimits { connections_max, probes_max, .. } = limits;
         let (everything, probes) = (ConnectionLimit::new(connections_max), ConnectionLimit::new(probes_max));
-        Self { listener, connections_max, everything, probes }
+        Self { connections_max, everything, probes }
     }
 
     /// The next connection, once there is a permit for it. Whoever calls it no more closes a connection that still
     /// waits for one.
-    async fn next(&mut self) -> Connection {
-        let stream = self.accept().await;
+    async fn next(&self, listener: &TcpListener) -> Connection {
+        let stream = accept(listener).await;
         let (permit, purpose) = self.permit().await;
         permit.set_idle();
         Connection { stream, permit, purpose }
     }
 
-    async fn accept(&self) -> TcpStream {
+    /// Closes connections that have been idle for this time, until it is dropped.
+    async fn close_idle(&self, idle_max: Duration) {
         loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => return stream,
-                // The caller is gone already.
-                Err(error) if is_of_the_caller(&error) => {}
-                Err(error) => {
-                    tracing::error!(name: ONCE_A_MINUTE, %error, "http accepts no connection: tried again every second");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            tokio::time::sleep(SWEEP_EVERY).await;
+            self.everything.close_idle(idle_max);
+            self.probes.close_idle(idle_max);
         }
     }
 
@@ -148,19 +149,32 @@ impl Acceptor {
     }
 }
 
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // The caller is gone already.
+            Err(error) if is_of_the_caller(&error) => {}
+            Err(error) => {
+                tracing::error!(name: ONCE_A_MINUTE, %error, "http accepts no connection: tried again every second");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
 fn is_of_the_caller(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionRefused | ConnectionAborted | ConnectionReset)
 }
 
-async fn serve_connection(connection: Connection, routes: Routes, timeouts: Timeouts, stop: CancellationToken) {
+async fn serve_connection(connection: Connection, routes: Routes, stop: CancellationToken) {
     let Connection { stream, permit, purpose } = connection;
     // Off by default: a response in two writes would wait for the caller's acknowledgement, up to 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY");
     }
-    let (permit, phase) = (Arc::new(permit), RequestPhase::default());
-    let stream = TokioIo::new(TimeoutStream::new(stream, timeouts, phase.clone()));
+    let permit = Arc::new(permit);
     let routes = TowerToHyperService::new(match purpose {
         Purpose::Everything => routes.all,
         Purpose::OneProbe => routes.probes,
@@ -168,29 +182,29 @@ async fn serve_connection(connection: Connection, routes: Routes, timeouts: Time
     let of_requests = Arc::clone(&permit);
     let service = service_fn(move |request| {
         of_requests.set_busy();
-        phase.set_serving();
-        let (permit, phase, response) = (Arc::clone(&of_requests), phase.clone(), routes.call(request));
+        let (permit, response) = (Arc::clone(&of_requests), routes.call(request));
         async move {
             let response = response.await;
-            phase.set_responded();
             // Also while the response is written: a caller that does not read it is one that is waited for.
             permit.set_idle();
             response
         }
     });
     let mut http = http1::Builder::new();
-    // TimeoutStream has the timeouts.
+    // The permit has the timeout.
     http.header_read_timeout(None).max_buf_size(BUFFER_BYTES_MAX).keep_alive(purpose == Purpose::Everything);
-    let mut serving = pin!(http.serve_connection(stream, service));
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = permit.evicted() => return,
-        () = stop.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+    let mut serving = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = async {
+        tokio::select! {
+            ended = serving.as_mut() => return ended,
+            () = stop.cancelled() => serving.as_mut().graceful_shutdown(),
         }
+        serving.await
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended");
+    tokio::select! {
+        () = permit.evicted() => {}
+        ended = ended => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
+        }
     }
 }
