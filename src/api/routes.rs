@@ -49,6 +49,12 @@ const fn route(method: &'static str, path: &'static str, access: Access, endpoin
     Route { method, path, access, endpoint, operation_id, tag, summary, description, hidden, answers: &[] }
 }
 
+/// The route of an action on one delivery.
+const fn action(path: &'static str, endpoint: fn() -> DescribedRoute) -> Route {
+    const ANSWERS: &[StatusDoc] = &[ok("It is done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE];
+    route("POST", path, RequiredToken, endpoint).answers(ANSWERS)
+}
+
 impl Route {
     const fn operation(self, operation_id: &'static str, tag: &'static str, summary: &'static str) -> Self {
         Self { operation_id, tag, summary, ..self }
@@ -263,30 +269,17 @@ pub const ROUTES: &[Route] = &[
             "One delivery: to whom, about what, every attempt, and why it stands as it does",
         )
         .answers(&[ok("Here it is."), NO_SUCH_DELIVERY, REDIS_UNAVAILABLE]),
-    route("POST", "/v1/deliveries/{id}/replay", RequiredToken, || {
-        post(|api, id| deliveries::act(api, id, DeliveryAction::Replay))
-    })
-    .operation("replayDelivery", "deliveries", "Make a dead delivery pending and due again, under the same id")
-    .answers(&[ok("It is done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE]),
-    route("POST", "/v1/deliveries/{id}/retry", RequiredToken, || {
-        post(|api, id| deliveries::act(api, id, DeliveryAction::Retry))
-    })
-    .operation(
+    action("/v1/deliveries/{id}/replay", || post(|api, id| deliveries::act(api, id, DeliveryAction::Replay)))
+        .operation("replayDelivery", "deliveries", "Make a dead delivery pending and due again, under the same id"),
+    action("/v1/deliveries/{id}/retry", || post(|api, id| deliveries::act(api, id, DeliveryAction::Retry))).operation(
         "retryDelivery",
         "deliveries",
         "Make a pending delivery due now, also behind an open circuit; replay a dead one",
-    )
-    .answers(&[ok("It is done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE]),
-    route("POST", "/v1/deliveries/{id}/cancel", RequiredToken, || {
-        post(|api, id| deliveries::act(api, id, DeliveryAction::Cancel))
-    })
-    .operation("cancelDelivery", "deliveries", "End a pending delivery without sending it")
-    .answers(&[ok("It is done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE]),
-    route("POST", "/v1/deliveries/{id}/discard", RequiredToken, || {
-        post(|api, id| deliveries::act(api, id, DeliveryAction::Discard))
-    })
-    .operation("discardDelivery", "deliveries", "Acknowledge a dead delivery: nothing counts it any more")
-    .answers(&[ok("It is done."), NO_SUCH_DELIVERY, OTHER_STATE, REDIS_UNAVAILABLE]),
+    ),
+    action("/v1/deliveries/{id}/cancel", || post(|api, id| deliveries::act(api, id, DeliveryAction::Cancel)))
+        .operation("cancelDelivery", "deliveries", "End a pending delivery without sending it"),
+    action("/v1/deliveries/{id}/discard", || post(|api, id| deliveries::act(api, id, DeliveryAction::Discard)))
+        .operation("discardDelivery", "deliveries", "Acknowledge a dead delivery: nothing counts it any more"),
     // The token in the path is the secret that these need.
     route("GET", "/confirm/{token}", Open, || get(consent_links::show_confirm))
         .operation("confirmPage", "contacts", "The page behind a confirm link, for people; changes nothing")

@@ -24,34 +24,18 @@ use super::redis_url::{self, ConnectionSecurity, RedisAddress, RedisUrl, RedisUr
 use super::router::Router;
 use super::sentinel::Sentinels;
 use super::tls::{TlsError, TlsSettings};
-pub use super::topology::TOPOLOGY_REFRESH_INTERVAL;
+pub use super::topology::{Deployment, TOPOLOGY_REFRESH_INTERVAL};
 use super::topology::{Topology, TopologySource};
 
 /// Redis as configured. All clones share the knowledge about primaries.
 #[derive(Debug, Clone)]
 pub struct RedisEndpoint {
-    servers: EndpointServers,
+    /// `None` for one server.
+    topology: Option<Arc<Topology>>,
     /// One of its servers: the only one, or a template with the first address of the URL.
     node: Arc<RedisNode>,
     /// The URL without user and password, for logs and errors.
     shown: Arc<str>,
-}
-
-/// How Redis is deployed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deployment {
-    /// One server.
-    Standalone,
-    /// A primary and its replicas, watched by Sentinels.
-    Sentinel,
-    /// A cluster.
-    Cluster,
-}
-
-#[derive(Debug, Clone)]
-enum EndpointServers {
-    Standalone,
-    Routed { deployment: Deployment, topology: Arc<Topology> },
 }
 
 /// A primary, according to the latest information.
@@ -196,7 +180,7 @@ impl RedisEndpoint {
         let nodes = |addresses: Vec<RedisAddress>| addresses.into_iter().map(node).collect::<Result<Vec<_>, _>>();
         let shown_scheme = if security == ConnectionSecurity::Tls { "rediss" } else { "redis" };
         match servers {
-            UrlServers::One(address) => Ok(Self::standalone(node(address)?)),
+            UrlServers::One(address) => Ok(Self::of_node(node(address)?)),
             UrlServers::Sentinel { sentinels, service, .. } => {
                 let nodes = nodes(sentinels)?;
                 let shown = format!("{shown_scheme}+sentinel://{}/{service}/{db}", listed(&nodes));
@@ -205,45 +189,34 @@ impl RedisEndpoint {
                     nodes.into_iter().map(|node| RedisNode { db: 0, login: sentinel_login.clone(), ..node }).collect();
                 let sentinels =
                     Sentinels::new(&sentinels, &service, template.clone()).map_err(EndpointError::Client)?;
-                Ok(Self::routed(Deployment::Sentinel, TopologySource::Sentinel(sentinels), template, shown))
+                Ok(Self::routed(TopologySource::Sentinel(sentinels), template, shown))
             }
             UrlServers::Cluster(nodes_of_url) => {
                 let nodes = nodes(nodes_of_url)?;
                 let shown = format!("{shown_scheme}+cluster://{}", listed(&nodes));
                 let template = nodes[0].clone();
-                let source = TopologySource::Cluster(ClusterNodes::new(nodes));
-                Ok(Self::routed(Deployment::Cluster, source, template, shown))
+                Ok(Self::routed(TopologySource::Cluster(ClusterNodes::new(nodes)), template, shown))
             }
         }
     }
 
     /// The server on 127.0.0.1 at `port`, without a password.
     pub fn local(port: u16) -> Self {
-        Self::standalone(RedisNode::local(port))
+        Self::of_node(RedisNode::local(port))
     }
 
     /// An endpoint of this server.
     pub fn of_node(node: RedisNode) -> Self {
-        Self::standalone(node)
+        Self { topology: None, shown: node.to_string().into(), node: Arc::new(node) }
     }
 
-    fn standalone(node: RedisNode) -> Self {
-        let shown = node.to_string().into();
-        Self { servers: EndpointServers::Standalone, node: Arc::new(node), shown }
-    }
-
-    fn routed(deployment: Deployment, source: TopologySource, template: RedisNode, shown: String) -> Self {
-        let topology = Arc::new(Topology::new(source));
-        let servers = EndpointServers::Routed { deployment, topology };
-        Self { servers, node: Arc::new(template), shown: shown.into() }
+    fn routed(source: TopologySource, template: RedisNode, shown: String) -> Self {
+        Self { topology: Some(Arc::new(Topology::new(source))), node: Arc::new(template), shown: shown.into() }
     }
 
     /// The kind of deployment, according to the URL.
-    pub const fn deployment(&self) -> Deployment {
-        match &self.servers {
-            EndpointServers::Standalone => Deployment::Standalone,
-            EndpointServers::Routed { deployment, .. } => *deployment,
-        }
+    pub fn deployment(&self) -> Deployment {
+        self.topology.as_ref().map_or(Deployment::Standalone, |topology| topology.deployment())
     }
 
     /// The ACL user; `None` for the default one.
@@ -258,8 +231,8 @@ impl RedisEndpoint {
 
     /// The port, if the URL names one server on TCP.
     pub fn port(&self) -> Option<u16> {
-        match (&self.servers, &self.node.address) {
-            (EndpointServers::Standalone, RedisAddress::Tcp { port, .. }) => Some(*port),
+        match (&self.topology, &self.node.address) {
+            (None, RedisAddress::Tcp { port, .. }) => Some(*port),
             _ => None,
         }
     }
@@ -271,11 +244,9 @@ impl RedisEndpoint {
     ///
     /// [`EndpointError::Client`]
     pub fn client(&self, default_key: &str) -> Result<RedisClient, EndpointError> {
-        match &self.servers {
-            EndpointServers::Standalone => RedisClient::to(&self.node).map_err(EndpointError::Client),
-            EndpointServers::Routed { topology, .. } => {
-                Ok(RedisClient::routed(Router::new(Arc::clone(topology), default_key)))
-            }
+        match &self.topology {
+            None => RedisClient::to(&self.node).map_err(EndpointError::Client),
+            Some(topology) => Ok(RedisClient::routed(Router::new(Arc::clone(topology), default_key))),
         }
     }
 
@@ -285,13 +256,11 @@ impl RedisEndpoint {
     ///
     /// No Sentinel or node knows it, or no primary serves the key.
     pub async fn ask_primary_of(&self, key: &str) -> RedisResult<Primary> {
-        match &self.servers {
-            EndpointServers::Standalone => Ok(Primary { node: Arc::clone(&self.node), topology: None }),
-            EndpointServers::Routed { topology, .. } => {
-                let node = topology.ask_primary_of(HashSlot::of_key(key.as_bytes())).await?;
-                Ok(Primary { node, topology: Some(Arc::clone(topology)) })
-            }
-        }
+        let node = match &self.topology {
+            None => Arc::clone(&self.node),
+            Some(topology) => topology.ask_primary_of(HashSlot::of_key(key.as_bytes())).await?,
+        };
+        Ok(Primary { node, topology: self.topology.clone() })
     }
 
     /// Every primary, always in the same order.
@@ -300,15 +269,11 @@ impl RedisEndpoint {
     ///
     /// No Sentinel or node knows them.
     pub async fn primaries(&self) -> RedisResult<Vec<Primary>> {
-        match &self.servers {
-            EndpointServers::Standalone => Ok(vec![Primary { node: Arc::clone(&self.node), topology: None }]),
-            EndpointServers::Routed { topology, .. } => {
-                let map = topology.map().await?;
-                let primary =
-                    |node: &Arc<RedisNode>| Primary { node: Arc::clone(node), topology: Some(Arc::clone(topology)) };
-                Ok(map.primaries().iter().map(primary).collect())
-            }
-        }
+        let nodes = match &self.topology {
+            None => vec![Arc::clone(&self.node)],
+            Some(topology) => topology.map().await?.primaries().to_vec(),
+        };
+        Ok(nodes.into_iter().map(|node| Primary { node, topology: self.topology.clone() }).collect())
     }
 
     /// Checks that a primary serves every slot; the error lists the others, such as `0-5460, 16383`.
@@ -317,7 +282,7 @@ impl RedisEndpoint {
     ///
     /// No Sentinel or node knows them, or a slot has no primary.
     pub async fn check_slots(&self) -> RedisResult<()> {
-        let EndpointServers::Routed { topology, .. } = &self.servers else { return Ok(()) };
+        let Some(topology) = &self.topology else { return Ok(()) };
         match topology.map().await?.uncovered() {
             None => Ok(()),
             Some(slots) => Err(DeploymentError::UncoveredSlots { slots }.into()),
@@ -327,27 +292,23 @@ impl RedisEndpoint {
     /// Forgets the primaries: the next caller asks for them. Before [`Self::watch`] runs nobody else asks, and a
     /// primary may have become a replica without a failed call.
     pub fn forget_primaries(&self) {
-        if let EndpointServers::Routed { topology, .. } = &self.servers {
+        if let Some(topology) = &self.topology {
             topology.outdate();
         }
     }
 
     /// Keeps asking which servers are primaries, until stopped. Ends at once if the URL names one server.
     pub async fn watch(self, stop: CancellationToken) {
-        if let EndpointServers::Routed { topology, .. } = &self.servers {
+        if let Some(topology) = &self.topology {
             topology.watch(stop).await;
         }
     }
 
     /// The endpoint and its primaries, for logs.
     pub fn connected_to(&self) -> String {
-        match &self.servers {
-            EndpointServers::Standalone => self.shown.to_string(),
-            EndpointServers::Routed { topology, .. } => {
-                let primaries = topology.known().map(|map| map.addresses()).unwrap_or_else(|| "unknown".to_owned());
-                format!("{}, primary {primaries}", self.shown)
-            }
-        }
+        let Some(topology) = &self.topology else { return self.shown.to_string() };
+        let primaries = topology.known().map_or_else(|| "unknown".to_owned(), |map| map.addresses());
+        format!("{}, primary {primaries}", self.shown)
     }
 }
 

@@ -46,6 +46,17 @@ pub enum TopologySource {
     Cluster(ClusterNodes),
 }
 
+/// How Redis is deployed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deployment {
+    /// One server.
+    Standalone,
+    /// A primary and its replicas, watched by Sentinels.
+    Sentinel,
+    /// A cluster.
+    Cluster,
+}
+
 impl Topology {
     /// A topology that knows nothing yet. Connects nowhere.
     pub fn new(source: TopologySource) -> Self {
@@ -129,6 +140,14 @@ impl Topology {
         match &self.source {
             TopologySource::Sentinel(sentinels) => sentinels.node_at(address).map(Arc::new),
             TopologySource::Cluster(nodes) => nodes.node_at(address).map(Arc::new),
+        }
+    }
+
+    /// The kind of deployment.
+    pub const fn deployment(&self) -> Deployment {
+        match &self.source {
+            TopologySource::Sentinel(_) => Deployment::Sentinel,
+            TopologySource::Cluster(_) => Deployment::Cluster,
         }
     }
 
