@@ -11,6 +11,7 @@ WORKDIR /src
 # Dependencies first, with an empty crate in place of ours: this layer is built again only when the manifest or the lock file changes.
 # Cargo wants a file for each test and benchmark that the manifest names. The image needs none of them, so they stay empty.
 COPY Cargo.toml Cargo.lock ./
+COPY crates crates
 RUN mkdir -p src benches/pipeline benches/limiters tests/peers tests/torture \
  && touch src/lib.rs benches/pipeline/main.rs benches/limiters/main.rs tests/peers/main.rs tests/torture/main.rs \
  && echo 'fn main() {}' > src/main.rs \

@@ -38,7 +38,7 @@ check: deny ## format, lints, API documentation, licences and sources of depende
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	@# "Read next" leads readers of the code to private parts too, so those are documented as well.
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --locked --no-deps --document-private-items --lib
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links --cfg internal_docs" $(CARGO) doc --locked --no-deps --document-private-items --lib
 
 deny: ## licences, bans, sources and, where its database can be fetched, advisories of dependencies
 	@bash tools/deny.sh

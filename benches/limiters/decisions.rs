@@ -31,7 +31,7 @@ struct Measured {
 /// Measures and prints.
 pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let rounds = size.pick(7, 2);
-    let client = Arc::new(server.client());
+    let client = Arc::new(RedisClient::new(server.sync_client()));
     Contender::prepare(&client).await?;
     let mut measured = Contender::ALL.map(|_| Measured::default());
     for round in 0..rounds {

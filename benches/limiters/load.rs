@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quotabell::types::{Rate, Units};
+use quotabell_throttle::Rate;
 
 use crate::Size;
 
@@ -43,6 +43,5 @@ impl Load {
 
 /// The rate of limiters that count.
 pub fn rate() -> Rate {
-    let limit = Units::new(LIMIT as u64).expect("in range");
-    Rate::new(limit, WINDOW).expect("whole milliseconds, less than a month")
+    Rate::new(LIMIT as u64, WINDOW).expect("whole milliseconds, less than a month")
 }

@@ -1,8 +1,7 @@
 //! What a key of each limiter costs the server: after the first call, after some, and when its limit is used up.
 
 use quotabell::redis_client::RedisClient;
-use quotabell::throttle::{Cooldown, ExpiringSet, FixedWindow, Gcra, Lease, SlidingWindow, one_time_token};
-use quotabell::types::{Rate, Units};
+use quotabell_throttle::{Cooldown, ExpiringSet, FixedWindow, Gcra, Lease, Rate, SlidingWindow, one_time_token};
 
 use crate::Size;
 use crate::figures::Series;
@@ -44,11 +43,12 @@ impl Limiter {
 
     /// The call of this number for one key.
     async fn call(self, client: &RedisClient, key: &str, number: u32) -> anyhow::Result<()> {
-        let rate = Rate::new(Units::new(u64::from(LIMIT)).expect("in range"), WINDOW)?;
+        let rate = Rate::new(u64::from(LIMIT), WINDOW)?;
+        let client = &mut client.connection();
         match self {
-            Self::Fixed => drop(FixedWindow::new(rate).take(client, key, Units::ONE).await?),
-            Self::Sliding => drop(SlidingWindow::new(rate)?.take(client, key, Units::ONE).await?),
-            Self::Gcra => drop(Gcra::new(rate).take(client, key, Units::ONE).await?),
+            Self::Fixed => drop(FixedWindow::new(rate).take(client, key, 1).await?),
+            Self::Sliding => drop(SlidingWindow::new(rate)?.take(client, key, 1).await?),
+            Self::Gcra => drop(Gcra::new(rate).take(client, key, 1).await?),
             Self::Set => drop(ExpiringSet::new(LIMIT)?.add(client, key, &format!("{number:016x}"), WINDOW).await?),
             Self::Token if number == 0 => drop(one_time_token::create(client, key, b"c_0123456789", WINDOW).await?),
             Self::Token => drop(one_time_token::consume(client, key, "0123456789abcdef").await?),
@@ -62,7 +62,7 @@ impl Limiter {
 /// Measures and prints.
 pub async fn run(size: Size, server: &RedisServer) -> anyhow::Result<()> {
     let keys = size.pick(50, 2);
-    let client = server.client();
+    let client = RedisClient::new(server.sync_client());
     println!("\n## Memory a key: MEMORY USAGE, average of {keys} keys of 20 bytes, key and entry included\n");
     println!("| calls admitted, where it admits several | {} | {} | {} |", AFTER[0], AFTER[1], AFTER[2]);
     println!("|---|---|---|---|");

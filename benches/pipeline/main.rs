@@ -34,6 +34,8 @@ mod redis_cluster;
 #[path = "../../tests/support/redis_server.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 mod redis_server;
+#[path = "../../tests/support/redis_server_client.rs"]
+mod redis_server_client;
 mod shapes;
 mod size;
 

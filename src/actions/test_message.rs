@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quotabell_throttle::{Cooldown, CooldownDecision};
 use redis::RedisResult;
 
 use crate::channels::Sample;
@@ -9,7 +10,6 @@ use crate::contacts::Contact;
 use crate::contacts::resolver::{ContactsSource, ResolvedContacts};
 use crate::contacts::select::{SelectContactError, select};
 use crate::redis_client::Partition;
-use crate::throttle::{Cooldown, CooldownDecision};
 use crate::types::text::printable;
 use crate::types::{ContactId, Subject, UnixMs, Window};
 use crate::views::SubjectSettings;
@@ -86,7 +86,7 @@ pub async fn start_cooldown(
     contact: &Contact,
 ) -> RedisResult<Option<Duration>> {
     let key = keys.send_test_cooldown(&contact.derived_id());
-    Ok(match Cooldown::new(COOLDOWN).try_start(client, &key).await? {
+    Ok(match Cooldown::new(COOLDOWN).try_start(&mut client.connection(), &key).await? {
         CooldownDecision::Started => None,
         CooldownDecision::Active { retry_after } => Some(retry_after),
     })

@@ -59,9 +59,9 @@ fn joined(items: impl Iterator<Item = String>) -> HeaderValue {
 mod tests {
     use super::*;
     use crate::ledger::decision::{DecisionBasis, PeriodStatus, Recorded};
-    use crate::throttle::Admission;
     use crate::types::units::UNITS_MAX;
     use crate::types::{Period, Units};
+    use quotabell_throttle::Admission;
     use std::time::Duration;
 
     fn status(limit: u64, remaining: u64, reset_ms: u64, admission: Admission) -> LimitStatus {

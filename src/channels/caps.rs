@@ -1,6 +1,6 @@
 //! Caps: whether a message may leave now, and when to ask again where it may not.
 //!
-//! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of [`crate::throttle`]
+//! Which cap holds for which contact is the channel's to say; here it is asked. The limiters of `quotabell-throttle`
 //! keep their counts in Redis, so that a cap holds for all daemons together. Never sends and never waits. A cap is a
 //! promise: where Redis can't be asked, nothing leaves. Read next: [`super::cap_retry_pacer`].
 
@@ -15,8 +15,8 @@ use super::registry::{Channels, definition, destination};
 use crate::contacts::Contact;
 use crate::redis_client::backoff::BackoffPolicy;
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
-use crate::throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
-use crate::types::{Channel, Destination, Keys, ONCE_A_MINUTE, Rate, Units, duration};
+use crate::types::{Channel, Destination, Keys, ONCE_A_MINUTE, Rate, duration};
+use quotabell_throttle::{Admission, FixedWindow, RateDecision, SlidingWindow};
 
 /// Asks the limiters.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Caps {
     /// stays counted, whatever becomes of it. Not repeatable: a second call counts another.
     pub async fn decide_attempt(&self, channels: &Channels, contact: &Contact) -> CapDecision {
         match Cap::for_destination(channels, &self.keys, contact.channel(), &destination(contact)) {
-            Some(cap) => self.decide(&cap, cap.take_token(&self.client).await),
+            Some(cap) => self.decide(&cap, cap.call(&self.client, 1).await),
             None => CapDecision::Allowed,
         }
     }
@@ -121,14 +121,14 @@ impl Cap {
     ) -> Option<Self> {
         let rate = channels.cap(channel)?;
         if definition(channel)?.server_absence.is_some() {
-            let limiter = CapLimiter::Channel(FixedWindow::new(rate));
+            let limiter = CapLimiter::Channel(FixedWindow::new(rate.into()));
             return Some(Self { channel, rate, key: keys.cap(channel, None), limiter });
         }
         // An attempt says what is wrong with an address that names no origin.
         if *destination == Destination::derive(channel, None) {
             return None;
         }
-        let limiter = SlidingWindow::new(rate).expect("the settings allow no more than can be counted");
+        let limiter = SlidingWindow::new(rate.into()).expect("the settings allow no more than can be counted");
         let (key, limiter) = (keys.cap(channel, Some(destination.as_str())), CapLimiter::Destination(limiter));
         Some(Self { channel, rate, key, limiter })
     }
@@ -144,20 +144,17 @@ impl Cap {
     ///
     /// What Redis or the connection said.
     pub async fn exhausted_for(&self, client: &RedisClient) -> RedisResult<Option<Duration>> {
-        let decision = match &self.limiter {
-            CapLimiter::Channel(limiter) => limiter.ask(client, &self.key).await?,
-            CapLimiter::Destination(limiter) => limiter.ask(client, &self.key).await?,
-        };
-        Ok(match decision.admission {
+        Ok(match self.call(client, 0).await?.admission {
             Admission::Rejected { retry_after } => retry_after,
             Admission::Admitted => None,
         })
     }
 
-    async fn take_token(&self, client: &RedisClient) -> RedisResult<RateDecision> {
+    /// Takes these units; 0 asks for one and takes none.
+    async fn call(&self, client: &RedisClient, units: u64) -> RedisResult<RateDecision> {
         match &self.limiter {
-            CapLimiter::Channel(limiter) => limiter.take(client, &self.key, Units::ONE).await,
-            CapLimiter::Destination(limiter) => limiter.take(client, &self.key, Units::ONE).await,
+            CapLimiter::Channel(limiter) => limiter.take(&mut client.connection(), &self.key, units).await,
+            CapLimiter::Destination(limiter) => limiter.take(&mut client.connection(), &self.key, units).await,
         }
     }
 

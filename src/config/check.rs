@@ -12,10 +12,10 @@ use crate::contacts::{CONTACTS_BOUND, Contact, OperatorContact};
 use crate::redis_client::client::RESPONSE_TIMEOUT;
 use crate::redis_client::redis_url::SCHEMES;
 use crate::subjects::record::parse_timezone;
-use crate::throttle::MEMBERS_MAX;
 use crate::types::duration::HumanDuration;
 use crate::types::percent::{THRESHOLDS_MAX, ThresholdsError};
 use crate::types::{PARTITIONS_MAX, keys};
+use quotabell_throttle::MEMBERS_MAX;
 
 /// Maximum lateness of an event: counters live 14 days after the last write, and half of that remains for an outage.
 const LATE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);

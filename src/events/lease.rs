@@ -2,7 +2,7 @@
 //!
 //! Owns who reads: acquires the lease, renews it while it reads, releases it. So several daemons do not read the same
 //! events. It never decides what is counted: where two read at once, because one was paused or a failover took the
-//! lease, the checkpoint lets one of them win each batch. Read next: `throttle/lease.lua`.
+//! lease, the checkpoint lets one of them win each batch. Read next: `lease.lua` of `crates/throttle`.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::redis_client::{RedisClient, error_kind};
-use crate::throttle::{Lease, LeaseDecision};
 use crate::types::Keys;
+use quotabell_throttle::{Lease, LeaseDecision};
 
 use super::daemon_name::DaemonName;
 use super::known_deployment::{is_unnamed, stored_deployment};
@@ -158,7 +158,8 @@ impl PartitionLease {
 
     /// Lets the lease go, so that the next need not wait for its end. Where that fails it ends by itself.
     pub(super) async fn release(&self, client: &RedisClient) {
-        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(client, &self.key)).await;
+        let mut connection = client.connection();
+        let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(&mut connection, &self.key)).await;
         if !matches!(released, Ok(Ok(()))) {
             tracing::debug!(key = self.key, "the lease could not be released: it ends by itself");
         }
@@ -166,7 +167,7 @@ impl PartitionLease {
 
     async fn ask(&mut self, client: &RedisClient) -> RedisResult<LeaseDecision> {
         let dead = self.dead.as_deref().unwrap_or_default();
-        let held = self.lease.acquire_from_dead(client, &self.key, dead).await?;
+        let held = self.lease.acquire_from_dead(&mut client.connection(), &self.key, dead).await?;
         self.dead = None;
         Ok(held)
     }
@@ -175,7 +176,7 @@ impl PartitionLease {
     async fn renew_until_lost(&self, client: &RedisClient) -> Result<(), SessionError> {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.lease.acquire(client, &self.key).await {
+            match self.lease.acquire(&mut client.connection(), &self.key).await {
                 Ok(LeaseDecision::Acquired) => {}
                 Ok(LeaseDecision::HeldByOther { .. }) => return Ok(()),
                 // The session has the same problem, and reports it.

@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 use redis::{RedisError, RedisResult, Value};
 
 use crate::redis_client::{Partition, Script, ServerClock};
-use crate::subjects::Profile;
-use crate::throttle::limiter::FUNCTIONS;
-use crate::throttle::{Admission, Limiter, bounded};
+use crate::subjects::limiter::FUNCTIONS;
+use crate::subjects::{Limiter, Profile};
 use crate::types::{PeriodSpan, Units, UnixMs, WindowLimit};
+use quotabell_throttle::{Admission, stored_key};
 
 use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
 
@@ -124,7 +124,7 @@ async fn call(
     let bucket = crate::types::keys::bucket(subject.as_str());
     let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
     let window = keys.limiter(algorithm.as_str(), metric, subject);
-    let mut call = SCRIPT.call().key(bounded(&window)).key(keys.stream());
+    let mut call = SCRIPT.call().key(stored_key(&window)).key(keys.stream());
     call = call.arg(subject.as_str()).arg(units.get()).arg(limits.len());
     for AppliedLimit { limit, first, second } in limits {
         for period in [first, second] {
@@ -199,7 +199,7 @@ fn rate_status(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<LimitStat
     let decision = limiter.decision(reply, taken)?;
     Some(LimitStatus {
         admission: decision.admission,
-        limit: decision.limit,
+        limit: Units::new(decision.limit)?,
         remaining: decision.remaining,
         reset: decision.reset,
         length: limiter.rate().window(),

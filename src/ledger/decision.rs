@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::subjects::Profile;
-use crate::throttle::Admission;
 use crate::types::{EventId, Metric, Period, Subject, Units, Window};
+use quotabell_throttle::Admission;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult};
 
 use crate::redis_client::{RedisClient, Script};
-use crate::throttle::Lease;
 use crate::types::{
     Alert, AlertId, AlertKey, Day, DeploymentId, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
     Subject, UnixMs, keys,
 };
+use quotabell_throttle::Lease;
 
 use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
 use super::commit::{CommitReply, Committer};
@@ -91,9 +91,9 @@ async fn hand_over(client: &RedisClient, keys: &Keys) -> Result<(), DryRunError>
     let lasts = Duration::from_secs(DRY_RUN_TTL_S);
     let (one, other) = (Lease::new("one", lasts), Lease::new("other", lasts));
     let handed_over = async {
-        one.acquire(client, &key).await?;
-        other.acquire(client, &key).await?;
-        one.release(client, &key).await
+        one.acquire(&mut client.connection(), &key).await?;
+        other.acquire(&mut client.connection(), &key).await?;
+        one.release(&mut client.connection(), &key).await
     };
     handed_over.await.map_err(|source| DryRunError::Lease { key: key.clone(), source })
 }

@@ -12,9 +12,10 @@ use super::batch::MetricPeriod;
 use super::daily_usage::archived_metrics;
 use super::query::run;
 use crate::redis_client::{Partition, Script};
-use crate::throttle::{Algorithm, bounded};
+use crate::subjects::Algorithm;
 use crate::types::text::glob_literal;
 use crate::types::{Metric, Subject, keys};
+use quotabell_throttle::stored_key;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("forget.lua")));
 
@@ -98,7 +99,7 @@ pub async fn limiters(
     let mut pipeline = redis::pipe();
     for metric in metrics {
         for algorithm in Algorithm::ALL {
-            pipeline.cmd("UNLINK").arg(&*bounded(&keys.limiter(algorithm.as_str(), metric, subject)));
+            pipeline.cmd("UNLINK").arg(&*stored_key(&keys.limiter(algorithm.as_str(), metric, subject)));
         }
     }
     Ok(run::<u64>(client, &pipeline).await?.into_iter().sum())

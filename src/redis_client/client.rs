@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisResult, Value};
+use redis::aio::ConnectionLike;
+use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
 
 use crate::types::UnixMs;
 
@@ -143,6 +144,15 @@ impl RedisClient {
         }
     }
 
+    /// The client as a connection of the redis crate, for one call of a limiter. A command without a key goes to the
+    /// server of the command before it: a limiter that loads its script means that server.
+    pub fn connection(&self) -> ClientConnection<'_> {
+        match &self.servers {
+            Servers::One(connection) => ClientConnection::One(connection),
+            Servers::Routed(router) => ClientConnection::Routed(RoutedCall::new(router)),
+        }
+    }
+
     /// Loads a script on the server that receives `call`, an `EVALSHA`.
     pub(super) async fn load_script(&self, source: &str, call: &Cmd) -> RedisResult<()> {
         let mut load = redis::cmd("SCRIPT");
@@ -187,5 +197,39 @@ impl RedisClient {
             Servers::One(connection) => Ok(vec![Self::on(Arc::clone(connection))]),
             Servers::Routed(router) => Ok(router.primaries().await?.into_iter().map(Self::on).collect()),
         }
+    }
+}
+
+/// See [`RedisClient::connection`].
+#[derive(Debug)]
+pub enum ClientConnection<'a> {
+    /// To the only server.
+    One(&'a NodeConnection),
+    /// To the primaries.
+    Routed(RoutedCall<'a>),
+}
+
+impl ConnectionLike for ClientConnection<'_> {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::One(connection) => Box::pin(connection.query(command)),
+            Self::Routed(call) => call.req_packed_command(command),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::One(connection) => Box::pin(connection.pipe_raw(pipeline, offset, count)),
+            Self::Routed(call) => call.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        0
     }
 }

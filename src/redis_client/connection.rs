@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisConnectionInfo,
-    RedisError, RedisResult,
+    RedisError, RedisResult, Value,
 };
 use tokio::sync::Mutex;
 
@@ -97,6 +97,13 @@ impl NodeConnection {
         let Current { number, mut connection } = self.current().await?;
         let reply = pipeline.query_async(&mut connection).await;
         self.discard_if_broken(number, reply)
+    }
+
+    /// As [`Self::pipe`], with each reply as it came.
+    pub async fn pipe_raw(&self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+        let Current { number, mut connection } = self.current().await?;
+        let replies = connection.req_packed_commands(pipeline, offset, count).await;
+        self.discard_if_broken(number, replies)
     }
 
     /// Runs one command whose reply must arrive within `limit` (less than [`RESPONSE_TIMEOUT`]) once a connection

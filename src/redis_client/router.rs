@@ -339,6 +339,7 @@ impl NodeWrite {
 /// The redis crate assembles the replies in the form that the caller wants.
 impl ConnectionLike for RoutedCall<'_> {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.default_slot = HashSlot::of_command(command).unwrap_or(self.default_slot);
         Box::pin(self.query(command))
     }
 

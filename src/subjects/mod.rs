@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod config;
+pub mod limiter;
 pub mod lookup;
 pub mod mutes;
 pub mod plan_use;
@@ -15,6 +16,7 @@ pub mod record;
 pub mod watch;
 
 pub use cache::SettingsCache;
+pub use limiter::{Algorithm, Limiter};
 pub use lookup::SettingsLookup;
 pub use mutes::SubjectMutes;
 pub use plans::Plans;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::throttle::Limiter;
+use super::limiter::Limiter;
 use crate::types::text::hex;
 use crate::types::{Limits, Metric, Percent, Window};
 
@@ -153,8 +153,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    use super::super::limiter::Algorithm;
     use crate::subjects::rates::RateConfig;
-    use crate::throttle::Algorithm;
 
     fn fingerprint(limits: &str, rate: RateConfig) -> String {
         let limits = [(Metric::default(), limits.parse().expect("limits"))].into();

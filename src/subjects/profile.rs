@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::throttle::Limiter;
+use super::limiter::Limiter;
 use crate::types::{BillingDay, Limits, Metric, Percent, WindowLimit};
 use crate::zones::Zone;
 

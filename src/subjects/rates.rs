@@ -10,8 +10,9 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::throttle::{Algorithm, Limiter, TooManyMembers};
+use super::limiter::{Algorithm, Limiter};
 use crate::types::{Metric, Rate};
+use quotabell_throttle::TooManyMembers;
 
 /// The only key that is not a metric.
 pub const ALGORITHM: &str = "algorithm";

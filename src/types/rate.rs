@@ -8,17 +8,11 @@ use super::duration::{self, HumanDuration};
 use super::text_form::serde_as_text;
 use super::units::UNITS_MAX;
 
-/// Minimum window. Below a millisecond two calls can't be told apart.
-const WINDOW_MIN: Duration = Duration::from_millis(1);
-/// Maximum window. For more than a month, use a quota.
-const WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+const _: () = assert!(UNITS_MAX == quotabell_throttle::UNITS_MAX);
 
-/// A limit and its window: a whole number of milliseconds, 1 ms to 31 days.
+/// A limit and the window that it holds for, as a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rate {
-    limit: Units,
-    window: Duration,
-}
+pub struct Rate(quotabell_throttle::Rate);
 
 serde_as_text!(Rate);
 
@@ -30,7 +24,7 @@ pub enum RateError {
     Form(String),
     #[error("{0:?} is not a rate: units are 1 to {UNITS_MAX}")]
     Limit(String),
-    #[error("a window is a whole number of milliseconds, 1ms to {}", HumanDuration(WINDOW_MAX))]
+    #[error("a window is a whole number of milliseconds, 1ms to 31d")]
     Window,
 }
 
@@ -41,22 +35,23 @@ impl Rate {
     ///
     /// [`RateError::Window`] when the window is not a whole number of milliseconds from 1 ms to 31 d.
     pub fn new(limit: Units, window: Duration) -> Result<Self, RateError> {
-        let whole = window.subsec_nanos().is_multiple_of(1_000_000);
-        if whole && (WINDOW_MIN..=WINDOW_MAX).contains(&window) {
-            Ok(Self { limit, window })
-        } else {
-            Err(RateError::Window)
-        }
+        quotabell_throttle::Rate::new(limit.get(), window).map(Self).map_err(|_| RateError::Window)
     }
 
     /// Units per window.
     pub const fn limit(self) -> Units {
-        self.limit
+        Units::new(self.0.limit()).expect("a limit has the range of units")
     }
 
     /// Length of the window.
     pub const fn window(self) -> Duration {
-        self.window
+        self.0.window()
+    }
+}
+
+impl From<Rate> for quotabell_throttle::Rate {
+    fn from(rate: Rate) -> Self {
+        rate.0
     }
 }
 
@@ -76,7 +71,7 @@ impl std::str::FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.limit, HumanDuration(self.window))
+        write!(f, "{}/{}", self.limit(), HumanDuration(self.window()))
     }
 }
 

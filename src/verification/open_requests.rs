@@ -6,9 +6,9 @@
 use redis::{Pipeline, RedisResult};
 
 use crate::redis_client::Partition;
-use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::alert::digest_of;
 use crate::types::{DeliveryId, DeliveryState, Subject};
+use quotabell_throttle::{ExpiringSet, ExpiringSetDecision};
 
 use super::VerificationConfig;
 
@@ -30,7 +30,7 @@ pub(super) async fn open(
 ) -> RedisResult<ExpiringSetDecision> {
     let Partition { client, keys } = partition;
     let key = key(partition, subject);
-    let add = || OPEN.add(client, &key, delivery.as_str(), config.lifetime);
+    let add = async || OPEN.add(&mut client.connection(), &key, delivery.as_str(), config.lifetime).await;
     if let added @ ExpiringSetDecision::Added { .. } = add().await? {
         return Ok(added);
     }

@@ -8,9 +8,9 @@ use super::{VerificationEvent, open_requests};
 use crate::contacts::array::StoredContact;
 use crate::contacts::{Contact, ContactArray};
 use crate::outbox::{NewDelivery, enqueue};
-use crate::throttle::ExpiringSetDecision;
 use crate::types::alert::digest_of;
 use crate::types::{ContactId, DeliveryId, Notification, Subject, VerificationRequest, nonce};
+use quotabell_throttle::ExpiringSetDecision;
 
 impl VerificationService {
     /// Adds a contact as unverified (whatever the caller sets), requests its verification, and returns its stored id.

@@ -18,8 +18,8 @@ use crate::contacts::edit::{AddContactError, VerifyOutcome};
 use crate::contacts::store::{EditContactsError, edit_contacts, read_contacts};
 use crate::outbox::{NewDeliveries, OutboxError};
 use crate::redis_client::{ErrorKind, Partition, Partitions, error_kind};
-use crate::throttle::{ExpiringSet, ExpiringSetDecision};
 use crate::types::{ConsentId, ContactId, Subject, UnixMs, VerificationRequest, nonce};
+use quotabell_throttle::{ExpiringSet, ExpiringSetDecision};
 
 /// Maximum number of guesses per code: the chance of a hit is 1 in 200,000.
 const GUESSES_MAX: u32 = 5;
@@ -164,7 +164,7 @@ impl VerificationService {
 
     pub(super) async fn count(&self, most: u32, key: &str, window: Duration) -> RedisResult<ExpiringSetDecision> {
         let set = ExpiringSet::new(most).expect("the configuration allows no more than can be counted");
-        set.add(&self.partitions.first().client, key, &nonce(), window).await
+        set.add(&mut self.partitions.first().client.connection(), key, &nonce(), window).await
     }
 
     async fn read(&self, key: &str) -> RedisResult<Option<String>> {

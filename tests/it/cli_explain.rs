@@ -17,11 +17,11 @@ use crate::support::table::Table;
 use quotabell::contacts::Contact;
 use quotabell::outbox::{DeliveryAction, FanOutSource, NewDelivery, Settlement, act, enqueue, pause, resume};
 use quotabell::redis_client::Partitions;
-use quotabell::throttle::SlidingWindow;
 use quotabell::types::{
     Alert, Channel, ConsentId, Day, DeliveryId, DisableReason, DisabledNotice, DisabledState, Keys, Mute, Notification,
-    Outcome, OutcomeClass, PartitionNumber, Percent, RaisedRecord, Units, UnixMs, VerificationRequest,
+    Outcome, OutcomeClass, PartitionNumber, Percent, RaisedRecord, UnixMs, VerificationRequest,
 };
+use quotabell_throttle::{Rate, SlidingWindow};
 use serde_json::json;
 
 /// An alert of a subject with this name, fanned out to the subject's webhook with this name.
@@ -146,9 +146,9 @@ async fn each_state_of_a_delivery_gives_its_sentence() {
     };
     let free = capped().expect_done();
     assert!(free.contains("\nA cap of 30/1m holds there: where it is used up, a delivery is put off"), "{free}");
-    let cap = SlidingWindow::new("30/1m".parse().expect("a rate")).expect("few enough");
+    let cap = SlidingWindow::new(Rate::new(30, Duration::from_secs(60)).expect("a rate")).expect("few enough");
     let counted_at = outbox.keys.cap(Channel::Webhook, Some("https://due.test"));
-    cap.take(&outbox.client, &counted_at, Units::new(30).expect("in range")).await.expect("Redis answers");
+    cap.take(&mut outbox.client.connection(), &counted_at, 30).await.expect("Redis answers");
     told.add("whose cap is used up", capped().told());
     hide_what_varies().bind(|| insta::assert_snapshot!("deliveries", told));
 }
@@ -461,9 +461,9 @@ async fn a_cap_is_told_whatever_the_partition() {
     let outbox = Outbox { client: Arc::new(server.client()), server, keys };
     let (_, id) = made(&outbox, "alice").await;
     let first = Keys::of_partition("usage", PartitionNumber::first(4));
-    let cap = SlidingWindow::new("1/10m".parse().expect("a rate")).expect("few enough");
+    let cap = SlidingWindow::new(Rate::new(1, Duration::from_secs(600)).expect("a rate")).expect("few enough");
     let key = first.cap(Channel::Webhook, Some("https://alice.test"));
-    cap.take(&outbox.client, &key, Units::ONE).await.expect("Redis answers");
+    cap.take(&mut outbox.client.connection(), &key, 1).await.expect("Redis answers");
     let explain = quotabell(["explain", id.as_str()]).redis(&outbox.server.url());
     let explain = explain.env("QUOTABELL__STREAM__PARTITIONS", "4").env("QUOTABELL__WEBHOOK__PER_DESTINATION", "1/10m");
     let told = explain.run().expect_done();

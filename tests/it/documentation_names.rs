@@ -71,7 +71,8 @@ fn every_metric_that_a_document_names_exists() {
     };
     for (document, code) in code() {
         for name in words(&code).filter(|word| word.starts_with("quotabell_") && !word.ends_with('_')) {
-            assert!(is_known(name), "{document} names {name}");
+            // The crate of the limiters has a name of this form.
+            assert!(is_known(name) || name == "quotabell_throttle", "{document} names {name}");
         }
     }
 }

@@ -9,12 +9,13 @@ use crate::support::redis_server::RedisServer;
 use quotabell::ledger::decision::{DecisionBasis, LimitStatus, PeriodStatus, Recorded};
 use quotabell::ledger::{CheckDecision, CheckError, CheckRequest, check};
 use quotabell::redis_client::{ErrorKind, Partition, ServerClock, error_kind};
+use quotabell::subjects::Algorithm;
 use quotabell::subjects::config::PlanConfig;
 use quotabell::subjects::rates::RateConfig;
 use quotabell::subjects::{Plans, Profile};
-use quotabell::throttle::{Admission, Algorithm, STORED_KEY_BYTES_MAX};
 use quotabell::types::units::UNITS_MAX;
 use quotabell::types::{EventId, Metric, PeriodSpan, Subject, Units, UnixMs, Window, keys};
+use quotabell_throttle::{Admission, STORED_KEY_BYTES_MAX};
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Gcra];
 
@@ -320,7 +321,7 @@ async fn units_up_to_the_largest_are_judged_exactly() {
     for algorithm in ALGORITHMS {
         let rate = if algorithm == Algorithm::Sliding { "100000/1h".to_owned() } else { format!("{UNITS_MAX}/1h") };
         let profile = profile("UTC", None, algorithm, Some(&rate));
-        let limit = profile.limiter(&Metric::default()).expect("a rate").rate().limit().get();
+        let limit = profile.limiter(&Metric::default()).expect("a rate").rate().limit();
         let who = subject(algorithm.as_str());
         assert!(gate.run(&question(&who, limit), &profile).await.is_allowed(), "{algorithm:?}");
         // All units again: such a large bucket has meanwhile drained by millions.

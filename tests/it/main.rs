@@ -112,7 +112,5 @@ mod redis_client_connection;
 mod redis_client_embedded;
 mod redis_client_reader;
 mod redis_client_sentinel;
-mod throttle_edges;
-mod throttle_example;
 mod views_deliveries;
 mod views_history;

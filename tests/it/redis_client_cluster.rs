@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use quotabell::redis_client::config::RedisConfig;
 use quotabell::redis_client::{ErrorKind, RedisClient, RedisEndpoint, Script, StreamReader, error_kind};
+use quotabell_throttle::{Lease, LeaseDecision};
 use redis::RedisResult;
 
 use crate::support::redis_cluster::RedisCluster;
@@ -69,6 +70,13 @@ async fn pipelines_transactions_and_scripts_reach_the_nodes_of_their_keys() {
     }
     let lengths: Vec<usize> = client.pipe(&pipeline).await.expect("it is known wherever it is called");
     assert_eq!(lengths, values.iter().map(String::len).collect::<Vec<_>>());
+
+    // The script of a limiter is loaded at the node of its key.
+    let lease = Lease::new("node-1", std::time::Duration::from_secs(60));
+    for key in &keys {
+        let key = format!("lease of {{{key}}}");
+        assert_eq!(lease.acquire(&mut client.connection(), &key).await, Ok(LeaseDecision::Acquired), "{key}");
+    }
 
     let mut mixed = redis::pipe();
     mixed.cmd("LPUSH").arg("k0").arg("x").cmd("GET").arg("k1");

@@ -7,6 +7,9 @@
 //! windows only up to the first refusal: beyond that the two differ on purpose, and separate tests show how, so that a
 //! change of either is noticed.
 
+#[path = "../../crates/throttle/tests/limiters/clocked_server.rs"]
+#[allow(dead_code, reason = "the tests of the limiters use all of it")]
+mod clocked_server;
 mod mail_servers;
 mod messages;
 #[path = "../support/mod.rs"]
@@ -18,13 +21,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use clocked_server::{CLOCK_START_US, ClockedServer};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use quotabell::redis_client::RedisClient;
-use quotabell::throttle::{FixedWindow, SlidingWindow};
-use quotabell::types::{Rate, Units};
+use quotabell_throttle::{FixedWindow, Rate, SlidingWindow};
+use redis::aio::MultiplexedConnection;
 use serde_json::json;
-use support::clocked_server::{CLOCK_START_US, ClockedServer};
+use support::redis_server;
 
 /// The folder of packages that tools/peers.sh fetches.
 const PEERS: &str = "QUOTABELL_PEERS";
@@ -66,7 +69,7 @@ const fn both(said: bool) -> Said {
 /// Both limiters on one server.
 struct Both {
     clocked_server: ClockedServer,
-    client: RedisClient,
+    client: MultiplexedConnection,
     runtime: tokio::runtime::Runtime,
     peer: RefCell<Peer>,
 }
@@ -100,19 +103,19 @@ impl Both {
         let questions = child.stdin.take().expect("stdin is piped");
         let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let client = clocked_server.client();
+        let connecting = clocked_server.client().get_multiplexed_async_connection();
+        let client = runtime.block_on(connecting).expect("a connection");
         Self { clocked_server, client, runtime, peer: RefCell::new(Peer { child, questions, answers }) }
     }
 
     fn call(&self, rule: Rule, limit: Limit, key: &str, call: Call) -> Said {
         self.clocked_server.set_clock(call.at_us);
-        let units = Units::new(limit.units).expect("in range");
-        let rate = Rate::new(units, Duration::from_secs(limit.window_s)).expect("legal");
-        let units = Units::new(call.units).expect("in range");
+        let rate = Rate::new(limit.units, Duration::from_secs(limit.window_s)).expect("legal");
+        let (mut client, units) = (self.client.clone(), call.units);
         let ours = self.runtime.block_on(async {
             match rule {
-                Rule::Fixed => FixedWindow::new(rate).take(&self.client, key, units).await,
-                Rule::Sliding => SlidingWindow::new(rate).expect("few").take(&self.client, key, units).await,
+                Rule::Fixed => FixedWindow::new(rate).take(&mut client, key, units).await,
+                Rule::Sliding => SlidingWindow::new(rate).expect("few").take(&mut client, key, units).await,
             }
         });
         let strategy = if rule == Rule::Fixed { "fixed" } else { "moving" };

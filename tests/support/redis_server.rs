@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quotabell::redis_client::RedisClient;
 use tempfile::TempDir;
 
 /// The environment variable with another server binary (`make test-matrix` sets it).
@@ -90,11 +89,6 @@ impl RedisServer {
     /// A client of the redis crate.
     pub fn sync_client(&self) -> redis::Client {
         redis::Client::open(self.url()).expect("a valid URL")
-    }
-
-    /// A client of the daemon's type.
-    pub fn client(&self) -> RedisClient {
-        RedisClient::new(self.sync_client())
     }
 
     /// Kills the server with SIGKILL, as a crash would.

@@ -54,8 +54,8 @@ fn long_lines_are_found() {
 /// A comment that is wider than the code is cut off in a side-by-side view.
 #[test]
 fn comments_wrap() {
-    let mut files: Vec<Source> = ["src", "tests", "benches"].into_iter().flat_map(rust_below).collect();
-    files.extend(["src", "tests"].into_iter().flat_map(files_below).filter(|file| file.is("lua")));
+    let mut files: Vec<Source> = ["src", "crates", "tests", "benches"].into_iter().flat_map(rust_below).collect();
+    files.extend(["src", "crates", "tests"].into_iter().flat_map(files_below).filter(|file| file.is("lua")));
     expect_none(&files.iter().flat_map(long_comments).collect::<Vec<_>>());
 }
 

@@ -18,8 +18,8 @@ use super::invalid_contact::InvalidContact;
 use super::resolver::DnsConfig;
 use super::tls;
 use crate::contacts::{Contact, ContactOptions, MessageFormat, SecretUse, masked_contact};
-use crate::throttle::MEMBERS_MAX;
 use crate::types::{Channel, ONCE_A_MINUTE, Outcome, OutcomeClass, Rate, Secret, UnixMs, meters};
+use quotabell_throttle::MEMBERS_MAX;
 
 pub mod blocked_networks;
 pub mod client;

@@ -11,8 +11,6 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quotabell::redis_client::RedisClient;
-
 use super::redis_server::RedisServer;
 
 const PRELUDE: &str = include_str!("clocked_server.lua");
@@ -20,13 +18,12 @@ const PRELUDE: &str = include_str!("clocked_server.lua");
 pub const CLOCK_START_US: u64 = 1_763_715_600_000_000;
 
 /// The server, the relay, and the clock.
-#[derive(Debug)]
 pub struct ClockedServer {
     server: RedisServer,
     port: u16,
     state: Arc<ClockState>,
     /// A connection without the relay, to inspect the server.
-    direct: RedisClient,
+    direct: Mutex<redis::Connection>,
 }
 
 /// The settings of the test.
@@ -57,13 +54,13 @@ impl ClockedServer {
                 std::thread::spawn(move || relay(&caller, server_port, &state));
             }
         });
-        let direct = server.client();
+        let direct = Mutex::new(server.sync_client().get_connection().expect("a connection"));
         Self { server, port, state, direct }
     }
 
     /// A client whose scripts use the clock.
-    pub fn client(&self) -> RedisClient {
-        RedisClient::new(redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL"))
+    pub fn client(&self) -> redis::Client {
+        redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a valid URL")
     }
 
     /// The port of the relay, for a client of another language.
@@ -72,8 +69,8 @@ impl ClockedServer {
     }
 
     /// A client without the relay, to inspect the server.
-    pub fn direct(&self) -> RedisClient {
-        self.server.client()
+    pub fn direct(&self) -> redis::Client {
+        self.server.sync_client()
     }
 
     /// Sets the clock to this moment, us.
@@ -87,9 +84,10 @@ impl ClockedServer {
     }
 
     /// Fails if the key exists without an expiry.
-    pub async fn expect_end(&self, key: &str) {
-        let exists = async |key: &str| self.direct.query::<bool>(redis::cmd("EXISTS").arg(key)).await.expect("EXISTS");
-        assert!(!exists(key).await || exists(&format!("{key}:ends")).await, "{key} has no end");
+    pub fn expect_end(&self, key: &str) {
+        let mut direct = self.direct.lock().expect("no test panicked");
+        let mut exists = |key: &str| redis::cmd("EXISTS").arg(key).query::<bool>(&mut direct).expect("EXISTS");
+        assert!(!exists(key) || exists(&format!("{key}:ends")), "{key} has no end");
     }
 }
 
@@ -109,7 +107,10 @@ fn relay(caller: &TcpStream, server_port: u16, state: &ClockState) -> io::Result
     server.set_nodelay(true)?;
     let (mut commands, mut replies) = (BufReader::new(caller), BufReader::new(&server));
     loop {
-        let command = state.adapted(read_command(&mut commands)?);
+        let command = read_command(&mut commands)?;
+        // The caller compares the hash of what it has loaded with the hash of its own text.
+        let loaded = (command[0] == b"SCRIPT").then(|| hash(&String::from_utf8_lossy(&command[2])));
+        let command = state.adapted(command);
         let packed = packed(&command);
         let is_call = command[0] == b"EVALSHA";
         (&server).write_all(&packed)?;
@@ -118,6 +119,9 @@ fn relay(caller: &TcpStream, server_port: u16, state: &ClockState) -> io::Result
         if is_call && state.twice.load(Ordering::SeqCst) && !reply.starts_with(b"-NOSCRIPT") {
             (&server).write_all(&packed)?;
             reply = read_reply(&mut replies)?;
+        }
+        if let Some(hash) = loaded {
+            reply = format!("$40\r\n{hash}\r\n").into_bytes();
         }
         (&mut &*caller).write_all(&reply)?;
     }
@@ -131,7 +135,6 @@ impl ClockState {
             let source = String::from_utf8(command[2].clone()).expect("a script is text");
             let (flags, body) = source.split_once('\n').expect("a script has a first line");
             let adapted = format!("{flags}\n{PRELUDE}\n{body}");
-            let hash = |text: &str| redis::Script::new(text).get_hash().to_owned();
             scripts.insert(hash(&source).into_bytes(), hash(&adapted));
             command[2] = adapted.into_bytes();
         } else if command[0] == b"EVALSHA" {
@@ -142,6 +145,10 @@ impl ClockState {
         }
         command
     }
+}
+
+fn hash(script: &str) -> String {
+    redis::Script::new(script).get_hash().to_owned()
 }
 
 fn packed(command: &[Vec<u8>]) -> Vec<u8> {

@@ -2,24 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::clocked_server::{CLOCK_START_US, ClockedServer};
-use crate::support::eventually::eventually;
-use crate::support::redis_server::RedisServer;
-use quotabell::redis_client::RedisClient;
-use quotabell::throttle::one_time_token::{self, METADATA_BYTES_MAX, OneTimeTokenError, TokenCreation};
-use quotabell::throttle::{
+use quotabell_throttle::one_time_token::{self, METADATA_BYTES_MAX, OneTimeTokenError, TokenCreation};
+use quotabell_throttle::{
     Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
-    MEMBERS_MAX, STORED_KEY_BYTES_MAX, SlidingWindow,
+    MEMBERS_MAX, Rate, STORED_KEY_BYTES_MAX, SlidingWindow, UNITS_MAX,
 };
-use quotabell::types::units::UNITS_MAX;
-use quotabell::types::{Rate, Units};
+use redis::aio::MultiplexedConnection;
+
+use crate::clocked_server::{CLOCK_START_US, ClockedServer};
+use crate::connect;
+use crate::eventually::eventually;
+use crate::redis_server::RedisServer;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Long enough to be noticed, short enough for a test.
 const SHORT: Duration = Duration::from_millis(30);
 
 fn rate(limit: u64, window: Duration) -> Rate {
-    Rate::new(Units::new(limit).expect("in range"), window).expect("legal")
+    Rate::new(limit, window).expect("legal")
 }
 
 fn sliding(limit: u64, window: Duration) -> SlidingWindow {
@@ -43,34 +43,38 @@ impl Limiter {
         [Self::Fixed, Self::Sliding, Self::Gcra, Self::Set, Self::Token, Self::Cooldown, Self::Lease];
 
     /// Takes everything once, for this time; returns whether it was available.
-    async fn take(self, client: &RedisClient, key: &str, lasts: Duration) -> redis::RedisResult<bool> {
+    async fn take(self, client: &MultiplexedConnection, key: &str, lasts: Duration) -> redis::RedisResult<bool> {
         let someone = rand::random::<u64>().to_string();
         Ok(match self {
-            Self::Fixed => FixedWindow::new(rate(1, lasts)).take(client, key, Units::ONE).await?.is_admitted(),
-            Self::Sliding => sliding(1, lasts).take(client, key, Units::ONE).await?.is_admitted(),
-            Self::Gcra => Gcra::new(rate(1, lasts)).take(client, key, Units::ONE).await?.is_admitted(),
+            Self::Fixed => FixedWindow::new(rate(1, lasts)).take(&mut client.clone(), key, 1).await?.is_admitted(),
+            Self::Sliding => sliding(1, lasts).take(&mut client.clone(), key, 1).await?.is_admitted(),
+            Self::Gcra => Gcra::new(rate(1, lasts)).take(&mut client.clone(), key, 1).await?.is_admitted(),
             Self::Set => {
                 let set = ExpiringSet::new(1).expect("one");
-                matches!(set.add(client, key, &someone, lasts).await?, ExpiringSetDecision::Added { .. })
+                matches!(set.add(&mut client.clone(), key, &someone, lasts).await?, ExpiringSetDecision::Added { .. })
             }
-            Self::Token => match one_time_token::create(client, key, someone.as_bytes(), lasts).await {
+            Self::Token => match one_time_token::create(&mut client.clone(), key, someone.as_bytes(), lasts).await {
                 Ok(created) => created == TokenCreation::Created,
                 Err(OneTimeTokenError::Redis(error)) => return Err(error),
                 Err(error) => panic!("{error}"),
             },
-            Self::Cooldown => Cooldown::new(lasts).try_start(client, key).await? == CooldownDecision::Started,
-            Self::Lease => Lease::new(someone, lasts).acquire(client, key).await? == LeaseDecision::Acquired,
+            Self::Cooldown => {
+                Cooldown::new(lasts).try_start(&mut client.clone(), key).await? == CooldownDecision::Started
+            }
+            Self::Lease => {
+                Lease::new(someone, lasts).acquire(&mut client.clone(), key).await? == LeaseDecision::Acquired
+            }
         })
     }
 
     /// Asks or releases, if that is a separate call.
-    async fn ask(self, client: &RedisClient, key: &str) -> redis::RedisResult<()> {
+    async fn ask(self, client: &MultiplexedConnection, key: &str) -> redis::RedisResult<()> {
         match self {
-            Self::Fixed => FixedWindow::new(rate(1, MINUTE)).ask(client, key).await.map(drop),
-            Self::Sliding => sliding(1, MINUTE).ask(client, key).await.map(drop),
-            Self::Gcra => Gcra::new(rate(1, MINUTE)).ask(client, key).await.map(drop),
-            Self::Token => one_time_token::consume(client, key, "a claim").await.map(drop),
-            Self::Lease => Lease::new("a holder", MINUTE).release(client, key).await,
+            Self::Fixed => FixedWindow::new(rate(1, MINUTE)).ask(&mut client.clone(), key).await.map(drop),
+            Self::Sliding => sliding(1, MINUTE).ask(&mut client.clone(), key).await.map(drop),
+            Self::Gcra => Gcra::new(rate(1, MINUTE)).ask(&mut client.clone(), key).await.map(drop),
+            Self::Token => one_time_token::consume(&mut client.clone(), key, "a claim").await.map(drop),
+            Self::Lease => Lease::new("a holder", MINUTE).release(&mut client.clone(), key).await,
             Self::Set | Self::Cooldown => self.take(client, key, MINUTE).await.map(drop),
         }
     }
@@ -108,14 +112,14 @@ impl Limiter {
     }
 }
 
-async fn run<T: redis::FromRedisValue>(client: &RedisClient, words: &[&str]) -> T {
+async fn run<T: redis::FromRedisValue>(client: &MultiplexedConnection, words: &[&str]) -> T {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    client.query(&command).await.expect("the command runs")
+    command.query_async(&mut client.clone()).await.expect("the command runs")
 }
 
 /// The value at the key and its TTL; -1 without one.
-async fn state(client: &RedisClient, key: &str) -> (Option<Vec<u8>>, i64) {
+async fn state(client: &MultiplexedConnection, key: &str) -> (Option<Vec<u8>>, i64) {
     (run(client, &["DUMP", key]).await, run(client, &["PTTL", key]).await)
 }
 
@@ -123,7 +127,7 @@ async fn state(client: &RedisClient, key: &str) -> (Option<Vec<u8>>, i64) {
 #[tokio::test]
 async fn foreign_keys_are_errors_and_stay_as_they_are() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     for limiter in Limiter::ALL {
         for words in limiter.foreign() {
             let _: redis::Value = run(&client, &words).await;
@@ -141,7 +145,7 @@ async fn foreign_keys_are_errors_and_stay_as_they_are() {
 #[tokio::test]
 async fn every_key_ends_from_its_first_write() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     for limiter in Limiter::ALL {
         let key = format!("{limiter:?}");
         assert!(limiter.take(&client, &key, MINUTE).await.expect("an answer"));
@@ -157,7 +161,7 @@ async fn every_key_ends_from_its_first_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_used_up_comes_back_in_its_time() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     for limiter in Limiter::ALL {
         let key = format!("{limiter:?}");
         let asked = Instant::now();
@@ -177,25 +181,25 @@ async fn what_is_used_up_comes_back_in_its_time() {
 #[tokio::test]
 async fn answers_tell_what_is_left_and_how_long_to_wait() {
     let server = RedisServer::start();
-    let client = server.client();
-    let three = Units::new(3).expect("in range");
+    let client = connect(&server.sync_client()).await;
+    let three = 3;
     let (fixed, sliding, gcra) = (FixedWindow::new(rate(5, MINUTE)), sliding(5, MINUTE), Gcra::new(rate(5, MINUTE)));
     let nearly = |wait: Duration, most: Duration| wait <= most && wait + Duration::from_secs(5) > most;
     let first = [
-        fixed.take(&client, "fixed", three).await,
-        sliding.take(&client, "sliding", three).await,
-        gcra.take(&client, "gcra", three).await,
+        fixed.take(&mut client.clone(), "fixed", three).await,
+        sliding.take(&mut client.clone(), "sliding", three).await,
+        gcra.take(&mut client.clone(), "gcra", three).await,
     ];
     let resets = [MINUTE, MINUTE, MINUTE * 3 / 5];
     for (answer, reset) in first.into_iter().zip(resets) {
         let answer = answer.expect("an answer");
-        assert_eq!((answer.admission, answer.remaining, answer.limit.get()), (Admission::Admitted, 2, 5));
+        assert_eq!((answer.admission, answer.remaining, answer.limit), (Admission::Admitted, 2, 5));
         assert!(nearly(answer.reset, reset), "{answer:?}");
     }
     let second = [
-        fixed.take(&client, "fixed", three).await,
-        sliding.take(&client, "sliding", three).await,
-        gcra.take(&client, "gcra", three).await,
+        fixed.take(&mut client.clone(), "fixed", three).await,
+        sliding.take(&mut client.clone(), "sliding", three).await,
+        gcra.take(&mut client.clone(), "gcra", three).await,
     ];
     // GCRA frees a unit each 12 s.
     let waits = [MINUTE, MINUTE, MINUTE / 5];
@@ -205,13 +209,15 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
         assert!(nearly(retry_after, wait) && answer.remaining == 2, "{answer:?}");
     }
     let never = Admission::Rejected { retry_after: None };
-    let six = Units::new(6).expect("in range");
-    assert_eq!(fixed.take(&client, "fixed", six).await.expect("an answer").admission, never);
-    assert_eq!(sliding.take(&client, "sliding", six).await.expect("an answer").admission, never);
-    assert_eq!(gcra.take(&client, "gcra", six).await.expect("an answer").admission, never);
-    for answer in
-        [fixed.ask(&client, "fixed").await, sliding.ask(&client, "sliding").await, gcra.ask(&client, "gcra").await]
-    {
+    let six = 6;
+    assert_eq!(fixed.take(&mut client.clone(), "fixed", six).await.expect("an answer").admission, never);
+    assert_eq!(sliding.take(&mut client.clone(), "sliding", six).await.expect("an answer").admission, never);
+    assert_eq!(gcra.take(&mut client.clone(), "gcra", six).await.expect("an answer").admission, never);
+    for answer in [
+        fixed.ask(&mut client.clone(), "fixed").await,
+        sliding.ask(&mut client.clone(), "sliding").await,
+        gcra.ask(&mut client.clone(), "gcra").await,
+    ] {
         let answer = answer.expect("an answer");
         assert!(answer.is_admitted() && answer.remaining == 2, "asking takes nothing: {answer:?}");
     }
@@ -221,7 +227,7 @@ async fn answers_tell_what_is_left_and_how_long_to_wait() {
 #[tokio::test]
 async fn long_keys_stay_apart_and_are_stored_short() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     for limiter in Limiter::ALL {
         let long = format!("{limiter:?}:{}", "é".repeat(4000));
         for key in [format!("{long}a"), format!("{long}b")] {
@@ -238,7 +244,7 @@ async fn long_keys_stay_apart_and_are_stored_short() {
 #[tokio::test]
 async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     for limiter in [Limiter::Fixed, Limiter::Cooldown, Limiter::Lease] {
         assert!(limiter.take(&client, "k", MINUTE).await.expect("an answer"));
         let _: u64 = run(&client, &["PERSIST", "k"]).await;
@@ -253,11 +259,11 @@ async fn keys_that_lost_their_end_get_one_even_where_the_call_is_refused() {
 #[tokio::test]
 async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     let clocked_server = ClockedServer::start();
-    let (client, direct) = (clocked_server.client(), clocked_server.direct());
+    let (client, direct) = (connect(&clocked_server.client()).await, connect(&clocked_server.direct()).await);
     let limiter = sliding(5000, MINUTE);
     let take = async |units: u64| {
-        let units = Units::new(units).expect("in range");
-        limiter.take(&client, "k", units).await.expect("an answer")
+        let units = units;
+        limiter.take(&mut client.clone(), "k", units).await.expect("an answer")
     };
     let members = async || run::<u64>(&direct, &["ZCARD", "k"]).await;
     let seconds_later = |seconds: u64| clocked_server.set_clock(CLOCK_START_US + seconds * 1_000_000);
@@ -286,21 +292,21 @@ async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
 #[tokio::test]
 async fn the_largest_limits_are_exact() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     let month = Duration::from_secs(31 * 24 * 3600);
-    let all_but_one = Units::new(UNITS_MAX - 1).expect("in range");
+    let all_but_one = UNITS_MAX - 1;
     let fixed = FixedWindow::new(rate(UNITS_MAX, month));
-    assert_eq!(fixed.take(&client, "fixed", all_but_one).await.expect("an answer").remaining, 1);
-    assert!(!fixed.take(&client, "fixed", Units::new(2).expect("in range")).await.expect("an answer").is_admitted());
-    assert_eq!(fixed.take(&client, "fixed", Units::ONE).await.expect("an answer").remaining, 0);
-    assert!(!fixed.take(&client, "fixed", Units::ONE).await.expect("an answer").is_admitted());
+    assert_eq!(fixed.take(&mut client.clone(), "fixed", all_but_one).await.expect("an answer").remaining, 1);
+    assert!(!fixed.take(&mut client.clone(), "fixed", 2).await.expect("an answer").is_admitted());
+    assert_eq!(fixed.take(&mut client.clone(), "fixed", 1).await.expect("an answer").remaining, 0);
+    assert!(!fixed.take(&mut client.clone(), "fixed", 1).await.expect("an answer").is_admitted());
     // A unit of this bucket drains in a third of a nanosecond: only whole buckets can be distinguished.
     let gcra = Gcra::new(rate(UNITS_MAX, month));
-    let whole = Units::new(UNITS_MAX).expect("in range");
-    assert!(gcra.take(&client, "gcra", whole).await.expect("an answer").is_admitted());
-    assert!(!gcra.take(&client, "gcra", whole).await.expect("an answer").is_admitted());
+    let whole = UNITS_MAX;
+    assert!(gcra.take(&mut client.clone(), "gcra", whole).await.expect("an answer").is_admitted());
+    assert!(!gcra.take(&mut client.clone(), "gcra", whole).await.expect("an answer").is_admitted());
     let most = SlidingWindow::new(rate(MEMBERS_MAX, MINUTE)).expect("as many as may be");
-    assert_eq!(most.take(&client, "sliding", Units::ONE).await.expect("an answer").remaining, MEMBERS_MAX - 1);
+    assert_eq!(most.take(&mut client.clone(), "sliding", 1).await.expect("an answer").remaining, MEMBERS_MAX - 1);
 }
 
 /// A limit that would fill the memory must be refused, with an alternative.
@@ -316,7 +322,7 @@ fn more_members_than_a_set_may_have_are_refused() {
 async fn a_set_of_none_is_always_full() {
     let server = RedisServer::start();
     let set = ExpiringSet::new(0).expect("few enough");
-    let added = set.add(&server.client(), "k", "a", MINUTE).await.expect("an answer");
+    let added = set.add(&mut connect(&server.sync_client()).await, "k", "a", MINUTE).await.expect("an answer");
     assert_eq!(added, ExpiringSetDecision::Full { retry_after: MINUTE });
 }
 
@@ -324,11 +330,11 @@ async fn a_set_of_none_is_always_full() {
 #[tokio::test]
 async fn asking_how_long_a_set_is_full_adds_nobody() {
     let server = RedisServer::start();
-    let (client, set) = (server.client(), ExpiringSet::new(2).expect("few enough"));
-    let wait = || async { set.wait(&client, "k", MINUTE).await.expect("an answer") };
+    let (client, set) = (connect(&server.sync_client()).await, ExpiringSet::new(2).expect("few enough"));
+    let wait = || async { set.wait(&mut client.clone(), "k", MINUTE).await.expect("an answer") };
     for member in ["a", "b"] {
         assert_eq!(wait().await, Duration::ZERO);
-        let added = set.add(&client, "k", member, MINUTE).await.expect("an answer");
+        let added = set.add(&mut client.clone(), "k", member, MINUTE).await.expect("an answer");
         assert!(matches!(added, ExpiringSetDecision::Added { .. }), "{added:?}");
     }
     let full = wait().await;
@@ -336,29 +342,38 @@ async fn asking_how_long_a_set_is_full_adds_nobody() {
     assert_eq!(run::<u64>(&client, &["ZCARD", "k"]).await, 2);
     // If no member is allowed, waiting does not help: the wait is a member's lifetime.
     let none = ExpiringSet::new(0).expect("few enough");
-    assert_eq!(none.wait(&client, "l", MINUTE).await.expect("an answer"), MINUTE);
+    assert_eq!(none.wait(&mut client.clone(), "l", MINUTE).await.expect("an answer"), MINUTE);
 }
 
 /// The token's payload is stored elsewhere.
 #[tokio::test]
 async fn metadata_of_a_token_is_bounded_and_may_be_any_bytes() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     let long = vec![0xff; METADATA_BYTES_MAX];
     let hour = Duration::from_secs(3600);
-    assert_eq!(one_time_token::create(&client, "k", &long, hour).await.expect("created"), TokenCreation::Created);
-    assert_eq!(one_time_token::consume(&client, "k", "claim").await.expect("an answer"), Some(long.clone()));
-    let too_long = one_time_token::create(&client, "l", &[long, vec![0]].concat(), hour).await;
+    assert_eq!(
+        one_time_token::create(&mut client.clone(), "k", &long, hour).await.expect("created"),
+        TokenCreation::Created
+    );
+    assert_eq!(
+        one_time_token::consume(&mut client.clone(), "k", "claim").await.expect("an answer"),
+        Some(long.clone())
+    );
+    let too_long = one_time_token::create(&mut client.clone(), "l", &[long, vec![0]].concat(), hour).await;
     assert!(matches!(too_long, Err(OneTimeTokenError::MetadataTooLong(bytes)) if bytes == METADATA_BYTES_MAX + 1));
-    assert_eq!(one_time_token::create(&client, "m", b"", hour).await.expect("created"), TokenCreation::Created);
-    assert_eq!(one_time_token::consume(&client, "m", "claim").await.expect("an answer"), Some(Vec::new()));
+    assert_eq!(
+        one_time_token::create(&mut client.clone(), "m", b"", hour).await.expect("created"),
+        TokenCreation::Created
+    );
+    assert_eq!(one_time_token::consume(&mut client.clone(), "m", "claim").await.expect("an answer"), Some(Vec::new()));
 }
 
 /// A restarted server has no scripts.
 #[tokio::test]
 async fn scripts_that_the_server_forgot_are_sent_again() {
     let server = RedisServer::start();
-    let client = server.client();
+    let client = connect(&server.sync_client()).await;
     for limiter in Limiter::ALL {
         let _: String = run(&client, &["SCRIPT", "FLUSH"]).await;
         assert!(limiter.take(&client, &format!("{limiter:?}"), MINUTE).await.expect("an answer"), "{limiter:?}");

@@ -31,7 +31,7 @@ if added == 0 and alive < most then
   added, alive = 1, alive + 1
 end
 if added == 1 then return {1, alive, 0} end
--- More than the most are alive where that was lowered: then more than one has to leave. Where none may be, waiting
--- won't help.
+-- After the maximum was lowered more members than that are alive, and several have to leave. With a maximum of 0 no
+-- wait helps.
 local enough = redis.call('ZRANGE', key, alive - most, alive - most, 'WITHSCORES')
 return {0, alive, enough[2] and tonumber(enough[2]) - now or stay}

@@ -6,12 +6,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use quotabell::redis_client::RedisClient;
-use quotabell::throttle::{
+use quotabell_throttle::{
     Admission, Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
-    RateDecision, SlidingWindow, one_time_token,
+    Rate, RateDecision, SlidingWindow, one_time_token,
 };
-use quotabell::types::{Rate, Units};
+use redis::aio::ConnectionLike;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -19,9 +18,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1);
     let url = url.context("name a server: cargo run --example limiters -- redis://127.0.0.1:6379")?;
-    // One client serves all tasks of a program: it keeps one connection, and makes it again when it broke.
-    let client = RedisClient::open(&url)?;
-    tour(&client, &format!("example:{}", std::process::id())).await
+    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    tour(&mut connection, &format!("example:{}", std::process::id())).await
 }
 
 /// Uses every limiter once or twice, under keys that begin with `prefix`.
@@ -29,33 +27,32 @@ async fn main() -> anyhow::Result<()> {
 /// # Errors
 ///
 /// What Redis or the connection said; or that a limiter did not do as it says.
-pub async fn tour(client: &RedisClient, prefix: &str) -> anyhow::Result<()> {
-    rates(client, prefix).await?;
-    password(client, &format!("{prefix}:passwords:alice")).await?;
-    confirm_link(client, &format!("{prefix}:confirm:3f9c")).await?;
-    button(client, &format!("{prefix}:resend:alice")).await?;
-    leader(client, &format!("{prefix}:nightly-report")).await
+pub async fn tour(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow::Result<()> {
+    rates(connection, prefix).await?;
+    password(connection, &format!("{prefix}:passwords:alice")).await?;
+    confirm_link(connection, &format!("{prefix}:confirm:3f9c")).await?;
+    button(connection, &format!("{prefix}:resend:alice")).await?;
+    leader(connection, &format!("{prefix}:nightly-report")).await
 }
 
 /// May this request proceed? Three limiters answer that, in the same words.
-async fn rates(client: &RedisClient, prefix: &str) -> anyhow::Result<()> {
-    let rate: Rate = "3/1m".parse()?;
+async fn rates(connection: &mut impl ConnectionLike, prefix: &str) -> anyhow::Result<()> {
+    let rate = Rate::new(3, MINUTE)?;
     let (fixed, sliding, gcra) = (FixedWindow::new(rate), SlidingWindow::new(rate)?, Gcra::new(rate));
     for request in 1..=4 {
-        let one = Units::ONE;
-        let fixed = fixed.take(client, &format!("{prefix}:fixed:alice"), one).await?;
-        let sliding = sliding.take(client, &format!("{prefix}:sliding:alice"), one).await?;
-        let gcra = gcra.take(client, &format!("{prefix}:gcra:alice"), one).await?;
+        let fixed = fixed.take(connection, &format!("{prefix}:fixed:alice"), 1).await?;
+        let sliding = sliding.take(connection, &format!("{prefix}:sliding:alice"), 1).await?;
+        let gcra = gcra.take(connection, &format!("{prefix}:gcra:alice"), 1).await?;
         for (name, decision) in [("fixed window", fixed), ("sliding window", sliding), ("gcra", gcra)] {
             println!("request {request}, {name}: {}", told(&decision));
             ensure!(decision.is_admitted() == (request <= 3), "{name}: {decision:?}");
         }
     }
     // A look takes nothing. A large request takes more than one unit, all of them or none.
-    let gcra = Gcra::new("1000/1h".parse()?);
+    let gcra = Gcra::new(Rate::new(1000, 60 * MINUTE)?);
     let key = format!("{prefix}:tokens:alice");
-    gcra.take(client, &key, Units::new(400).context("from 1 to 2^53 - 1")?).await?;
-    println!("400 tokens of 1000/1h later: {}", told(&gcra.ask(client, &key).await?));
+    gcra.take(connection, &key, 400).await?;
+    println!("400 tokens of 1000/1h later: {}", told(&gcra.ask(connection, &key).await?));
     Ok(())
 }
 
@@ -71,10 +68,10 @@ fn told(decision: &RateDecision) -> String {
 }
 
 /// At most two passwords of a contact are valid at once; each runs out by itself.
-async fn password(client: &RedisClient, key: &str) -> anyhow::Result<()> {
+async fn password(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     let passwords = ExpiringSet::new(2)?;
     for (name, stays) in [("first", MINUTE / 2), ("second", MINUTE), ("third", MINUTE)] {
-        match passwords.add(client, key, name, stays).await? {
+        match passwords.add(connection, key, name, stays).await? {
             ExpiringSetDecision::Added { remaining } => println!("{name} password sent, {remaining} more could be"),
             ExpiringSetDecision::Full { retry_after } => {
                 println!("no {name} password for {:.1} s", retry_after.as_secs_f64())
@@ -85,13 +82,13 @@ async fn password(client: &RedisClient, key: &str) -> anyhow::Result<()> {
 }
 
 /// A link that works once, and tells whose it was.
-async fn confirm_link(client: &RedisClient, key: &str) -> anyhow::Result<()> {
-    one_time_token::create(client, key, b"alice", MINUTE).await?;
+async fn confirm_link(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
+    one_time_token::create(connection, key, b"alice", MINUTE).await?;
     let [first, again, second] = [
-        one_time_token::consume(client, key, "click 1").await?,
+        one_time_token::consume(connection, key, "click 1").await?,
         // The answer was lost, and the call is sent again.
-        one_time_token::consume(client, key, "click 1").await?,
-        one_time_token::consume(client, key, "click 2").await?,
+        one_time_token::consume(connection, key, "click 1").await?,
+        one_time_token::consume(connection, key, "click 2").await?,
     ];
     println!("the link confirmed {:?}; a second click: {second:?}", first.as_deref().map(String::from_utf8_lossy));
     ensure!(first.as_deref() == Some(&b"alice"[..]) && again == first && second.is_none(), "consumed once");
@@ -99,10 +96,10 @@ async fn confirm_link(client: &RedisClient, key: &str) -> anyhow::Result<()> {
 }
 
 /// One mail a minute, however often the button is pressed.
-async fn button(client: &RedisClient, key: &str) -> anyhow::Result<()> {
+async fn button(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     let resend = Cooldown::new(MINUTE);
     for press in 1..=2 {
-        match resend.try_start(client, key).await? {
+        match resend.try_start(connection, key).await? {
             CooldownDecision::Started => println!("press {press}: sent"),
             CooldownDecision::Active { retry_after } => {
                 println!("press {press}: wait {:.1} s", retry_after.as_secs_f64())
@@ -113,15 +110,15 @@ async fn button(client: &RedisClient, key: &str) -> anyhow::Result<()> {
 }
 
 /// One of several programs does the work, and another takes over when it lets go or dies.
-async fn leader(client: &RedisClient, key: &str) -> anyhow::Result<()> {
+async fn leader(connection: &mut impl ConnectionLike, key: &str) -> anyhow::Result<()> {
     let (first, second) = (Lease::new("node-1", MINUTE), Lease::new("node-2", MINUTE));
-    ensure!(first.acquire(client, key).await? == LeaseDecision::Acquired, "it was free");
-    if let LeaseDecision::HeldByOther { expires_in } = second.acquire(client, key).await? {
+    ensure!(first.acquire(connection, key).await? == LeaseDecision::Acquired, "it was free");
+    if let LeaseDecision::HeldByOther { expires_in } = second.acquire(connection, key).await? {
         println!("node-2 stands by: node-1 holds it for {:.1} s, unless it renews", expires_in.as_secs_f64());
     }
-    first.release(client, key).await?;
-    ensure!(second.acquire(client, key).await? == LeaseDecision::Acquired, "it was released");
+    first.release(connection, key).await?;
+    ensure!(second.acquire(connection, key).await? == LeaseDecision::Acquired, "it was released");
     println!("node-2 took over");
-    second.release(client, key).await?;
+    second.release(connection, key).await?;
     Ok(())
 }

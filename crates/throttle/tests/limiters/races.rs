@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::redis_server::RedisServer;
-use quotabell::redis_client::RedisClient;
-use quotabell::throttle::{
-    Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision,
-    SlidingWindow,
+use quotabell_throttle::{
+    Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, FixedWindow, Gcra, Lease, LeaseDecision, Rate,
+    SlidingWindow, one_time_token,
 };
-use quotabell::throttle::{lease, one_time_token};
-use quotabell::types::{Rate, Units};
+use redis::aio::MultiplexedConnection;
+
+use crate::connect;
+use crate::redis_server::RedisServer;
 
 const CLIENTS: usize = 64;
 const CALLS: usize = 150;
@@ -32,21 +32,21 @@ struct Admitted {
 }
 
 fn rate() -> Rate {
-    Rate::new(Units::new(LIMIT as u64).expect("in range"), WINDOW).expect("legal")
+    Rate::new(LIMIT as u64, WINDOW).expect("legal")
 }
 
 /// Runs `act` as each caller concurrently, and returns all results.
 async fn at_once<T: Send + 'static, F: Future<Output = T> + Send>(
     server: &RedisServer,
-    act: impl Fn(usize, RedisClient) -> F + Send + Sync + 'static,
+    act: impl Fn(usize, MultiplexedConnection) -> F + Send + Sync + 'static,
 ) -> Vec<T> {
     let start = Arc::new(tokio::sync::Barrier::new(CLIENTS));
     let act = Arc::new(act);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|caller| {
-            let (client, start, act) = (server.client(), Arc::clone(&start), Arc::clone(&act));
+            let (server, start, act) = (server.sync_client(), Arc::clone(&start), Arc::clone(&act));
             tokio::spawn(async move {
-                let _: String = client.query(&redis::cmd("PING")).await.expect("a connection");
+                let client = connect(&server).await;
                 start.wait().await;
                 act(caller, client).await
             })
@@ -61,14 +61,14 @@ async fn at_once<T: Send + 'static, F: Future<Output = T> + Send>(
 
 /// Every caller calls repeatedly; returns the admitted calls.
 async fn admitted<F: Future<Output = bool> + Send>(
-    call: impl Fn(Arc<RedisClient>, String) -> F + Send + Sync + Copy + 'static,
+    call: impl Fn(MultiplexedConnection, String) -> F + Send + Sync + Copy + 'static,
 ) -> Vec<Admitted> {
     let server = RedisServer::start();
     let brought = at_once(&server, move |caller, client| async move {
-        let (client, mut admitted) = (Arc::new(client), Vec::new());
+        let mut admitted = Vec::new();
         for number in 0..CALLS {
             let sent = Instant::now();
-            if call(Arc::clone(&client), format!("{caller}-{number}")).await {
+            if call(client.clone(), format!("{caller}-{number}")).await {
                 admitted.push(Admitted { sent, answered: Instant::now() });
             }
         }
@@ -99,7 +99,7 @@ fn most_within(admitted: &[Admitted], stretch: Duration) -> usize {
 async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
     let admitted = admitted(|client, _| async move {
         let limiter = SlidingWindow::new(rate()).expect("few enough members");
-        limiter.take(&client, "race", Units::ONE).await.expect("an answer").is_admitted()
+        limiter.take(&mut client.clone(), "race", 1).await.expect("an answer").is_admitted()
     })
     .await;
     assert!(most_within(&admitted, WINDOW) <= LIMIT, "{}", most_within(&admitted, WINDOW));
@@ -110,7 +110,10 @@ async fn no_window_wherever_it_begins_admits_more_than_the_sliding_limit() {
 async fn no_more_members_are_alive_than_the_expiring_set_holds() {
     let admitted = admitted(|client, member| async move {
         let set = ExpiringSet::new(LIMIT as u32).expect("few enough members");
-        matches!(set.add(&client, "race", &member, WINDOW).await.expect("an answer"), ExpiringSetDecision::Added { .. })
+        matches!(
+            set.add(&mut client.clone(), "race", &member, WINDOW).await.expect("an answer"),
+            ExpiringSetDecision::Added { .. }
+        )
     })
     .await;
     // Members that are active at the same moment were added within one TTL.
@@ -122,7 +125,7 @@ async fn no_more_members_are_alive_than_the_expiring_set_holds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_stretch_of_a_fixed_window_admits_more_than_twice_its_limit() {
     let admitted = admitted(|client, _| async move {
-        FixedWindow::new(rate()).take(&client, "race", Units::ONE).await.expect("an answer").is_admitted()
+        FixedWindow::new(rate()).take(&mut client.clone(), "race", 1).await.expect("an answer").is_admitted()
     })
     .await;
     let window = WINDOW - MILLISECOND;
@@ -133,7 +136,7 @@ async fn no_stretch_of_a_fixed_window_admits_more_than_twice_its_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gcra_admits_its_limit_and_what_drains_meanwhile() {
     let admitted = admitted(|client, _| async move {
-        Gcra::new(rate()).take(&client, "race", Units::ONE).await.expect("an answer").is_admitted()
+        Gcra::new(rate()).take(&mut client.clone(), "race", 1).await.expect("an answer").is_admitted()
     })
     .await;
     for windows in 1..8 {
@@ -150,7 +153,9 @@ async fn a_token_is_consumed_once_however_many_try() {
     for number in 0..TOKENS {
         let key = format!("token-{number}");
         let hour = Duration::from_secs(3600);
-        one_time_token::create(&server.client(), &key, key.as_bytes(), hour).await.expect("created");
+        one_time_token::create(&mut connect(&server.sync_client()).await, &key, key.as_bytes(), hour)
+            .await
+            .expect("created");
     }
     let brought = at_once(&server, |caller, client| async move {
         let mut consumed = Vec::new();
@@ -158,8 +163,8 @@ async fn a_token_is_consumed_once_however_many_try() {
             let key = format!("token-{number}");
             // Sent twice, as after a lost reply.
             let claim = caller.to_string();
-            let first = one_time_token::consume(&client, &key, &claim).await.expect("an answer");
-            let again = one_time_token::consume(&client, &key, &claim).await.expect("an answer");
+            let first = one_time_token::consume(&mut client.clone(), &key, &claim).await.expect("an answer");
+            let again = one_time_token::consume(&mut client.clone(), &key, &claim).await.expect("an answer");
             assert_eq!(first, again);
             consumed.extend(first.map(|metadata| {
                 assert_eq!(metadata, key.as_bytes());
@@ -183,19 +188,22 @@ async fn a_lease_has_one_holder_at_a_time() {
     at_once(&server, |caller, client| async move {
         let lease = Lease::new(format!("holder-{caller}"), Duration::from_secs(60));
         while HELD.load(Ordering::SeqCst) < 500 {
-            if lease.acquire(&client, "race").await.expect("an answer") == LeaseDecision::Acquired {
+            if lease.acquire(&mut client.clone(), "race").await.expect("an answer") == LeaseDecision::Acquired {
                 assert_eq!(INSIDE.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
                 // Its holder renews it and is still the only one.
-                assert_eq!(lease.acquire(&client, "race").await.expect("an answer"), LeaseDecision::Acquired);
+                assert_eq!(
+                    lease.acquire(&mut client.clone(), "race").await.expect("an answer"),
+                    LeaseDecision::Acquired
+                );
                 HELD.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(INSIDE.fetch_sub(1, Ordering::SeqCst), 1, "two hold it");
-                lease.release(&client, "race").await.expect("released");
+                lease.release(&mut client.clone(), "race").await.expect("released");
             }
         }
     })
     .await;
     assert!(
-        lease::Lease::new("another", WINDOW).acquire(&server.client(), "race").await.expect("free")
+        Lease::new("another", WINDOW).acquire(&mut connect(&server.sync_client()).await, "race").await.expect("free")
             == LeaseDecision::Acquired
     );
 }
@@ -208,7 +216,8 @@ async fn one_call_comes_through_a_cooldown() {
         let mut through = Vec::new();
         for number in 0..40 {
             let cooldown = Cooldown::new(Duration::from_secs(60));
-            let passage = cooldown.try_start(&client, &format!("button-{number}")).await.expect("an answer");
+            let passage =
+                cooldown.try_start(&mut client.clone(), &format!("button-{number}")).await.expect("an answer");
             through.extend((passage == CooldownDecision::Started).then_some(number));
         }
         through

@@ -2,14 +2,15 @@
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use quotabell::redis_client::RedisClient;
+use redis::aio::MultiplexedConnection;
 
-use crate::support::clocked_server::ClockedServer;
+use crate::clocked_server::ClockedServer;
+use crate::connect;
 
 /// The environment of a schedule: a server that all schedules share, and its own key prefix.
 pub struct Stage<'a> {
     pub clocked_server: &'a ClockedServer,
-    pub client: &'a RedisClient,
+    pub client: &'a MultiplexedConnection,
     /// Keys with this prefix belong to this schedule only.
     pub prefix: String,
 }
@@ -18,7 +19,7 @@ pub struct Stage<'a> {
 pub fn run<S: Strategy>(cases: u32, schedules: S, run: impl AsyncFn(Stage<'_>, S::Value) -> Result<(), TestCaseError>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let clocked_server = ClockedServer::start();
-    let client = clocked_server.client();
+    let client = runtime.block_on(connect(&clocked_server.client()));
     let number = std::cell::Cell::new(0_u64);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let ran = runner.run(&schedules, |schedule| {

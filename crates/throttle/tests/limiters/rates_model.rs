@@ -5,13 +5,11 @@
 
 use std::time::Duration;
 
+use crate::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use crate::schedules::{self, Stage};
-use crate::support::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use proptest::prelude::*;
-use quotabell::redis_client::RedisClient;
-use quotabell::throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, RateDecision, SlidingWindow};
-use quotabell::types::units::UNITS_MAX;
-use quotabell::types::{Rate, Units};
+use quotabell_throttle::{Admission, FixedWindow, Gcra, MEMBERS_MAX, Rate, RateDecision, SlidingWindow, UNITS_MAX};
+use redis::aio::MultiplexedConnection;
 
 /// Number of schedules per limiter.
 const CASES: u32 = 1500;
@@ -72,9 +70,7 @@ struct Schedule {
 fn rate(limit_max: u64) -> impl Strategy<Value = Rate> {
     let limit = prop_oneof![4 => 1..=12_u64, 2 => 1..=1000_u64, 1 => 1..=limit_max, 1 => (limit_max - 20)..=limit_max];
     let window_ms = prop_oneof![2 => 1..=5_u64, 4 => 1..=5_000_u64, 1 => 1..=31 * 86_400_000_u64];
-    (limit, window_ms).prop_map(|(limit, window_ms)| {
-        Rate::new(Units::new(limit).expect("in range"), Duration::from_millis(window_ms)).expect("legal")
-    })
+    (limit, window_ms).prop_map(|(limit, window_ms)| Rate::new(limit, Duration::from_millis(window_ms)).expect("legal"))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -141,10 +137,10 @@ trait Model: Default {
 
     /// Calls the limiter itself.
     async fn ask_real(
-        client: &RedisClient,
+        client: &MultiplexedConnection,
         key: &str,
         rate: Rate,
-        units: Option<Units>,
+        units: Option<u64>,
     ) -> redis::RedisResult<RateDecision>;
 }
 
@@ -152,15 +148,15 @@ trait Model: Default {
 macro_rules! ask_real {
     ($limiter:expr) => {
         async fn ask_real(
-            client: &RedisClient,
+            client: &MultiplexedConnection,
             key: &str,
             rate: Rate,
-            units: Option<Units>,
+            units: Option<u64>,
         ) -> redis::RedisResult<RateDecision> {
             let limiter = $limiter(rate);
             match units {
-                Some(units) => limiter.take(client, key, units).await,
-                None => limiter.ask(client, key).await,
+                Some(units) => limiter.take(&mut client.clone(), key, units).await,
+                None => limiter.ask(&mut client.clone(), key).await,
             }
         }
     };
@@ -186,7 +182,7 @@ impl Model for FixedModel {
     const LIMIT_MAX: u64 = UNITS_MAX;
 
     fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision {
-        let (now_ms, window_ms, limit) = (now_us / 1000, window_us(rate) / 1000, rate.limit().get());
+        let (now_ms, window_ms, limit) = (now_us / 1000, window_us(rate) / 1000, rate.limit());
         if self.ends_ms < now_ms {
             *self = Self::default();
         }
@@ -236,7 +232,7 @@ impl Model for SlidingModel {
     const LIMIT_MAX: u64 = MEMBERS_MAX;
 
     fn call(&mut self, clock_us: u64, rate: Rate, units: u64) -> RateDecision {
-        let (window_us, limit) = (window_us(rate), rate.limit().get());
+        let (window_us, limit) = (window_us(rate), rate.limit());
         let last_us = self.calls.last().map_or(0, |call| call.at_us);
         if clock_us / 1000 > self.kept_until_ms || last_us > clock_us + window_us {
             self.calls.clear();
@@ -284,7 +280,7 @@ impl Model for GcraModel {
     const LIMIT_MAX: u64 = UNITS_MAX;
 
     fn call(&mut self, now_us: u64, rate: Rate, units: u64) -> RateDecision {
-        let (window, limit) = (u128::from(window_us(rate)), u128::from(rate.limit().get()));
+        let (window, limit) = (u128::from(window_us(rate)), u128::from(rate.limit()));
         if now_us / 1000 > self.kept_until_ms {
             *self = Self::default();
         }
@@ -311,7 +307,7 @@ impl Model for GcraModel {
         let admission = match admitted {
             true => Admission::Admitted,
             false => Admission::Rejected {
-                retry_after: (units <= rate.limit().get()).then(|| whole_us(cost(units.max(1)) - free)),
+                retry_after: (units <= rate.limit()).then(|| whole_us(cost(units.max(1)) - free)),
             },
         };
         let remaining = u64::try_from((now + full - empty) / window).expect("in range");
@@ -324,7 +320,7 @@ impl Model for GcraModel {
 /// Runs one schedule on the limiter and the model.
 struct Pair<'a, M> {
     clocked_server: &'a ClockedServer,
-    client: &'a RedisClient,
+    client: &'a MultiplexedConnection,
     key: String,
     now_us: u64,
     model: M,
@@ -342,7 +338,7 @@ impl<M: Model> Pair<'_, M> {
                 ClockStep::On { permille, us } => self.now_us += window_us(rate) * permille / 1000 + us,
                 ClockStep::Back { permille } => self.now_us -= window_us(rate) * permille / 1000,
             }
-            let units = step.amount.of(rate.limit().get());
+            let units = step.amount.of(rate.limit());
             let answer = self.call(rate, units, step.sent).await?;
             match (if steady { step.probe } else { Probe::Nothing }, answer.admission) {
                 (Probe::Retry, Admission::Rejected { retry_after: Some(retry_after) }) => {
@@ -356,15 +352,15 @@ impl<M: Model> Pair<'_, M> {
                 (Probe::Reset, _) if answer.reset > Duration::ZERO => {
                     self.wait_all_but_an_instant(answer.reset);
                     let early = self.call(rate, 0, Sent::Once).await?;
-                    prop_assert!(early.remaining < rate.limit().get(), "free an instant before reset: {answer:?}");
+                    prop_assert!(early.remaining < rate.limit(), "free an instant before reset: {answer:?}");
                     self.now_us += M::INSTANT_US;
                     let punctual = self.call(rate, 0, Sent::Once).await?;
-                    prop_assert_eq!(punctual.remaining, rate.limit().get(), "not free at reset: {:?}", answer);
+                    prop_assert_eq!(punctual.remaining, rate.limit(), "not free at reset: {:?}", answer);
                 }
                 _ => {}
             }
         }
-        self.clocked_server.expect_end(&self.key).await;
+        self.clocked_server.expect_end(&self.key);
         Ok(())
     }
 
@@ -376,13 +372,14 @@ impl<M: Model> Pair<'_, M> {
     async fn call(&mut self, rate: Rate, units: u64, sent: Sent) -> Result<RateDecision, TestCaseError> {
         self.clocked_server.set_clock(self.now_us);
         self.clocked_server.send(sent);
-        let answer = M::ask_real(self.client, &self.key, rate, Units::new(units)).await.expect("the limiter answers");
+        let answer =
+            M::ask_real(self.client, &self.key, rate, (units > 0).then_some(units)).await.expect("the limiter answers");
         let mut expected = self.model.call(self.now_us, rate, units);
         // A repeated call takes again, to its caller's disadvantage.
         if sent == Sent::Twice {
             expected = self.model.call(self.now_us, rate, units);
         }
-        prop_assert_eq!(answer, expected, "{} units of {} at {} us", units, rate, self.now_us);
+        prop_assert_eq!(answer, expected, "{} units of {:?} at {} us", units, rate, self.now_us);
         Ok(answer)
     }
 }

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use crate::schedules::{self, Stage};
-use crate::support::clocked_server::{CLOCK_START_US, ClockedServer, Sent};
 use proptest::prelude::*;
-use quotabell::redis_client::RedisClient;
-use quotabell::throttle::one_time_token::{self, TokenCreation};
-use quotabell::throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
+use quotabell_throttle::one_time_token::{self, TokenCreation};
+use quotabell_throttle::{Cooldown, CooldownDecision, ExpiringSet, ExpiringSetDecision, Lease, LeaseDecision};
+use redis::aio::MultiplexedConnection;
 
 /// Number of schedules per limiter.
 const CASES: u32 = 1000;
@@ -37,7 +37,7 @@ trait Model: Default {
     /// Whether the reply admits the caller.
     fn lets(answer: &Self::Answer) -> bool;
     /// Calls the limiter itself.
-    async fn call_real(client: &RedisClient, key: &str, call: &Self::Call) -> Self::Answer;
+    async fn call_real(client: &MultiplexedConnection, key: &str, call: &Self::Call) -> Self::Answer;
 }
 
 fn some_ms() -> impl Strategy<Value = u64> {
@@ -94,10 +94,10 @@ impl Model for SetModel {
         matches!(answer, ExpiringSetDecision::Added { .. })
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &Add) -> ExpiringSetDecision {
+    async fn call_real(client: &MultiplexedConnection, key: &str, call: &Add) -> ExpiringSetDecision {
         let set = ExpiringSet::new(call.most).expect("few");
         let stays = Duration::from_millis(call.stays_ms);
-        set.add(client, key, &call.member.to_string(), stays).await.expect("the set answers")
+        set.add(&mut client.clone(), key, &call.member.to_string(), stays).await.expect("the set answers")
     }
 }
 
@@ -176,17 +176,17 @@ impl Model for TokenModel {
         true
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &TokenCall) -> TokenReply {
+    async fn call_real(client: &MultiplexedConnection, key: &str, call: &TokenCall) -> TokenReply {
         match call {
             TokenCall::Create { metadata, lives_ms } => {
                 let lives = Duration::from_millis(*lives_ms);
                 TokenReply::TokenCreation(
-                    one_time_token::create(client, key, &[*metadata], lives).await.expect("an answer"),
+                    one_time_token::create(&mut client.clone(), key, &[*metadata], lives).await.expect("an answer"),
                 )
             }
-            TokenCall::Consume { claim } => {
-                TokenReply::Consumed(one_time_token::consume(client, key, &claim.to_string()).await.expect("an answer"))
-            }
+            TokenCall::Consume { claim } => TokenReply::Consumed(
+                one_time_token::consume(&mut client.clone(), key, &claim.to_string()).await.expect("an answer"),
+            ),
         }
     }
 }
@@ -240,8 +240,11 @@ impl Model for CooldownModel {
         *answer == CooldownDecision::Started
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &Pass) -> CooldownDecision {
-        Cooldown::new(Duration::from_millis(call.interval_ms)).try_start(client, key).await.expect("an answer")
+    async fn call_real(client: &MultiplexedConnection, key: &str, call: &Pass) -> CooldownDecision {
+        Cooldown::new(Duration::from_millis(call.interval_ms))
+            .try_start(&mut client.clone(), key)
+            .await
+            .expect("an answer")
     }
 }
 
@@ -306,17 +309,20 @@ impl Model for LeaseModel {
         *answer == Some(LeaseDecision::Acquired)
     }
 
-    async fn call_real(client: &RedisClient, key: &str, call: &LeaseCall) -> Option<LeaseDecision> {
+    async fn call_real(client: &MultiplexedConnection, key: &str, call: &LeaseCall) -> Option<LeaseDecision> {
         match *call {
             LeaseCall::Hold { holder, lasts_ms, dead } => {
                 let lease = Lease::new(holder, Duration::from_millis(lasts_ms));
                 Some(match dead {
-                    "" => lease.acquire(client, key).await.expect("an answer"),
-                    dead => lease.acquire_from_dead(client, key, dead).await.expect("an answer"),
+                    "" => lease.acquire(&mut client.clone(), key).await.expect("an answer"),
+                    dead => lease.acquire_from_dead(&mut client.clone(), key, dead).await.expect("an answer"),
                 })
             }
             LeaseCall::Release { holder } => {
-                Lease::new(holder, Duration::from_millis(1)).release(client, key).await.expect("an answer");
+                Lease::new(holder, Duration::from_millis(1))
+                    .release(&mut client.clone(), key)
+                    .await
+                    .expect("an answer");
                 None
             }
         }
@@ -333,7 +339,7 @@ fn schedule<M: Model>() -> impl Strategy<Value = Vec<Step<M::Call>>> {
 /// Runs one schedule on the limiter and the model.
 struct Pair<'a, M> {
     clocked_server: &'a ClockedServer,
-    client: &'a RedisClient,
+    client: &'a MultiplexedConnection,
     key: String,
     now_ms: u64,
     model: M,
@@ -354,7 +360,7 @@ impl<M: Model> Pair<'_, M> {
                 prop_assert!(M::lets(&punctual), "after the wait of {answer:?}: {punctual:?}");
             }
         }
-        self.clocked_server.expect_end(&self.key).await;
+        self.clocked_server.expect_end(&self.key);
         Ok(())
     }
 
