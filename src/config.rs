@@ -19,7 +19,7 @@ mod read;
 mod settings;
 mod warnings;
 
-pub(crate) use error::{ConfigError, nearest};
+pub(crate) use error::ConfigError;
 pub use settings::Config;
 pub(crate) use settings::{LogConfig, LogFormat};
 

@@ -1,8 +1,12 @@
 //! What people and platforms may do, implemented once for the command line and the API.
 //!
 //! Each operation checks its input, changes Redis and returns what became of it. Never parses arguments or requests and
-//! never prints. Read next: [`deliveries`].
+//! never prints. Read next: [`deliveries`]; [`subject_patch`], the settings of a subject.
 
+pub mod contact_spec;
+pub mod contacts;
 pub(crate) mod deliveries;
 pub(crate) mod sending;
+pub mod subject_change;
+pub mod subject_patch;
 pub(crate) mod test_message;

@@ -1,12 +1,9 @@
 //! Bodies of requests: JSON objects of bounded size.
 //!
 //! [`Json`] reads a body into a struct whose fields are judged while they are read, so that an error names its field
-//! and what is allowed. The other functions are for `#[serde(deserialize_with)]`: serde itself would only say that it
-//! expected a map, a sequence or a `u8`.
+//! and what is allowed. The other functions are for `#[serde(deserialize_with)]`.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -16,16 +13,14 @@ use axum::extract::{FromRequest, Request};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use schemars::JsonSchema;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{DeserializeOwned, Error as DeError, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::operation::{Describe, OperationDoc};
 use super::problem::Problem;
-use crate::contacts::ExtraHeaders;
+use crate::types::Units;
 use crate::types::units::{UNITS_MAX, whole_number};
-use crate::types::{Limits, Metric, Percent, Units};
 
 /// The longest body. The longest meaningful request has about 1 KiB.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -90,6 +85,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         // The field says where it is: the line of a body that a program wrote helps nobody.
         let message = error.inner().to_string();
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+        // In the words of JSON.
+        let message =
+            message.replace("expected a map", "expected an object").replace("expected a sequence", "expected a list");
         Problem::bad_request(format!("{field}: {message}"))
     })?;
     deserializer.end().map_err(|error| not_json(&error))?;
@@ -118,116 +116,26 @@ where
     text(deserializer).map(Some)
 }
 
+/// Reads a field that may be missing; `null` is refused.
+pub fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// Reads units. A whole number may be written with a point or an exponent, see [`whole_number`].
 pub fn units<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Units, D::Error> {
-    deserializer.deserialize_any(UnitsVisitor)
-}
-
-/// Reads limits by metric; `null` stands for none.
-pub fn limits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Metric, Limits>, D::Error> {
-    let expected = r#"an object of limits by metric, as {"requests": 5000} or {"requests": ["600/hour", "5000/day"]}"#;
-    deserializer.deserialize_option(OrNull(ObjectOf(expected, PhantomData))).map(Option::unwrap_or_default)
-}
-
-/// Reads thresholds; `null` stands for those that hold without any.
-pub fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Percent>>, D::Error> {
-    let expected = "a list of whole percentages, 1 to 1000, such as [80, 100]";
-    deserializer.deserialize_option(OrNull(ListOf(expected, PhantomData)))
-}
-
-/// Reads metrics; `null` stands for all of them.
-pub fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Metric>>, D::Error> {
-    deserializer.deserialize_option(OrNull(ListOf(r#"a list of metrics, as ["requests"]"#, PhantomData)))
-}
-
-/// Reads headers by name; `null` is refused.
-pub fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExtraHeaders>, D::Error> {
-    let expected = r#"an object of headers by name, as {"authorization": "Bearer 123"}"#;
-    deserializer.deserialize_map(ObjectOf(expected, PhantomData)).map(Some)
-}
-
-struct UnitsVisitor;
-
-impl Visitor<'_> for UnitsVisitor {
-    type Value = Units;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number, 1 to {UNITS_MAX}")
-    }
-
-    fn visit_u64<E: DeError>(self, units: u64) -> Result<Units, E> {
-        units_of(units)
-    }
-
-    fn visit_i64<E: DeError>(self, units: i64) -> Result<Units, E> {
-        units_of(units)
-    }
-
-    fn visit_f64<E: DeError>(self, units: f64) -> Result<Units, E> {
-        units_of(units)
-    }
-}
-
-fn units_of<E: DeError>(number: impl Into<Value>) -> Result<Units, E> {
-    let number = number.into();
-    let whole = number.as_u64().or_else(|| number.as_f64().and_then(whole_number));
-    let in_range = whole.and_then(Units::new);
-    in_range.ok_or_else(|| E::custom(format_args!("is {number}, it must be a whole number, 1 to {UNITS_MAX}")))
-}
-
-/// An object that is read as `T`. Holds what is allowed there.
-struct ObjectOf<T>(&'static str, PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectOf<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map))
-    }
-}
-
-/// A list that is read as `T`. Holds what is allowed there.
-struct ListOf<T>(&'static str, PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ListOf<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
-        T::deserialize(SeqAccessDeserializer::new(list))
-    }
-}
-
-/// What another visitor reads, or `null`.
-struct OrNull<V>(V);
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
-    type Value = Option<V::Value>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(f)
-    }
-
-    fn visit_none<E: DeError>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self.0).map(Some)
-    }
+    let value = Value::deserialize(deserializer)?;
+    let whole = value.as_u64().or_else(|| value.as_f64().and_then(whole_number));
+    let units = whole.and_then(Units::new);
+    units.ok_or_else(|| D::Error::custom(format_args!("is {value}, it must be a whole number, 1 to {UNITS_MAX}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::types::{BillingDay, Subject};
+    use crate::contacts::ExtraHeaders;
+    use crate::types::{BillingDay, Limits, Metric, Percent, Subject};
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields, expecting = "a JSON object")]
@@ -238,13 +146,10 @@ mod tests {
         alias: Option<Subject>,
         #[serde(default = "one", deserialize_with = "units")]
         units: Units,
-        #[serde(default, deserialize_with = "limits")]
-        limits: BTreeMap<Metric, Limits>,
-        #[serde(default, deserialize_with = "thresholds")]
+        limits: Option<BTreeMap<Metric, Limits>>,
         thresholds: Option<Vec<Percent>>,
-        #[serde(default, deserialize_with = "metrics")]
         metrics: Option<Vec<Metric>>,
-        #[serde(default, deserialize_with = "headers")]
+        #[serde(default, deserialize_with = "given")]
         headers: Option<ExtraHeaders>,
         billing_day: Option<BillingDay>,
     }
@@ -282,40 +187,25 @@ mod tests {
             (r#"{"subject":"a","units":9007199254740992.0}"#, "units: is 9007199254740992.0, it must be"),
             (r#"{"subject":"a","units":1e300}"#, "units: is 1e+300, it must be a whole number"),
             (r#"{"subject":"a","units":-1}"#, "units: is -1, it must be a whole number"),
-            (r#"{"subject":"a","units":"1"}"#, "units: invalid type: string \"1\", expected a whole number, 1 to"),
-            (r#"{"subject":"a","units":null}"#, "units: invalid type: null, expected a whole number, 1 to"),
-            (
-                r#"{"subject":"a","limits":"5000"}"#,
-                r#"limits: invalid type: string "5000", expected an object of limits by metric, as {"requests": 5000} or"#,
-            ),
-            (
-                r#"{"subject":"a","limits":[5000]}"#,
-                "limits: invalid type: sequence, expected an object of limits by metric",
-            ),
+            (r#"{"subject":"a","units":"1"}"#, "units: is \"1\", it must be a whole number, 1 to"),
+            (r#"{"subject":"a","units":null}"#, "units: is null, it must be a whole number, 1 to"),
+            (r#"{"subject":"a","limits":"5000"}"#, r#"limits: invalid type: string "5000", expected an object"#),
+            (r#"{"subject":"a","limits":[5000]}"#, "limits: invalid type: sequence, expected an object"),
             (
                 r#"{"subject":"a","limits":{"requests":1.5}}"#,
                 "limits.requests: invalid type: floating point `1.5`, expected a whole number",
             ),
             (r#"{"subject":"a","limits":{"requests":0}}"#, "limits.requests: units must be decimal digits, 1 to"),
             (r#"{"subject":"a","limits":{"Requests":5}}"#, "metric must match"),
-            (
-                r#"{"subject":"a","thresholds":80}"#,
-                "thresholds: invalid type: integer `80`, expected a list of whole percentages, 1 to 1000, such as [80, 100]",
-            ),
-            (r#"{"subject":"a","thresholds":"80,100"}"#, "expected a list of whole percentages"),
+            (r#"{"subject":"a","thresholds":80}"#, "thresholds: invalid type: integer `80`, expected a list"),
+            (r#"{"subject":"a","thresholds":"80,100"}"#, "expected a list"),
             (
                 r#"{"subject":"a","thresholds":[80,"100"]}"#,
                 "thresholds[1]: invalid type: string \"100\", expected a whole number of percent, 1 to 1000",
             ),
-            (
-                r#"{"subject":"a","metrics":"requests"}"#,
-                r#"metrics: invalid type: string "requests", expected a list of metrics, as ["requests"]"#,
-            ),
-            (
-                r#"{"subject":"a","headers":"x: y"}"#,
-                r#"expected an object of headers by name, as {"authorization": "Bearer 123"}"#,
-            ),
-            (r#"{"subject":"a","headers":null}"#, "headers: invalid type: null, expected an object of headers"),
+            (r#"{"subject":"a","metrics":"requests"}"#, r#"metrics: invalid type: string "requests", expected a list"#),
+            (r#"{"subject":"a","headers":"x: y"}"#, r#"headers: invalid type: string "x: y", expected an object"#),
+            (r#"{"subject":"a","headers":null}"#, "headers: invalid type: null, expected an object"),
             (
                 r#"{"subject":"a","billing_day":300}"#,
                 "billing_day: invalid value: integer `300`, expected a day of the month, 1 to 31",
@@ -363,7 +253,7 @@ mod tests {
         let body = r#"{"subject":"a","billing_day":15.0,"thresholds":[8e1],"limits":{"a":5.0,"b":[7.0,"9/hour"]}}"#;
         let Sample { billing_day, thresholds, limits, .. } = sample(body).expect("whole numbers");
         assert_eq!((billing_day, thresholds), (BillingDay::new(15), Some(vec![Percent::new(80).expect("legal")])));
-        assert_eq!(limits.values().map(Limits::to_string).collect::<Vec<_>>(), ["5", "9/hour 7/day"]);
+        assert_eq!(limits.expect("some").values().map(Limits::to_string).collect::<Vec<_>>(), ["5", "9/hour 7/day"]);
     }
 
     /// A field that is left out is no error.
@@ -378,7 +268,7 @@ mod tests {
     fn null_is_as_good_as_left_out_where_the_plan_or_all_stands_behind_a_field() {
         let nulls = r#"{"subject":"a","limits":null,"thresholds":null,"metrics":null,"billing_day":null}"#;
         let Sample { limits, thresholds, metrics, headers, billing_day, .. } = sample(nulls).expect("legal");
-        assert_eq!((limits, thresholds, metrics, headers, billing_day), (BTreeMap::new(), None, None, None, None));
+        assert_eq!((limits, thresholds, metrics, headers, billing_day), (None, None, None, None, None));
     }
 
     /// A media type is more than its bare name.

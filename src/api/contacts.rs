@@ -20,13 +20,14 @@ use super::path::{ContactPath, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
 use super::status_doc::{StatusDoc, problem};
-use crate::channels::{ChannelDefinition, InvalidContact, ProbeResult, REGISTRY, check_contact};
-use crate::contacts::edit::{AddContactError, RemoveOutcome};
+use crate::actions::contact_spec::{GeneratedSecret, NamedContact};
+use crate::actions::contacts::{self, ContactActionError, ContactSelector};
+use crate::channels::{ChannelDefinition, InvalidContact, ProbeResult, REGISTRY};
+use crate::contacts::edit::AddContactError;
+use crate::contacts::merge::ContactSpec;
 use crate::contacts::state::FilterChange;
-use crate::contacts::store::edit_contacts;
-use crate::contacts::{Contact, ContactArray, ContactOptions, ContactOrigin, ExtraHeaders, MessageFormat};
-use crate::redis_client::Partition;
-use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Percent, Secret, Subject};
+use crate::contacts::{ContactArray, ContactOrigin, ExtraHeaders, MessageFormat};
+use crate::types::{Channel, ContactChannel, ContactFilter, ContactId, Metric, Outcome, Percent, Subject};
 use crate::verification::{CODE_DIGITS, VerificationError};
 use crate::views::ContactView;
 
@@ -52,15 +53,13 @@ pub(super) struct NewContactBody {
     format: Option<MessageFormat>,
     /// Headers that requests bear, by name. Those of the connection and of the message are refused (400), and so is
     /// what begins with `webhook-`, and a name that is set twice in different case.
-    #[serde(default, deserialize_with = "body::headers")]
+    #[serde(default, deserialize_with = "body::given")]
     #[schemars(required)]
     headers: Option<ExtraHeaders>,
     /// The percentages whose alerts it gets; left out or null for all.
-    #[serde(default, deserialize_with = "body::thresholds")]
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     thresholds: Option<Vec<Percent>>,
     /// The metrics whose alerts it gets; left out or null for all.
-    #[serde(default, deserialize_with = "body::metrics")]
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
 }
@@ -112,11 +111,9 @@ fn confirmable_formats(_: &mut SchemaGenerator) -> Schema {
 #[schemars(rename = "ContactFilter")]
 pub(super) struct ContactFilterBody {
     /// The percentages whose alerts it gets; left out or null for all.
-    #[serde(default, deserialize_with = "body::thresholds")]
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     thresholds: Option<Vec<Percent>>,
     /// The metrics whose alerts it gets; left out or null for all.
-    #[serde(default, deserialize_with = "body::metrics")]
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     metrics: Option<Vec<Metric>>,
 }
@@ -193,14 +190,15 @@ pub(super) async fn add(
     SubjectPath(subject): SubjectPath,
     Json(NewContact(body)): Json<NewContact>,
 ) -> Result<JsonAnswer<AddedContact, 202>, Problem> {
-    let (contact, generated) = body.into_contact()?;
+    let spec = body.into_spec()?;
+    let contact = &spec.contact;
     // Whoever names such a receiver can mend it now, and would not hear of an attempt that fails.
-    if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(&contact) {
+    if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(contact) {
         let field = contact.channel().address_field().unwrap_or_default();
         return Err(Problem::bad_request(format!("{field}: {refused}")));
     }
-    let id = within(CALL_TIMEOUT, api.verification.add(subject, &contact)).await?;
-    let secret = generated.map(|secret| secret.reveal().to_owned());
+    let id = within(CALL_TIMEOUT, api.verification.add(subject, contact)).await?;
+    let secret = GeneratedSecret::of(&spec).map(|generated| generated.secret);
     Ok(JsonAnswer(AddedContact { id, channel: contact.channel(), verified: false, secret }))
 }
 
@@ -212,10 +210,7 @@ pub(super) async fn replace(
 ) -> Result<JsonAnswer<ContactView>, Problem> {
     let ContactFilter { thresholds, metrics } = filter(thresholds, metrics)?;
     let change = FilterChange { thresholds: Some(thresholds), metrics: Some(metrics) };
-    let set = |array: &mut ContactArray| {
-        array.set_filter(&contact, &change);
-    };
-    change_one(&api, &subject, &contact, set).await
+    change_one(&api, &subject, &contact, |array| array.set_filter(&contact, &change)).await
 }
 
 /// `POST /v1/subjects/{id}/contacts/{contact}/enable`
@@ -228,34 +223,37 @@ pub(super) async fn enable(
     Ok(enabled)
 }
 
-/// Changes a contact, whoever added it, and answers with it as it is then. Repeatable where `change` is.
+/// Changes a contact, whoever added it, and answers with it as it is then. Repeatable if `change` is.
 async fn change_one(
     api: &ApiState,
     subject: &Subject,
     contact: &ContactId,
     change: impl Fn(&mut ContactArray),
 ) -> Result<JsonAnswer<ContactView>, Problem> {
-    let change = |array: &mut ContactArray| {
+    let change = |array: &mut ContactArray, _| {
         change(array);
-        array.find(contact).ok_or(VerificationError::NotFound)
+        Ok(array.find(contact).expect("it was selected"))
     };
-    let Partition { client, keys } = api.partitions.partition_of(subject);
+    let partition = api.partitions.partition_of(subject);
     let changed = async {
-        let changed = edit_contacts(client, keys, subject, change).await?;
-        Ok::<_, VerificationError>((changed, client.server_time().await?))
+        let changed = contacts::edit(partition, subject, ContactSelector::Id(contact), change).await?;
+        Ok::<_, Problem>((changed, partition.client.server_time().await?))
     };
     let (changed, now) = within(CALL_TIMEOUT, changed).await?;
     Ok(JsonAnswer(ContactView::new(&changed, now)))
 }
 
-/// Edits the contacts of a subject, whoever added them. After an error the edit may be written.
-pub(super) async fn edit<T>(
-    api: &ApiState,
-    subject: &Subject,
-    edit: impl FnMut(&mut ContactArray) -> Result<T, VerificationError>,
-) -> Result<T, Problem> {
-    let Partition { client, keys } = api.partitions.partition_of(subject);
-    within(CALL_TIMEOUT, edit_contacts(client, keys, subject, edit)).await
+impl From<ContactActionError> for Problem {
+    fn from(error: ContactActionError) -> Self {
+        match error {
+            ContactActionError::Edit(error) => VerificationError::from(error).into(),
+            ContactActionError::Select(_) => VerificationError::NotFound.into(),
+            ContactActionError::OperatorsOwn
+            | ContactActionError::IdTaken { .. }
+            | ContactActionError::OtherId { .. }
+            | ContactActionError::TooMany(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
+        }
+    }
 }
 
 fn filter(thresholds: Option<Vec<Percent>>, metrics: Option<Vec<Metric>>) -> Result<ContactFilter, Problem> {
@@ -269,12 +267,8 @@ pub(super) async fn remove(
     State(api): State<Arc<ApiState>>,
     ContactPath(subject, contact): ContactPath,
 ) -> Result<NoBody<204>, Problem> {
-    let remove = |array: &mut ContactArray| match array.remove(&contact, ContactOrigin::Subject) {
-        RemoveOutcome::Removed(_) => Ok(()),
-        RemoveOutcome::OperatorsOwn => Err(VerificationError::OperatorsOwn),
-        RemoveOutcome::NotFound => Err(VerificationError::NotFound),
-    };
-    edit(&api, &subject, remove).await?;
+    let (partition, selector) = (api.partitions.partition_of(&subject), ContactSelector::Id(&contact));
+    within(CALL_TIMEOUT, contacts::remove(partition, &subject, selector, ContactOrigin::Subject)).await?;
     tracing::info!(%subject, %contact, "contact is removed");
     Ok(NoBody)
 }
@@ -304,8 +298,8 @@ pub(super) async fn verify(
 }
 
 impl NewContactBody {
-    /// The contact, if its form is legal, and its secret where it was generated.
-    fn into_contact(self) -> Result<(Contact, Option<Secret>), Problem> {
+    /// The contact, if its form is legal.
+    fn into_spec(self) -> Result<ContactSpec, Problem> {
         let Self { channel, address, url, secret, format, headers, thresholds, metrics } = self;
         let filter = filter(thresholds, metrics)?;
         let Some(definition) = REGISTRY.into_iter().find(|definition| definition.channel.as_str() == channel) else {
@@ -327,23 +321,10 @@ impl NewContactBody {
         let address = address.or(url).ok_or_else(|| {
             Problem::bad_request(format!("{}: is missing, it must be a string", definition.address_field()))
         })?;
-        let (format, headers) = (format.unwrap_or_default(), headers.unwrap_or_default());
-        if !format.has_challenge() {
-            return Err(Problem::bad_request(format!("format: {}", unconfirmable(&format))));
-        }
-        let generated = if secret.is_none() { definition.channel.generate_secret(&format) } else { None };
-        let secret = secret.map(Secret::new).or_else(|| generated.clone());
-        let options = ContactOptions { secret, format, headers };
-        let of_address = |address: &str| {
-            definition.channel.check_public_address(address)?;
-            let contact = Contact::of_channel(definition.channel, address, options.clone());
-            let contact = contact.expect("something is sent through every channel of the registry");
-            check_contact(&contact).map(|()| contact)
-        };
-        // The one spelling of the address that every server knows.
-        let contact = of_address(&address).and_then(|contact| of_address(&contact.normalized_address()));
+        let filter = FilterChange { thresholds: Some(filter.thresholds), metrics: Some(filter.metrics) };
+        let named = NamedContact { channel: definition.channel, address, secret, format, headers, filter };
         let in_field = |invalid: InvalidContact| Problem::bad_request(format!("{}: {invalid}", invalid.field));
-        Ok((Contact { filter, ..contact.map_err(in_field)? }, generated))
+        named.check(ContactOrigin::Subject).map_err(in_field)
     }
 }
 
@@ -355,14 +336,6 @@ fn belongs_to(definition: &ChannelDefinition, field: &str) -> bool {
         "format" | "headers" => definition.formats.is_some(),
         _ => true,
     }
-}
-
-/// Why a contact of this format is the operator's to add.
-fn unconfirmable(format: &MessageFormat) -> String {
-    let allowed = MessageFormat::BUILT_IN.into_iter().filter(MessageFormat::has_challenge);
-    let allowed = allowed.map(|format| format!("{:?}", format.to_string())).collect::<Vec<_>>().join(" and ");
-    let operator = "the operator adds others with `quotabell contact add`";
-    format!("\"{format}\" can't send the challenge back that confirms a contact, allowed are {allowed}; {operator}")
 }
 
 impl From<VerificationError> for Problem {
@@ -385,7 +358,6 @@ impl From<VerificationError> for Problem {
             }
             VerificationError::NotAdded(AddContactError::TooMany(_))
             | VerificationError::AlreadyVerified
-            | VerificationError::OperatorsOwn
             | VerificationError::Unreadable => Self::new(StatusCode::CONFLICT, detail),
             VerificationError::TooManyRequests { retry_after } | VerificationError::TooManyOpen { retry_after } => {
                 let seconds = u64::try_from(retry_after.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX);

@@ -7,17 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::body::{self, Json};
-use super::contacts;
 use super::operation::{JsonAnswer, NoBody};
 use super::path::{self, ContactPath, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::ApiState;
-use crate::contacts::ContactArray;
+use crate::actions::contacts::{self, ContactSelector};
 use crate::redis_client::Partition;
 use crate::subjects::mutes::set_mute;
 use crate::types::mute::REASON_BYTES_MAX;
 use crate::types::{ContactId, Metric, Mute, MuteEnd, Subject, duration};
-use crate::verification::VerificationError;
 
 /// Without an end it lasts until somebody ends it. At most one of `until` and `for`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -124,11 +122,8 @@ async fn set_of_contact(
     contact: &ContactId,
     mute: Option<&Mute>,
 ) -> Result<(), Problem> {
-    let set = |array: &mut ContactArray| match array.set_mute(contact, mute) {
-        0 => Err(VerificationError::NotFound),
-        _ => Ok(()),
-    };
-    contacts::edit(api, subject, set).await
+    let (partition, selector) = (api.partitions.partition_of(subject), ContactSelector::Id(contact));
+    within(CALL_TIMEOUT, contacts::set_mute(partition, subject, selector, mute)).await.map(drop)
 }
 
 impl MuteBody {

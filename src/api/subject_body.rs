@@ -9,12 +9,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::body;
 use super::problem::Problem;
-use crate::subjects::record::parse_timezone;
+use crate::actions::subject_patch::{OtherSettings, SubjectPatch};
 use crate::subjects::{Plans, SubjectRecord};
 use crate::types::percent::THRESHOLDS_MAX;
-use crate::types::{BillingDay, Limits, Locale, Metric, Percent, percent};
+use crate::types::{BillingDay, Limits, Locale, Metric, Percent};
 use crate::views::SubjectView;
 
 /// The member that names what can't be read.
@@ -32,11 +31,8 @@ pub(super) struct SubjectBody {
     /// The day of the month on which its months begin.
     billing_day: Option<BillingDay>,
     /// Those of a metric replace all that the plan has for it. A number is a limit a day.
-    #[serde(default, deserialize_with = "body::limits")]
-    #[schemars(with = "Option<BTreeMap<Metric, Limits>>")]
-    limits: BTreeMap<Metric, Limits>,
+    limits: Option<BTreeMap<Metric, Limits>>,
     /// Percentages that replace the plan's.
-    #[serde(default, deserialize_with = "body::thresholds")]
     #[schemars(length(min = 1, max = THRESHOLDS_MAX), extend("uniqueItems" = true))]
     thresholds: Option<Vec<Percent>>,
     /// A language tag (BCP 47): the language of its mails.
@@ -94,16 +90,13 @@ impl SubjectBody {
         shown.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)))
     }
 
-    pub(super) fn into_record(self, plans: &Plans) -> Result<SubjectRecord, Problem> {
+    /// The change that replaces all settings by these.
+    pub(super) fn into_patch(self, plans: &Plans) -> Result<SubjectPatch, Problem> {
         let Self { plan, timezone, billing_day, limits, thresholds, locale, .. } = self;
-        if let Some(plan) = plan.as_deref().filter(|plan| plans.get(plan).is_none()) {
-            let problem = format!("plan: there is no plan {plan:?}, only {}", plans.names().join(", "));
-            return Err(Problem::bad_request(problem));
-        }
-        let timezone = timezone.as_deref().map(parse_timezone).transpose();
-        let timezone = timezone.map_err(|error| Problem::bad_request(format!("timezone: {error}")))?;
-        let thresholds = thresholds.map(in_order).transpose()?;
-        Ok(SubjectRecord { plan, timezone, limits, billing_day, thresholds, locale })
+        let limits = limits.unwrap_or_default();
+        let set = SubjectRecord { plan, timezone, limits, billing_day, thresholds, locale };
+        let patch = SubjectPatch { set, others: OtherSettings::ClearAll, ..SubjectPatch::default() };
+        patch.checked(plans).map_err(Problem::bad_request)
     }
 }
 
@@ -115,12 +108,4 @@ fn is_nothing(value: &Value) -> bool {
         Value::Object(members) => members.is_empty(),
         _ => false,
     }
-}
-
-fn in_order(thresholds: Vec<Percent>) -> Result<Vec<Percent>, Problem> {
-    let of = |problem: String| Problem::bad_request(format!("thresholds: {problem}"));
-    if thresholds.is_empty() {
-        return Err(of("is an empty list, leave it out for those of the plan".to_owned()));
-    }
-    percent::ascending(thresholds).map_err(|error| of(error.to_string()))
 }

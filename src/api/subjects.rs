@@ -17,9 +17,10 @@ use super::path::{self, Query, SubjectPath};
 use super::problem::{CALL_TIMEOUT, Problem, within};
 use super::state::{ApiState, QueryState};
 use super::subject_body::SubjectBody;
-use crate::contacts::store::{EditContactsError, replace_settings};
+use crate::actions::contacts::ContactActionError;
+use crate::actions::subject_change::{self, ContactsChange, SubjectChange};
+use crate::contacts::store::EditContactsError;
 use crate::erasure::{self, ErasedSubject};
-use crate::redis_client::Partition;
 use crate::subjects::record::limit_warnings;
 use crate::types::{Alert, Day, Metric, UnixMs};
 use crate::views::history::{self, DayRange, HistoryRequest, HistoryView};
@@ -79,35 +80,29 @@ pub(super) async fn replace(
 ) -> Result<JsonAnswer<SubjectView>, Problem> {
     let plans = &api.reads.plans;
     let partition = api.partitions.partition_of(&subject);
-    let Partition { client, keys } = partition;
     let view = async || -> RedisResult<SubjectView> {
         let fields = subject::read_fields(partition, &subject).await?;
-        Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, client.server_time().await?))
+        Ok(SubjectView::read(subject.as_str().as_bytes(), &fields, plans, partition.client.server_time().await?))
     };
     if body.has_shown() {
         body.check_shown(&within(CALL_TIMEOUT, view()).await?)?;
     }
-    let record = body.into_record(plans)?;
+    let change =
+        SubjectChange { subject: subject.clone(), settings: body.into_patch(plans)?, contacts: ContactsChange::Keep };
     let replaced = async {
-        replace_settings(client, keys, &subject, &record).await.map_err(not_replaced)?;
+        subject_change::write(partition, usize::MAX, &change).await.map_err(|error| match error {
+            ContactActionError::Edit(EditContactsError::Redis(error)) => Problem::from(error),
+            error => error.into(),
+        })?;
         Ok::<_, Problem>(view().await?)
     };
     let shown = within(CALL_TIMEOUT, replaced).await?;
+    let settings = &change.settings;
     tracing::info!(%subject, "settings are replaced");
-    for warning in limit_warnings(&record.limits) {
+    for warning in limit_warnings(&settings.set.limits) {
         tracing::warn!(%subject, "{warning}");
     }
     Ok(JsonAnswer(shown))
-}
-
-fn not_replaced(error: EditContactsError) -> Problem {
-    match error {
-        EditContactsError::Redis(error) => error.into(),
-        EditContactsError::NotAnArray(_) | EditContactsError::Contended => {
-            let detail = "other callers keep changing the subject's contacts: try again";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        }
-    }
 }
 
 /// `DELETE /v1/subjects/{id}`: removes everything that is stored of it. After an error a part may be removed, and the

@@ -1,17 +1,17 @@
 //! `send-test`: one real message to one contact.
 
-use std::collections::BTreeMap;
-
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use super::connect::{self, CliConnection};
-use super::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret};
+use super::contact_args::AddressArgs;
 use super::context::CliContext;
 use super::subject_settings;
+use crate::actions::contact_spec::{self, ContactColumns, GeneratedSecret};
 use crate::actions::test_message::{ChooseError, choose, sample, start_cooldown, warnings};
-use crate::channels::{REGISTRY, Sample};
+use crate::channels::Sample;
 use crate::config::Config;
+use crate::contacts::merge::ContactSpec;
 use crate::contacts::{Contact, masked_address};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
@@ -20,7 +20,7 @@ use crate::views::SubjectSettings;
 
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("to").required(true).arg("subject").args(AddressArgs::flags()),
+    group = ArgGroup::new("to").required(true).arg("subject").args(AddressArgs::names()),
     after_help = "Sends at once, with the settings in effect, and prints what the other side said. A contact of a subject gets one test message in 10 s; caps neither hold it back nor count it.
 A secret that is not named is made for this message, and printed.
 
@@ -36,7 +36,7 @@ pub struct SendTestArgs {
     #[arg(long)]
     pub subject: Option<Subject>,
     /// The subject's contact: its id, the beginning of its id, or its address
-    #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = AddressArgs::flags())]
+    #[arg(long, value_name = "CONTACT", requires = "subject", conflicts_with_all = AddressArgs::names())]
     pub contact: Option<String>,
     #[command(flatten)]
     pub named: AddressArgs,
@@ -58,14 +58,14 @@ struct TestMessageView<'a> {
     /// What the other side said when it refused.
     reply: Option<&'a str>,
     /// A secret that was made for this message, with which the receiver can check it.
-    #[serde(flatten)]
-    secret: Option<BTreeMap<String, &'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    webhook_secret: Option<&'a str>,
 }
 
 pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()> {
     let config = context.config()?;
     let channels = config.channels()?;
-    let named = args.named.into_contacts();
+    let named = args.named.into_columns().and_then(ContactColumns::into_specs);
     let named = named.map_err(|fault| hint::usage(fault, "`quotabell send-test --help` shows examples"))?;
     let Addressee { contact, secret, sample, now, redis } = match &args.subject {
         Some(subject) => of_subject(subject, args.contact.as_deref(), &config).await?,
@@ -97,9 +97,10 @@ struct Addressee {
     redis: Option<CliConnection>,
 }
 
-fn of_address(named: ContactSpecs) -> anyhow::Result<Addressee> {
-    let (contact, secret) = named.into_one().map_err(|fault| hint::usage(fault, "one message goes to one contact"))?;
-    Ok(Addressee { contact: contact.contact, secret, sample: Sample::example(), now: own_time(), redis: None })
+fn of_address(named: Vec<ContactSpec>) -> anyhow::Result<Addressee> {
+    let named = contact_spec::only(named).map_err(|fault| hint::usage(fault, "one message goes to one contact"))?;
+    let secret = GeneratedSecret::of(&named);
+    Ok(Addressee { contact: named.contact, secret, sample: Sample::example(), now: own_time(), redis: None })
 }
 
 /// This machine's clock: no Redis is asked whose clock could be read, and nothing is stored.
@@ -140,7 +141,7 @@ async fn cool_down(redis: &CliConnection, contact: &Contact) -> anyhow::Result<(
 }
 
 fn not_chosen(subject: &Subject, named: Option<&str>, error: &ChooseError) -> anyhow::Error {
-    let flags = AddressArgs::flags().map(|flag| format!("--{flag}"));
+    let flags = AddressArgs::names().map(|flag| format!("--{flag}"));
     match error {
         ChooseError::NotFound(known) => {
             let what = match named {
@@ -149,7 +150,7 @@ fn not_chosen(subject: &Subject, named: Option<&str>, error: &ChooseError) -> an
             };
             let hint = match known.is_empty() {
                 true => {
-                    let line = format!("quotabell subject set {subject} {} {}", flags[0], REGISTRY[0].placeholder);
+                    let line = format!("quotabell subject set {subject} {} ADDRESS", flags[0]);
                     format!("`{line}` sets one, or name {} here", flags.join(" or "))
                 }
                 false => format!("there are {}; --contact names one", listed(known)),
@@ -198,19 +199,19 @@ impl<'a> TestMessageView<'a> {
             error: outcome.error.as_deref(),
             peer: outcome.peer.as_deref(),
             reply: outcome.reply.as_deref(),
-            secret: secret.map(|secret| BTreeMap::from([(secret.json_name(), secret.secret.as_str())])),
+            webhook_secret: secret.map(|secret| secret.secret.as_str()),
         }
     }
 
     fn pairs(&self, contact: &Contact) -> Vec<(&'static str, String)> {
-        let secret = self.secret.iter().flat_map(BTreeMap::values).copied().next();
         let mut pairs = vec![
             ("contact", described(contact)),
             ("outcome", self.outcome.to_owned()),
             ("status", or_dash(self.status)),
             ("duration", format!("{} ms", self.duration_ms)),
         ];
-        let known = [("error", self.error), ("peer", self.peer), ("reply", self.reply), ("secret", secret)];
+        let known =
+            [("error", self.error), ("peer", self.peer), ("reply", self.reply), ("secret", self.webhook_secret)];
         pairs.extend(known.into_iter().filter_map(|(name, value)| Some((name, value?.to_owned()))));
         pairs
     }

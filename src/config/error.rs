@@ -4,11 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
-use strsim::osa_distance;
-
 use super::allowed;
 use super::place::Place;
 use crate::subjects::rates::ALGORITHM;
+use crate::types::text::nearest;
 
 /// Why the configuration can't be used. The text names the key and its place, [`ConfigError::hint`] what is allowed.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +148,7 @@ fn unknown_hint(path: &[String], place: &Place, allowed: &[String]) -> String {
     };
     let place = if section.is_empty() { "at the top".to_owned() } else { format!("in [{section}]") };
     let all = format!("{place} there are {}", allowed.join(", "));
-    match nearest(name, &allowed.iter().map(String::as_str).collect::<Vec<_>>()) {
+    match nearest(name, allowed) {
         Some(near) => format!("did you mean {near:?}? {all}"),
         None => all,
     }
@@ -160,27 +159,4 @@ fn meant(path: &[String]) -> Option<&'static str> {
     let [plans, _, rate, metric] = path else { return None };
     let is_rate = plans == "plans" && rate == "rate" && metric != ALGORITHM;
     nearest(metric, &[ALGORITHM]).filter(|_| is_rate)
-}
-
-/// The most similar candidate, if few letters differ. For names of keys, plans and fields.
-pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // At most a third of the letters may differ: more would be another word.
-    let slips_max = (name.chars().count() / 3).max(1);
-    let near = candidates.iter().map(|candidate| (osa_distance(name, candidate), *candidate)).min()?;
-    (near.0 <= slips_max).then_some(near.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An unrelated suggestion would mislead the reader.
-    #[test]
-    fn only_slips_of_the_finger_are_suggested() {
-        let keys = ["timeout", "allow_http", "url"];
-        assert_eq!(nearest("tiemout", &keys), Some("timeout"));
-        assert_eq!(nearest("allowhttp", &keys), Some("allow_http"));
-        assert_eq!(nearest("ulr", &keys), Some("url"));
-        assert_eq!(nearest("retries", &keys), None);
-    }
 }

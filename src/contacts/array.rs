@@ -1,13 +1,15 @@
 //! The stored form of a subject's contacts: a JSON array in the field `contacts` of `quota_subject:<subject>`. Pure.
 //!
-//! [`ContactArray`] keeps each element as text, so that what is not ours stays as the platform wrote it. Every reader
-//! and every writer of the field goes through it. Read next: [`super::edit`], what may be changed.
+//! [`ContactArray`] keeps each element as text, and an edit replaces single fields of it. Therefore the order of
+//! fields, fields of the platform's own, numbers beyond any range and text that is not Unicode stay as they were
+//! written. Every reader and every writer of the field goes through it. Read next: [`super::edit`], what may be changed.
 
-use serde::Serialize;
+use indexmap::IndexMap;
+use serde::de::value::MapDeserializer;
+use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::element::ElementFields;
 use super::{Contact, ContactOptions, MessageFormat};
 use crate::types::text_form::text_enum;
 use crate::types::{ConsentId, ContactId, Secret, UnixMs};
@@ -26,8 +28,10 @@ pub(super) const UNVERIFIED_UNTIL: &str = "unverified_until";
 #[derive(Debug, Default)]
 pub struct ContactArray {
     pub(super) elements: Vec<Box<RawValue>>,
-    pub(super) is_changed: bool,
 }
+
+/// The fields of an element in their order, each as it was written. The last value of a repeated name counts.
+type ElementFields = IndexMap<String, Box<RawValue>>;
 
 /// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +85,7 @@ impl ContactArray {
             ContactArrayError { place: place.to_lowercase() }
         };
         let elements = serde_json::from_slice(stored).map_err(not_an_array)?;
-        Ok(Self { elements, is_changed: false })
+        Ok(Self { elements })
     }
 
     /// How many elements there are, with those that can't be read.
@@ -92,11 +96,6 @@ impl ContactArray {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
-    }
-
-    /// Whether an edit has changed anything.
-    pub const fn is_changed(&self) -> bool {
-        self.is_changed
     }
 
     /// The field's new value; empty where no element is left.
@@ -115,7 +114,7 @@ impl ContactArray {
     /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent
     /// refers to.
     pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
-        self.elements.iter().map(|element| contact_of(element))
+        self.elements.iter().map(|element| contact_of(&fields_of(element)?))
     }
 
     /// The contacts that can be read, in their stored order.
@@ -123,79 +122,83 @@ impl ContactArray {
         self.read().filter_map(Result::ok).collect()
     }
 
+    /// The contacts of this id, in their stored order.
+    pub(super) fn with_id(&self, id: &ContactId) -> Vec<StoredContact> {
+        self.read().filter_map(Result::ok).filter(|stored| stored.contact.id == *id).collect()
+    }
+
     /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id,
     /// the unverified one.
     pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
-        self.contacts()
-            .into_iter()
-            .filter(|stored| stored.contact.id == *id)
-            .min_by_key(|stored| stored.contact.verified)
+        self.with_id(id).into_iter().min_by_key(|stored| stored.contact.verified)
     }
 
     pub(super) fn push(&mut self, contact: &Contact) {
-        let text = serde_json::to_string(contact).expect("a contact is strings and booleans");
-        self.elements.push(RawValue::from_string(text).expect("serde_json writes JSON"));
-        self.is_changed = true;
+        self.elements.push(raw(contact));
     }
 
     pub(super) fn remove_element(&mut self, position: usize) {
         self.elements.remove(position);
-        self.is_changed = true;
     }
 
     /// Writes secret, format and headers of `contact`, as far as they differ from those of the stored one.
     pub(super) fn set_options(&mut self, stored: &StoredContact, contact: &Contact) {
-        let (Some(before), Some(after)) = (stored.contact.options(), contact.options()) else { return };
-        let ContactOptions { secret, format, headers } = after;
-        self.edit(stored.position, |fields| {
-            if *secret != before.secret {
-                fields.set_or_remove("secret", secret.as_ref().map(Secret::reveal));
-            }
-            if *format != before.format {
-                fields.set_or_remove("format", (*format != MessageFormat::default()).then(|| format.to_string()));
-            }
-            if *headers != before.headers {
-                fields.set_or_remove("headers", (!headers.is_empty()).then_some(headers));
-            }
-        });
+        let (Some(before), Some(ContactOptions { secret, format, headers })) =
+            (stored.contact.options(), contact.options())
+        else {
+            return;
+        };
+        if *secret != before.secret {
+            self.set(stored.position, "secret", secret.as_ref().map(Secret::reveal));
+        }
+        if *format != before.format {
+            self.set(stored.position, "format", (*format != MessageFormat::default()).then(|| format.to_string()));
+        }
+        if *headers != before.headers {
+            self.set(stored.position, "headers", (!headers.is_empty()).then_some(headers));
+        }
     }
 
-    pub(super) fn set(&mut self, position: usize, name: &str, value: &impl Serialize) {
-        self.edit(position, |fields| fields.set(name, value));
-    }
-
-    pub(super) fn unset(&mut self, position: usize, name: &str) {
-        self.edit(position, |fields| fields.remove(name));
-    }
-
-    pub(super) fn edit(&mut self, position: usize, edit: impl FnOnce(&mut ElementFields)) {
-        let mut fields = ElementFields::parse(&self.elements[position]).expect("a contact is an object");
-        edit(&mut fields);
-        let element = fields.to_json();
-        self.is_changed |= element.get() != self.elements[position].get();
-        self.elements[position] = element;
+    /// Sets a field of an element in its place; removes it if there is no value.
+    pub(super) fn set(&mut self, position: usize, name: &str, value: Option<impl Serialize>) {
+        let mut fields = fields_of(&self.elements[position]).expect("a contact is an object");
+        match value {
+            Some(value) => drop(fields.insert(name.to_owned(), raw(&value))),
+            None => drop(fields.shift_remove(name)),
+        }
+        self.elements[position] = raw(&fields);
     }
 }
 
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("contacts, strings, booleans and objects of strings are JSON")
+}
+
+fn fields_of(element: &RawValue) -> Result<ElementFields, UnreadableContact> {
+    serde_json::from_str(element.get()).map_err(|_| not_an_object())
+}
+
+/// The field's text; `None` if the field is missing or holds something else.
+fn text(fields: &ElementFields, name: &str) -> Option<String> {
+    serde_json::from_str(fields.get(name)?.get()).ok()
+}
+
 fn read(position: usize, element: &RawValue) -> Result<StoredContact, UnreadableContact> {
-    let contact = contact_of(element)?;
-    let fields = ElementFields::parse(element).ok_or_else(not_an_object)?;
+    let fields = fields_of(element)?;
+    let contact = contact_of(&fields)?;
     let mut endpoint = vec![contact.channel().as_str(), contact.address()];
     endpoint.extend(contact.secret().map(Secret::reveal));
-    let consent = ConsentId::derive(&endpoint, &fields.text(NONCE).unwrap_or_default());
-    let origin = if fields.has_field(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
-    let unverified_until = fields.text(UNVERIFIED_UNTIL).filter(|_| !contact.verified);
+    let consent = ConsentId::derive(&endpoint, &text(&fields, NONCE).unwrap_or_default());
+    let origin = if fields.contains_key(VERIFIED) { ContactOrigin::Subject } else { ContactOrigin::Operator };
+    let unverified_until = text(&fields, UNVERIFIED_UNTIL).filter(|_| !contact.verified);
     let unverified_until = unverified_until.and_then(|text| UnixMs::of_rfc3339(&text));
     Ok(StoredContact { contact, origin, consent, unverified_until, position })
 }
 
-fn contact_of(element: &RawValue) -> Result<Contact, UnreadableContact> {
-    // A list would be taken for the fields in their order.
-    if !element.get().starts_with('{') {
-        return Err(not_an_object());
-    }
-    Contact::of_element(element).map_err(|error| {
-        let id = ElementFields::parse(element).and_then(|fields| fields.text("id")).filter(|id| !id.is_empty());
+fn contact_of(fields: &ElementFields) -> Result<Contact, UnreadableContact> {
+    let known = fields.iter().map(|(name, value)| (name.as_str(), value.as_ref()));
+    Contact::deserialize(MapDeserializer::new(known)).map_err(|error: serde_json::Error| {
+        let id = text(fields, "id").filter(|id| !id.is_empty());
         UnreadableContact { id: id.map(|id| ContactId::from_stored(&id)), why: without_values(&error) }
     })
 }
@@ -247,6 +250,8 @@ mod tests {
     #[test]
     fn an_unreadable_contact_says_what_is_wrong_with_it() {
         assert_eq!(why(r#"[7,{"channel":"email"}]"#), "not an object; email contact has no \"address\"");
+        // A list whose parts fit by chance.
+        assert_eq!(why(r#"[[null,"webhook",null,"http://x/echo","whsec_x",false,false]]"#), "not an object");
         assert!(why(r#"[{"channel":"sms"}]"#).contains("allowed are \"email\" and \"webhook\""));
         assert_eq!(why("[{]"), "contacts is not a JSON array: syntax error at line 1 column 3");
     }

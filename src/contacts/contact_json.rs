@@ -1,13 +1,10 @@
 //! The stored form of one contact: JSON in Redis, TOML in the configuration. Pure.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::contact::{Contact, Endpoint};
@@ -53,10 +50,17 @@ impl Serialize for Contact {
     }
 }
 
+impl<'de> Deserialize<'de> for Contact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(ContactJson::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
 /// The JSON and TOML form: a flat object whose `channel` says which of the others belong.
 ///
 /// Unknown fields are left alone: the platform may keep its own notes beside ours.
 #[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(expecting = "an object with a channel and an address or url")]
 #[schemars(description = "A contact; only the fields of its channel are there.")]
 struct ContactJson {
     /// What the routes of contacts take.
@@ -105,43 +109,6 @@ struct ContactJson {
     /// Only where it gets nothing because its receiver or mailbox has gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disabled: Option<DisabledState>,
-}
-
-/// An object and nothing else: what is derived would take a list for the fields in their order.
-impl<'de> Deserialize<'de> for Contact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor)
-    }
-}
-
-struct ObjectVisitor;
-
-impl<'de> Visitor<'de> for ObjectVisitor {
-    type Value = Contact;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with a channel and an address or url")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contact, A::Error> {
-        let json = ContactJson::deserialize(MapAccessDeserializer::new(map))?;
-        Contact::try_from(json).map_err(de::Error::custom)
-    }
-}
-
-impl Contact {
-    /// Reads an element of an array of contacts. Its other fields may hold what is no value (a number beyond all
-    /// bounds, a text that is no Unicode), and of a field that is there twice the last one counts.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it; the text may quote a field.
-    pub fn of_element(element: &RawValue) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(element.get()).or_else(|error| match serde_json::from_str::<Value>(element.get()) {
-            Ok(value) => Self::deserialize(&value),
-            Err(_) => Err(error),
-        })
-    }
 }
 
 /// What a contact is that does not say.

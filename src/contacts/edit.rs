@@ -82,13 +82,13 @@ impl ContactArray {
         }
         if let Some(other) = same_address.iter().find(|other| !other.contact.verified) {
             self.set_options(other, contact);
-            self.set(other.position, NONCE, &nonce);
+            self.set(other.position, NONCE, Some(nonce));
             return Ok(self.contact_at(other.position));
         }
         self.check_count(1, contacts_max)?;
         let unverified = Contact { verified: false, ..contact.clone() };
         self.push(&unverified);
-        self.set(self.elements.len() - 1, NONCE, &nonce);
+        self.set(self.elements.len() - 1, NONCE, Some(nonce));
         Ok(self.contact_at(self.elements.len() - 1))
     }
 
@@ -130,11 +130,11 @@ impl ContactArray {
     pub fn remove(&mut self, id: &ContactId, by: ContactOrigin) -> RemoveOutcome {
         let contacts = self.contacts();
         let may_remove = |stored: &StoredContact| by == ContactOrigin::Operator || stored.origin == by;
-        let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
-        if with_id.is_empty() {
+        let mut named = self.with_id(id);
+        if named.is_empty() {
             return RemoveOutcome::NotFound;
         }
-        let named: Vec<&StoredContact> = with_id.into_iter().filter(|stored| may_remove(stored)).collect();
+        named.retain(may_remove);
         let of_address = |stored: &&StoredContact| {
             may_remove(stored) && named.iter().any(|named| named.contact.has_same_address(&stored.contact))
         };
@@ -149,18 +149,13 @@ impl ContactArray {
         RemoveOutcome::Removed(removed.into_iter().map(|stored| stored.contact.clone()).collect())
     }
 
-    /// Mutes every contact of this id, or ends its mute; returns how many there are.
-    pub fn set_mute(&mut self, id: &ContactId, mute: Option<&Mute>) -> usize {
-        let contacts = self.contacts();
-        let with_id: Vec<&StoredContact> = contacts.iter().filter(|stored| stored.contact.id == *id).collect();
-        for stored in &with_id {
-            self.edit(stored.position, |fields| {
-                fields.set(MUTED, &mute.is_some());
-                fields.set_or_remove(MUTED_UNTIL, mute.and_then(|mute| mute.until).map(|until| until.to_string()));
-                fields.set_or_remove(MUTED_REASON, mute.and_then(|mute| mute.reason.as_ref()));
-            });
+    /// Mutes every contact of this id, or ends its mute.
+    pub fn set_mute(&mut self, id: &ContactId, mute: Option<&Mute>) {
+        for StoredContact { position, .. } in self.with_id(id) {
+            self.set(position, MUTED, Some(mute.is_some()));
+            self.set(position, MUTED_UNTIL, mute.and_then(|mute| mute.until).map(|until| until.to_string()));
+            self.set(position, MUTED_REASON, mute.and_then(|mute| mute.reason.as_ref()));
         }
-        with_id.len()
     }
 }
 
@@ -266,7 +261,7 @@ mod tests {
         let expected = r#"{"verified":true,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test"}"#;
         assert_eq!(verified, format!("[{odd},{expected}]"));
         let mut muted = array(&stored);
-        assert_eq!(muted.set_mute(&id, Some(&Mute::default())), 1);
+        muted.set_mute(&id, Some(&Mute::default()));
         let expected = r#"{"verified":false,"z":1e400,"channel":"email","a":0.10,"address":"a@b.test","muted":true}"#;
         assert_eq!(muted.to_stored(), format!("[{odd},{expected}]"));
         assert_eq!(without(&stored, id.as_str(), ContactOrigin::Subject), Some(format!("[{odd}]")));

@@ -98,7 +98,6 @@ impl ContactArray {
             self.set_enabled(found.position);
             self.change_filter(found.position, filter);
         }
-        let before = self.elements.len();
         let mut position = 0;
         self.elements.retain(|_| {
             let is_named = named_positions.contains(&position);
@@ -106,7 +105,6 @@ impl ContactArray {
             position += 1;
             is_named || report.keeps(readable, unnamed)
         });
-        self.is_changed |= self.elements.len() != before;
         self.check_count(added.len(), contacts_max)?;
         added.into_iter().for_each(|contact| self.push(contact));
         Ok(report)

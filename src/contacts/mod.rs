@@ -8,7 +8,6 @@ pub mod config;
 pub mod contact;
 pub mod contact_json;
 pub mod edit;
-mod element;
 pub mod mail_domain;
 pub mod merge;
 pub mod message_format;

@@ -1,9 +1,13 @@
 //! What an edit changes about a stored contact beside its endpoint: whether it is disabled, and which alerts it hears.
 //! Pure.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use super::array::{ContactArray, StoredContact};
 use super::contact::Contact;
-use crate::types::{ContactFilter, ContactId, DisabledState, Metric, Percent};
+use crate::types::contact_filter::ALL;
+use crate::types::{ContactFilter, ContactFilterError, ContactId, DisabledState, Metric, Percent};
 
 const DISABLED: &str = "disabled";
 const THRESHOLDS: &str = "thresholds";
@@ -19,10 +23,39 @@ pub struct FilterChange {
 }
 
 impl FilterChange {
+    /// Reads percentages and metrics, each separated by commas, or `all`.
+    ///
+    /// # Errors
+    ///
+    /// A value that is no percentage or metric, is named twice, or stands beside `all`.
+    pub fn parse(thresholds: Option<&str>, metrics: Option<&str>) -> Result<Self, String> {
+        let (thresholds, metrics) = (parse_list("threshold", thresholds)?, parse_list("metric", metrics)?);
+        // An empty list is `all` here.
+        let filter = ContactFilter::new(
+            thresholds.clone().filter(|list| !list.is_empty()),
+            metrics.clone().filter(|list| !list.is_empty()),
+        );
+        let filter = filter.map_err(|error: ContactFilterError| error.to_string())?;
+        Ok(Self { thresholds: thresholds.map(|_| filter.thresholds), metrics: metrics.map(|_| filter.metrics) })
+    }
+
     /// The filter of a new contact.
     pub fn of_new(&self) -> ContactFilter {
         let Self { thresholds, metrics } = self.clone();
         ContactFilter { thresholds: thresholds.unwrap_or_default(), metrics: metrics.unwrap_or_default() }
+    }
+}
+
+/// The values; empty for all.
+fn parse_list<T: FromStr<Err: Display>>(what: &str, text: Option<&str>) -> Result<Option<Vec<T>>, String> {
+    let parse = |part: &str| match part {
+        ALL => Err(format!("{what} {ALL} stands alone")),
+        part => part.parse().map_err(|error| format!("{part:?}: {error}")),
+    };
+    match text {
+        None => Ok(None),
+        Some(ALL) => Ok(Some(Vec::new())),
+        Some(text) => text.split(',').map(str::trim).map(parse).collect::<Result<_, _>>().map(Some),
     }
 }
 
@@ -39,43 +72,34 @@ impl ContactArray {
         if contact.disabled.is_some() {
             return contact.disabled;
         }
-        self.set(position, DISABLED, state);
+        self.set(position, DISABLED, Some(state));
         Some(state.clone())
     }
 
-    /// Enables every contact of this id, and returns those that were disabled; `None` where there is none of this id.
-    pub fn enable(&mut self, id: &ContactId) -> Option<Vec<Contact>> {
-        let mut with_id = self.contacts();
-        with_id.retain(|stored| stored.contact.id == *id);
-        if with_id.is_empty() {
-            return None;
-        }
-        with_id.retain(|stored| stored.contact.disabled.is_some());
-        with_id.iter().for_each(|stored| self.set_enabled(stored.position));
-        Some(with_id.into_iter().map(|stored| stored.contact).collect())
+    /// Enables every contact of this id, and returns those that were disabled.
+    pub fn enable(&mut self, id: &ContactId) -> Vec<Contact> {
+        let mut disabled = self.with_id(id);
+        disabled.retain(|stored| stored.contact.disabled.is_some());
+        disabled.iter().for_each(|stored| self.set_enabled(stored.position));
+        disabled.into_iter().map(|stored| stored.contact).collect()
     }
 
-    /// Changes which alerts every contact of this id hears; returns how many there are.
-    pub fn set_filter(&mut self, id: &ContactId, change: &FilterChange) -> usize {
-        let mut with_id = self.contacts();
-        with_id.retain(|stored| stored.contact.id == *id);
-        with_id.iter().for_each(|stored| self.change_filter(stored.position, change));
-        with_id.len()
+    /// Changes which alerts every contact of this id hears.
+    pub fn set_filter(&mut self, id: &ContactId, change: &FilterChange) {
+        self.with_id(id).iter().for_each(|stored| self.change_filter(stored.position, change));
     }
 
     pub(super) fn set_enabled(&mut self, position: usize) {
-        self.unset(position, DISABLED);
+        self.set(position, DISABLED, None::<()>);
     }
 
     pub(super) fn change_filter(&mut self, position: usize, FilterChange { thresholds, metrics }: &FilterChange) {
-        self.edit(position, |fields| {
-            if let Some(list) = thresholds {
-                fields.set_or_remove(THRESHOLDS, (!list.is_empty()).then_some(list));
-            }
-            if let Some(list) = metrics {
-                fields.set_or_remove(METRICS, (!list.is_empty()).then_some(list));
-            }
-        });
+        if let Some(list) = thresholds {
+            self.set(position, THRESHOLDS, (!list.is_empty()).then_some(list));
+        }
+        if let Some(list) = metrics {
+            self.set(position, METRICS, (!list.is_empty()).then_some(list));
+        }
     }
 }
 
@@ -105,14 +129,13 @@ mod tests {
         let mut stored = array(STORED);
         assert_eq!(stored.disable(&contact("other@b.test"), &state(1)), None);
         assert_eq!(stored.disable(&Contact::email("a@b.test"), &state(1)), None, "another id");
-        assert!(!stored.is_changed());
+        assert_eq!(stored.to_stored(), STORED);
         assert_eq!(stored.disable(&contact("a@B.test"), &state(1)), Some(state(1)));
         assert_eq!(stored.disable(&contact("a@b.test"), &state(2)), Some(state(1)));
         assert_eq!(stored.contacts()[0].contact.disabled, Some(state(1)));
-        let enabled = stored.enable(&ContactId::from_stored("c_1")).expect("it is there");
+        let enabled = stored.enable(&ContactId::from_stored("c_1"));
         assert_eq!((enabled.len(), stored.to_stored().as_str()), (1, STORED));
-        assert_eq!(stored.enable(&ContactId::from_stored("c_1")), Some(Vec::new()));
-        assert_eq!(stored.enable(&ContactId::from_stored("c_2")), None);
+        assert_eq!(stored.enable(&ContactId::from_stored("c_1")), Vec::new());
     }
 
     /// Somebody who is asked for one list must not lose the other.
@@ -123,7 +146,7 @@ mod tests {
             thresholds: percents.map(|list| list.iter().filter_map(|percent| Percent::new(*percent)).collect()),
             metrics: metrics.map(|list| list.iter().map(|metric| metric.parse().expect("legal")).collect()),
         };
-        assert_eq!(stored.set_filter(&id, &change(Some(&[100]), Some(&["tokens"]))), 1);
+        stored.set_filter(&id, &change(Some(&[100]), Some(&["tokens"])));
         stored.set_filter(&id, &change(Some(&[]), None));
         let filter = stored.contacts().remove(0).contact.filter;
         assert_eq!(filter, change(None, Some(&["tokens"])).of_new());

@@ -5,19 +5,18 @@
 
 use std::sync::LazyLock;
 
-use redis::{Pipeline, RedisError, RedisResult};
+use redis::RedisError;
 
 use super::array::{CONTACTS, ContactArray, ContactArrayError};
 use crate::redis_client::{RedisClient, Script};
-use crate::subjects::SubjectRecord;
-use crate::subjects::record::is_setting;
+use crate::subjects::record::SubjectField;
 use crate::types::{Keys, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("store.lua")));
 
 /// How often a change is tried whose contacts others change at the same moment. One lost race is bad luck; ten are a
 /// program that writes without end.
-pub const TRIES_MAX: u32 = 10;
+const TRIES_MAX: u32 = 10;
 
 /// The fields of a subject's hash that a change writes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,6 +27,21 @@ pub struct FieldChanges {
     pub cleared: Vec<String>,
 }
 
+impl FieldChanges {
+    /// Sets a field to a value; an empty one removes it.
+    pub fn put(&mut self, field: &str, value: String) {
+        match value.is_empty() {
+            true => self.cleared.push(field.to_owned()),
+            false => self.set.push((field.to_owned(), value)),
+        }
+    }
+
+    /// The names of the fields.
+    pub fn names(&self) -> Vec<String> {
+        self.set.iter().map(|(name, _)| name).chain(&self.cleared).cloned().collect()
+    }
+}
+
 /// Why the contacts of a subject could not be edited.
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
@@ -35,27 +49,11 @@ pub enum EditContactsError {
     /// Redis failed. Where the reply was lost, the edit may have been written.
     #[error("redis")]
     Redis(#[from] RedisError),
-    #[error(transparent)]
+    #[error("its field {0}")]
     NotAnArray(#[from] ContactArrayError),
     /// Others changed the contacts at each try: nothing was written.
     #[error("other callers keep changing the subject's contacts")]
     Contended,
-}
-
-/// Adds the command that makes the script known: a transaction can't load one that the server does not know.
-pub fn load(pipeline: &mut Pipeline) {
-    pipeline.cmd("SCRIPT").arg("LOAD").arg(SCRIPT.source()).ignore();
-}
-
-/// Adds the command that writes `fields` if the contacts are still those that were `read` (empty for none). It answers
-/// `written` or `changed`.
-pub fn write_if(pipeline: &mut Pipeline, keys: &Keys, subject: &Subject, read: &[u8], fields: &FieldChanges) {
-    let command = pipeline.cmd("EVALSHA").arg(SCRIPT.sha1()).arg(1).arg(keys.subject(subject));
-    command.arg(read).arg(fields.set.len());
-    for (name, value) in &fields.set {
-        command.arg(name).arg(value);
-    }
-    command.arg(&fields.cleared);
 }
 
 /// Reads the contacts of a subject.
@@ -64,11 +62,16 @@ pub async fn read_contacts(
     keys: &Keys,
     subject: &Subject,
 ) -> Result<ContactArray, EditContactsError> {
-    Ok(ContactArray::parse(&read_field(client, keys, subject).await?)?)
+    let stored: Vec<SubjectField> = client.query(redis::cmd("HGETALL").arg(keys.subject(subject))).await?;
+    Ok(ContactArray::parse(contacts_of(&stored))?)
 }
 
-/// Reads the contacts of a subject, lets `edit` change them, and writes them if nobody else changed them meanwhile;
-/// otherwise reads them again. Nothing is written when `edit` changes nothing or fails.
+/// The field of the contacts; empty for none.
+pub fn contacts_of(stored: &[SubjectField]) -> &[u8] {
+    stored.iter().find(|(name, _)| name == CONTACTS.as_bytes()).map_or(&[], |(_, value)| value)
+}
+
+/// Reads the contacts of a subject, lets `edit` change them, and writes them as [`edit_subject`] does.
 ///
 /// # Errors
 ///
@@ -79,57 +82,45 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
     subject: &Subject,
     mut edit: impl FnMut(&mut ContactArray) -> Result<T, E>,
 ) -> Result<T, E> {
-    for _ in 0..TRIES_MAX {
-        let read = read_field(client, keys, subject).await.map_err(EditContactsError::from)?;
-        let mut array = ContactArray::parse(&read).map_err(EditContactsError::from)?;
+    let edit = |stored: &[SubjectField]| {
+        let mut array = ContactArray::parse(contacts_of(stored)).map_err(EditContactsError::from)?;
+        let before = array.to_stored();
         let edited = edit(&mut array)?;
-        if !array.is_changed() {
+        let mut changes = FieldChanges::default();
+        if array.to_stored() != before {
+            // A subject that has nothing else is unknown again without contacts.
+            changes.put(CONTACTS, array.to_stored());
+        }
+        Ok((changes, edited))
+    };
+    edit_subject(client, keys, subject, edit).await
+}
+
+/// Reads the fields of a subject, lets `edit` say what changes, and writes that if nobody else changed the contacts
+/// meanwhile; otherwise reads them again. Nothing is written if `edit` changes nothing or fails.
+///
+/// # Errors
+///
+/// What `edit` returns, and [`EditContactsError`] but for [`EditContactsError::NotAnArray`].
+pub async fn edit_subject<T, E: From<EditContactsError>>(
+    client: &RedisClient,
+    keys: &Keys,
+    subject: &Subject,
+    mut edit: impl FnMut(&[SubjectField]) -> Result<(FieldChanges, T), E>,
+) -> Result<T, E> {
+    let key = keys.subject(subject);
+    for _ in 0..TRIES_MAX {
+        let stored = client.query(redis::cmd("HGETALL").arg(&key)).await.map_err(EditContactsError::from)?;
+        let stored: Vec<SubjectField> = stored;
+        let (FieldChanges { set, cleared }, edited) = edit(&stored)?;
+        if set.is_empty() && cleared.is_empty() {
             return Ok(edited);
         }
-        let call = SCRIPT.call().key(keys.subject(subject)).arg(read);
-        let call = match array.to_stored() {
-            // A subject that has nothing else is then unknown again.
-            nothing if nothing.is_empty() => call.arg(0).arg(CONTACTS),
-            contacts => call.arg(1).arg(CONTACTS).arg(contacts),
-        };
+        let call = SCRIPT.call().key(&key).arg(contacts_of(&stored)).arg(set.len()).arg(set).arg(cleared);
         let answer: String = call.run(client).await.map_err(EditContactsError::from)?;
         if answer == "written" {
             return Ok(edited);
         }
     }
     Err(EditContactsError::Contended.into())
-}
-
-/// Replaces the settings of a subject beside its contacts: what the record does not have is removed. Fields that are
-/// not ours stay.
-pub async fn replace_settings(
-    client: &RedisClient,
-    keys: &Keys,
-    subject: &Subject,
-    record: &SubjectRecord,
-) -> Result<(), EditContactsError> {
-    let set = record.to_fields();
-    for _ in 0..TRIES_MAX {
-        let mut command = redis::cmd("HGETALL");
-        let stored: Vec<(Vec<u8>, Vec<u8>)> = client.query(command.arg(keys.subject(subject))).await?;
-        let names = stored.iter().filter_map(|(name, _)| std::str::from_utf8(name).ok());
-        let cleared: Vec<&str> =
-            names.filter(|name| is_setting(name) && !set.iter().any(|(kept, _)| kept == name)).collect();
-        let read = stored.iter().find(|(name, _)| name == CONTACTS.as_bytes()).map_or(&[][..], |(_, value)| value);
-        let mut call = SCRIPT.call().key(keys.subject(subject)).arg(read).arg(set.len());
-        for (name, value) in &set {
-            call = call.arg(name).arg(value);
-        }
-        let answer: String = call.arg(cleared).run(client).await?;
-        if answer == "written" {
-            return Ok(());
-        }
-    }
-    Err(EditContactsError::Contended)
-}
-
-async fn read_field(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Vec<u8>> {
-    let mut command = redis::cmd("HGET");
-    command.arg(keys.subject(subject)).arg(CONTACTS);
-    Ok(client.query::<Option<Vec<u8>>>(&command).await?.unwrap_or_default())
 }

@@ -10,7 +10,7 @@ use crate::types::{ConsentId, UnixMs};
 impl ContactArray {
     /// Lets an unverified contact stay until then.
     pub fn keep_unverified(&mut self, asked: &StoredContact, until: UnixMs) {
-        self.set(asked.position, UNVERIFIED_UNTIL, &until.to_string());
+        self.set(asked.position, UNVERIFIED_UNTIL, Some(until.to_string()));
     }
 
     /// Until when the unverified contact stays that this consent is for; `None` where there is none, or it stays.
@@ -28,8 +28,8 @@ impl ContactArray {
     }
 
     pub(super) fn set_verified(&mut self, position: usize) {
-        self.set(position, VERIFIED, &true);
-        self.unset(position, UNVERIFIED_UNTIL);
+        self.set(position, VERIFIED, Some(true));
+        self.set(position, UNVERIFIED_UNTIL, None::<()>);
     }
 }
 

@@ -91,19 +91,25 @@ impl SubjectRecord {
         for (field, value) in fields {
             // Our names are ASCII, so other field names are foreign.
             let Ok(field) = std::str::from_utf8(field.as_ref()) else { continue };
-            if let Err(why) = parsed.record.take_field(field, value.as_ref()) {
+            if let Err(why) = parsed.record.set_field(field, value.as_ref()) {
                 parsed.errors.push(FieldError { field: field.to_owned(), why });
             }
         }
         parsed
     }
 
-    fn take_field(&mut self, field: &str, value: &[u8]) -> Result<(), String> {
+    /// Sets one setting from its field's stored value. Fields that are not ours are left alone.
+    ///
+    /// # Errors
+    ///
+    /// The value and what is allowed.
+    pub fn set_field(&mut self, field: &str, value: &[u8]) -> Result<(), String> {
         match field {
             PLAN => self.plan = Some(parse_plan(text(value)?)?),
             TIMEZONE => self.timezone = Some(parse_timezone(text(value)?)?),
             BILLING_DAY => {
-                let day = text(value)?.parse().map_err(|error: BillingDayError| error.to_string())?;
+                let text = text(value)?;
+                let day = text.parse().map_err(|error: BillingDayError| format!("{text:?}: {error}"))?;
                 self.billing_day = Some(day);
             }
             THRESHOLDS => self.thresholds = Some(parse_thresholds(text(value)?)?),

@@ -13,7 +13,7 @@ use super::table::Styling;
 pub use super::table::Table;
 use super::wrap::{Margins, wrapped};
 use crate::app;
-pub use crate::types::text::{escaped_bytes, pluralize, printable};
+pub use crate::types::text::{pluralize, printable};
 
 /// `--json`, for commands that print data.
 #[derive(Debug, Clone, Args)]

@@ -32,6 +32,19 @@ pub fn pluralize<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, s
     format!("{number} {noun}")
 }
 
+/// The most similar candidate, if few letters differ. For names of keys, plans and fields.
+pub fn nearest<'a, T: AsRef<str>>(name: &str, candidates: &'a [T]) -> Option<&'a str> {
+    // At most a third of the letters may differ: more would be another word.
+    let slips_max = (name.chars().count() / 3).max(1);
+    let distances = candidates.iter().map(|one| (strsim::osa_distance(name, one.as_ref()), one.as_ref()));
+    distances.min().filter(|(slips, _)| *slips <= slips_max).map(|(_, near)| near)
+}
+
+/// ` (did you mean "free"?)`, or nothing.
+pub fn suggestion<T: AsRef<str>>(name: &str, candidates: &[T]) -> String {
+    nearest(name, candidates).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"))
+}
+
 /// Whether a character affects the text around it: control characters, line separators, and marks that change the text
 /// direction.
 pub fn is_control(character: char) -> bool {
@@ -225,5 +238,15 @@ mod tests {
         }
         assert_eq!(printable("=?utf-8?Q?=41dmin?= a=?b"), "=\\u{3f}utf-8?Q?=41dmin?= a=?b");
         assert_eq!(printable("https://h.test/?a=?b?c=?q?d"), "https://h.test/?a=?b?c=?q?d");
+    }
+
+    /// A suggestion that has nothing to do with the typed word sends the reader the wrong way.
+    #[test]
+    fn only_slips_of_the_finger_are_suggested() {
+        let keys = ["timeout", "allow_http", "url"];
+        assert_eq!(nearest("tiemout", &keys), Some("timeout"));
+        assert_eq!(nearest("allowhttp", &keys), Some("allow_http"));
+        assert_eq!(nearest("ulr", &keys), Some("url"));
+        assert_eq!(nearest("retries", &keys), None);
     }
 }

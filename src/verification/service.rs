@@ -63,8 +63,6 @@ pub enum VerificationError {
     NotFound,
     #[error("the contact is verified already")]
     AlreadyVerified,
-    #[error("the operator wrote this contact: only the operator can remove it")]
-    OperatorsOwn,
     #[error("the code is not the one that was sent last, has expired, or too many were tried: ask for another")]
     WrongCode,
     /// The subject's contacts are unreadable, so they are not changed.

@@ -97,6 +97,11 @@ impl SubjectView {
         let error = FieldError { field: "*".to_owned(), why: "the key holds something that is no hash".to_owned() };
         Self { unreadable: vec![error], ..Self::read(subject, &[], plans, UnixMs::default()) }
     }
+
+    /// Whether it is [`Self::no_hash`].
+    pub fn is_no_hash(&self) -> bool {
+        self.unreadable.iter().any(|error| error.field == "*")
+    }
 }
 
 /// What a subject's hash amounts to, as far as it can be read.

@@ -87,11 +87,11 @@ pub async fn read(
     let found = listed.split_off(limit.min(listed.len()));
     let ended = scan == ScanPosition::Ended && found.is_empty();
     let next = (!ended).then_some(SubjectCursor { scan, found });
-    Ok(SubjectSlice { subjects: views(client, keys, plans, &listed).await?, next })
+    Ok(SubjectSlice { subjects: read_subjects(client, keys, plans, &listed).await?, next })
 }
 
-/// The subjects, without those that are gone meanwhile.
-async fn views(
+/// These subjects, without those that are gone meanwhile.
+pub async fn read_subjects(
     client: &RedisClient,
     keys: &Keys,
     plans: &Plans,

@@ -227,7 +227,7 @@ async fn bodies_that_are_wrong_are_told_why() {
         (r#"{"subject":"a\u0000b"}"#, "control character"),
         (r#"{"subject":"alice","metric":"Requests"}"#, "metric must match"),
         (r#"{"subject":"alice","units":0}"#, "1 to 9007199254740991"),
-        (r#"{"subject":"alice","units":"3"}"#, "units: invalid type: string \"3\", expected"),
+        (r#"{"subject":"alice","units":"3"}"#, "units: is \"3\", it must be a whole number"),
         (r#"{"subject":"alice","record":1}"#, "record: invalid type: integer `1`, expected a boolean"),
         (r#"{"subject":"alice","record":true,"id":""}"#, "1 to 128 are allowed"),
         (r#"{"subject":"alice","unit":3}"#, "unknown field `unit`, expected one of `subject`, `metric`"),

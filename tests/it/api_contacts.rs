@@ -376,7 +376,9 @@ async fn a_contact_is_enabled_and_told_what_to_hear() {
     put(json!({"thresholds": [0]})).await.expect_problem(400, "1 to 1000");
     put(json!({"thresholds": ["80"]})).await.expect_problem(400, "expected a whole number of percent, 1 to 1000");
     put(json!({"thresholds": 80})).await.expect_problem(400, "thresholds: invalid type: integer `80`, expected a list");
-    put(json!({"metrics": "requests"})).await.expect_problem(400, "expected a list of metrics, as [\"requests\"]");
+    put(json!({"metrics": "requests"}))
+        .await
+        .expect_problem(400, "metrics: invalid type: string \"requests\", expected a list");
     put(json!({"threshold": [80]})).await.expect_problem(400, "threshold");
     for missing in ["/v1/subjects/alice/contacts/x/enable", "/v1/subjects/bob/contacts/m/enable"] {
         assert_eq!(api.caller.send("POST", missing, &[], "").await.status, 404, "{missing}");

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::support::binary::{Finished, quotabell};
 use crate::support::redis_server::RedisServer;
-use quotabell::cli::contact_specs::{AddressArgs, ContactSpecs, GeneratedSecret};
-use quotabell::cli::subject::change::{ContactsChange, MergedChange, SubjectChange};
-use quotabell::cli::subject::store::{self, SubjectWrite};
+use quotabell::actions::contact_spec::{ContactColumns, GeneratedSecret};
+use quotabell::actions::contacts::ContactActionError;
+use quotabell::actions::subject_change::{self, ContactsChange, SubjectChange};
+use quotabell::actions::subject_patch::SubjectPatch;
 use quotabell::contacts::merge::UnlistedPolicy;
+use quotabell::contacts::store::edit_subject;
+use quotabell::redis_client::Partition;
+use quotabell::subjects::record::SubjectField;
 use quotabell::types::Keys;
 use serde_json::{Value, json};
 
@@ -265,37 +269,34 @@ fn a_webhook_that_is_stored_keeps_its_secret() {
     assert!(printed.starts_with("whsec_") && !printed.contains(SECRET), "{printed}");
 }
 
-/// The secrets that a change generated and stored.
-fn generated(write: SubjectWrite) -> Vec<GeneratedSecret> {
-    match write {
-        SubjectWrite::Written(MergedChange { generated, .. }) => generated,
-        SubjectWrite::Conflict | SubjectWrite::Unmergeable(_) => panic!("{write:?}"),
-    }
-}
-
-/// A webhook without a secret, and the change that adds it.
-fn webhook_of_alice() -> (ContactSpecs, SubjectChange) {
-    let mut addresses = AddressArgs::default();
-    addresses.column("webhook").expect("a channel").push(Some("https://a.test".to_owned()));
-    let named = addresses.into_contacts().expect("legal");
-    let contacts = ContactsChange::merge(named.clone(), UnlistedPolicy::RemoveOperators);
-    (named, SubjectChange { contacts, ..SubjectChange::for_subject("alice".parse().expect("legal")) })
+/// A change that adds a webhook without a secret, and the secret that it generates.
+fn webhook_of_alice() -> (Vec<GeneratedSecret>, SubjectChange) {
+    let columns = ContactColumns::default().with("webhook", vec!["https://a.test".to_owned()]);
+    let named = columns.into_specs().expect("legal");
+    let generated = named.iter().filter_map(GeneratedSecret::of).collect();
+    let contacts = ContactsChange::merge(named, UnlistedPolicy::RemoveOperators);
+    (generated, SubjectChange { subject: "alice".parse().expect("legal"), settings: SubjectPatch::default(), contacts })
 }
 
 /// Between the read of the stored secret and the write another client may store one: it must not be overwritten.
 #[tokio::test]
 async fn contacts_that_change_meanwhile_are_read_again() {
     let server = RedisServer::start();
-    let client = server.client();
+    let (client, keys) = (server.client(), Keys::new("usage"));
     let (named, change) = webhook_of_alice();
-    let prepared = store::prepare(&client, &Keys::new("usage"), 16, [&change]).await.expect("read");
     let stored = json!([{"channel": "webhook", "url": "https://a.test", "secret": SECRET}]).to_string();
-    hset(&server, "alice", &[("contacts", stored.as_bytes())]);
-    assert_eq!(store::write(&client, &Keys::new("usage"), prepared).await.expect("answered"), [SubjectWrite::Conflict]);
-    assert_eq!(hash(&server, "alice")["contacts"], stored);
-    // After another read it is there and is kept.
-    assert!(generated(store::write_one(&client, &Keys::new("usage"), 16, &change).await.expect("written")).is_empty());
-    assert_eq!(named.generated.len(), 1);
+    let mut looks = 0;
+    let merge = |read: &[SubjectField]| {
+        looks += 1;
+        let merged = change.merged(read, 16)?;
+        if looks == 1 {
+            hset(&server, "alice", &[("contacts", stored.as_bytes())]);
+        }
+        Ok::<_, ContactActionError>((merged.fields.clone(), merged))
+    };
+    let written = edit_subject(&client, &keys, &change.subject, merge).await.expect("written");
+    // The second look finds it and keeps it.
+    assert_eq!((looks, written.generated.len(), named.len()), (2, 0, 1));
     assert_eq!(contacts(&hash(&server, "alice"))[0]["secret"], SECRET);
 }
 
@@ -303,11 +304,11 @@ async fn contacts_that_change_meanwhile_are_read_again() {
 #[tokio::test]
 async fn a_secret_of_a_write_whose_answer_was_lost_is_still_printed() {
     let server = RedisServer::start();
-    let client = server.client();
+    let partition = Partition { client: server.client().into(), keys: Keys::new("usage") };
     let (named, change) = webhook_of_alice();
     for _ in 0..2 {
-        let written = store::write_one(&client, &Keys::new("usage"), 16, &change).await.expect("written");
-        assert_eq!(generated(written), named.generated);
+        let written = subject_change::write(&partition, 16, &change).await.expect("written");
+        assert_eq!(written.generated, named);
     }
 }
 

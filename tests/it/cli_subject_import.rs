@@ -102,8 +102,8 @@ fn windows_and_billing_days_are_imported() {
     assert_eq!(field(&server, "alice", "billing_day").as_deref(), Some("15"));
     assert_eq!(field(&server, "erin", "billing_day").as_deref(), Some("31"));
     for (line, why) in [
-        (3, "billing_day \"32\": a billing day is a day of the month, 1 to 31"),
-        (4, "billing_day \"0\": a billing day is a day of the month, 1 to 31"),
+        (3, "billing_day: \"32\": a billing day is a day of the month, 1 to 31"),
+        (4, "billing_day: \"0\": a billing day is a day of the month, 1 to 31"),
         (5, "limit:requests: two limits for the same window, 7/hour and 7/hour: a window has one"),
     ] {
         assert!(finished.stderr.contains(&format!("line {line}: {why}")), "{}", finished.stderr);
@@ -122,7 +122,11 @@ fn locales_are_imported() {
     let finished = import(&server, folder.path(), "subject,locale\nalice,VI\nbob,vi_VN\ncarol,ja\n", &[]).run();
     assert_eq!(field(&server, "alice", "locale").as_deref(), Some("vi"));
     assert_eq!(field(&server, "carol", "locale").as_deref(), Some("ja"));
-    assert!(finished.stderr.contains("line 3: \"vi_VN\" is not a language tag (BCP 47)"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("line 3: locale: \"vi_VN\" is not a language tag (BCP 47)"),
+        "{}",
+        finished.stderr
+    );
     import(&server, folder.path(), "{\"subject\":\"alice\",\"locale\":\"pt-br\"}\n", &[]).run().expect_done();
     assert_eq!(field(&server, "alice", "locale").as_deref(), Some("pt-BR"));
 }

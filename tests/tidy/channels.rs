@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::source::{Exception, Keep, Source, excepted, expect_none, rust_below, stripped, tests_begin};
 
-/// Maximum number of files that may name a channel: its name, its stored form, its section of the configuration.
-const FILES_MAX: usize = 3;
+/// Maximum number of files that may name a channel: its name, its stored form, its options, its section of the
+/// configuration.
+const FILES_MAX: usize = 4;
 
 /// Files that may name channels without being counted, in addition to the channels' folders.
 const NOT_COUNTED: [Exception; 3] = [

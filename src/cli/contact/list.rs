@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::edit::contacts_error;
+use super::change::not_changed;
 use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::contacts::Contact;
@@ -38,7 +38,7 @@ pub async fn run(args: ContactListArgs, context: &CliContext) -> anyhow::Result<
     let config = context.config()?;
     let redis = connect::redis(&config).await?;
     let array = read_contacts(redis.client(), redis.keys(), subject).await;
-    let array = array.map_err(|error| contacts_error(&redis, subject, error))?;
+    let array = array.map_err(|error| not_changed(&redis, subject, error.into()))?;
     let (contacts, now) = (array.contacts(), redis.server_time().await?);
     let listed: Vec<ContactView> = contacts.iter().map(|contact| ContactView::new(contact, now)).collect();
     let mut nothing = match config.fallback.contacts.is_empty() {

@@ -6,30 +6,33 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use futures_util::future::join_all;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::change::{self, ContactsChange, FieldUpdate, MergeError, ReplacedContactsArgs, SubjectChange};
-use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow};
+use super::import_reader::{ImportFormat, ImportLine, ImportReader, ImportRow, SUBJECT};
 use super::import_warnings::{self, NamedSubjects};
-use super::set;
-use super::store::{self, SubjectWrite};
+use super::set::{self, ReplacedContactsArgs};
+use crate::actions::contact_spec::{ContactColumns, GeneratedSecret};
+use crate::actions::contacts::ContactActionError;
+use crate::actions::subject_change::{self, ContactsChange, MergedChange, SubjectChange};
+use crate::actions::subject_patch::SubjectPatch;
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::contact_checks::TemplateCheck;
-use crate::cli::contact_specs::{AddressArgs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::contacts::TooManyContacts;
 use crate::contacts::merge::UnlistedPolicy;
+use crate::contacts::store::EditContactsError;
 use crate::redis_client::{ErrorKind, error_kind};
-use crate::subjects::record::{self, LIMIT_PREFIX};
+use crate::subjects::Plans;
+use crate::subjects::record::limit_warnings;
 use crate::terminal::hint::{self, with_hint};
 use crate::terminal::output::{Format, FormatArgs, Output, pluralize, printable, say};
 use crate::terminal::progress::{self, ProgressUnit};
-use crate::types::billing_day::BillingDayError;
-use crate::types::{Metric, Subject};
+use crate::types::Subject;
 
-/// Subjects of one write, which is one MULTI: short enough that other clients notice nothing.
+/// Subjects that are written at the same time.
 const CHUNK: usize = 500;
 
 #[derive(Debug, Args)]
@@ -50,7 +53,7 @@ pub struct SubjectImportArgs {
 }
 
 fn help() -> String {
-    let contacts: Vec<String> = AddressArgs::columns().collect();
+    let contacts: Vec<String> = ContactColumns::names().collect();
     format!(
         "CSV has a header line; JSON Lines has one object a line. The fields of both: subject, plan, timezone, \
     billing_day, limit:METRIC (as 5000 or \"600/hour 5000/day\"), thresholds, locale, {}. A JSON line may name \
@@ -84,12 +87,6 @@ struct SubjectSecret {
     generated: GeneratedSecret,
 }
 
-impl AsRef<GeneratedSecret> for SubjectSecret {
-    fn as_ref(&self) -> &GeneratedSecret {
-        &self.generated
-    }
-}
-
 #[derive(Debug, Serialize)]
 struct BadLine {
     line: u64,
@@ -102,8 +99,7 @@ struct ImportSummary {
     dry_run: bool,
     imported: u64,
     bad: Vec<BadLine>,
-    #[serde(flatten, serialize_with = "serialize_lists")]
-    secrets: Vec<SubjectSecret>,
+    webhook_secrets: Vec<SubjectSecret>,
 }
 
 /// A line that was checked and waits to be written.
@@ -118,6 +114,7 @@ pub async fn run(args: SubjectImportArgs, context: &CliContext) -> anyhow::Resul
     let (input, bar) = open(&args.file)?;
     let mut import = Import {
         config: &config,
+        plans: config.plans()?,
         templates: TemplateCheck::new(&config),
         redis,
         format: args.format.format(),
@@ -146,6 +143,7 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read>, ProgressBar)> {
 
 struct Import<'a> {
     config: &'a Config,
+    plans: Plans,
     templates: TemplateCheck<'a>,
     redis: Option<CliConnection>,
     format: Format,
@@ -163,21 +161,20 @@ impl Import<'_> {
         let mut rows = with_hint(ImportReader::new(input, format), format_hint)?;
         while let Some(ImportLine { number, row }) = with_hint(rows.next_line(), format_hint)? {
             let was_trimmed = row.as_ref().is_ok_and(|row| row.subject_was_trimmed);
-            let checked = row.and_then(|row| check(row, self.config, self.unnamed));
+            let checked = row.and_then(|row| self.check(row));
             let fault = match &checked {
-                Ok(change) => self.templates.fault(change.contact_specs())?,
+                Ok(change) => self.templates.fault(change.contacts.specs())?,
                 Err(_) => None,
             };
             match fault.map_or(checked, |fault| Err(fault.to_string())) {
                 Ok(change) => {
                     let mut warnings = import_warnings::odd_subject(&change.subject, was_trimmed);
                     warnings.extend(self.named.add(&change.subject, number));
-                    warnings.extend(change.limit_warnings());
+                    warnings.extend(limit_warnings(&change.settings.set.limits));
                     for warning in warnings {
                         self.bar.suspend(|| say(format_args!("line {number}: warning: {warning}")));
                     }
-                    // One that another client delays is written after its neighbours: never after a later line of its
-                    // own subject.
+                    // Lines of one subject are written one after the other.
                     if self.waiting.iter().any(|checked| checked.change.subject == change.subject) {
                         self.write_waiting().await?;
                     }
@@ -192,60 +189,59 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Writes what waits, all of it in one MULTI; what that could not write by one subject's fault, each by itself.
+    /// Writes what waits, all of it at once. Takes note of every line before it returns a failure that concerns them
+    /// all, so that no secret of a line that was written is lost.
     async fn write_waiting(&mut self) -> anyhow::Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         let Some(redis) = &self.redis else {
             self.summary.imported += waiting.len() as u64;
             return Ok(());
         };
-        if waiting.is_empty() {
-            return Ok(());
-        }
-        let (client, keys, contacts_max) = (redis.client(), redis.keys(), self.config.subjects.contacts_max);
-        let all = match store::prepare(client, keys, contacts_max, waiting.iter().map(|checked| &checked.change)).await
-        {
-            Ok(prepared) => store::write(client, keys, prepared).await,
-            Err(error) => Err(error),
-        };
-        let mut all = all.unwrap_or_default().into_iter();
-        let mut failures = Vec::new();
-        for CheckedLine { line, change } in waiting {
+        let (partition, contacts_max) = (redis.partitions.first(), self.config.subjects.contacts_max);
+        let writes = waiting.iter().map(|line| subject_change::write(partition, contacts_max, &line.change));
+        let (mut bad, mut failure) = (Vec::new(), Ok(()));
+        for (CheckedLine { line, change }, written) in waiting.iter().zip(join_all(writes).await) {
             let subject = &change.subject;
-            let what = format!("write line {line}, subject {subject}");
-            let write = match all.next() {
-                Some(write @ (SubjectWrite::Written(_) | SubjectWrite::Unmergeable(_))) => write,
-                _ => {
-                    match store::write_one(client, keys, contacts_max, &change).await.map_err(connect::first_failure) {
-                        Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                            failures.push((line, format!("subject {subject}: {error}")));
-                            continue;
-                        }
-                        reply => redis.explained(what, reply)?,
-                    }
-                }
-            };
-            let why = match write {
-                SubjectWrite::Written(merged) => {
-                    if let Some(warning) = set::unreadable_line(&merged.report) {
+            let why = match written {
+                Ok(MergedChange { generated, report, .. }) => {
+                    if let Some(warning) = set::unreadable_line(&report) {
                         self.bar.suspend(|| say(format_args!("line {line}: {warning}")));
                     }
                     self.summary.imported += 1;
-                    let secrets = merged.generated.into_iter();
+                    let secrets = generated.into_iter();
                     let secrets = secrets.map(|generated| SubjectSecret { subject: subject.clone(), generated });
-                    self.summary.secrets.extend(secrets);
+                    self.summary.webhook_secrets.extend(secrets);
                     continue;
                 }
-                SubjectWrite::Conflict => "another client changes its contacts all the time".to_owned(),
-                SubjectWrite::Unmergeable(error @ MergeError::NotAnArray(_)) => {
-                    format!("{error}; --replace-all-contacts replaces it")
-                }
-                SubjectWrite::Unmergeable(error @ MergeError::TooMany(_)) => error.to_string(),
+                Err(ContactActionError::Edit(EditContactsError::Redis(error))) => match error_kind(&error) {
+                    ErrorKind::WrongType => error.to_string(),
+                    _ => {
+                        let what = format!("write line {line}, subject {subject}");
+                        failure = failure.and(redis.explained(what, Err(error)));
+                        continue;
+                    }
+                },
+                Err(error) => error.to_string(),
             };
-            failures.push((line, format!("subject {subject}: {why}")));
+            bad.push((*line, format!("subject {subject}: {why}")));
         }
-        failures.into_iter().for_each(|(line, error)| self.report(line, error));
-        self.print_secrets()
+        bad.into_iter().for_each(|(line, error)| self.report(line, error));
+        self.print_secrets().and(failure)
+    }
+
+    fn check(&self, ImportRow { settings, contacts, .. }: ImportRow) -> Result<SubjectChange, String> {
+        let mut patch = SubjectPatch::default();
+        let (subject, settings): (Vec<_>, Vec<_>) = settings.into_iter().partition(|(name, _)| name == SUBJECT);
+        let (_, subject) = subject.into_iter().next().ok_or("no subject")?;
+        let subject = Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?;
+        settings.iter().try_for_each(|(name, text)| patch.parse(name, text))?;
+        let contacts = ContactsChange::merge(contacts.into_specs()?, self.unnamed);
+        let contacts_max = self.config.subjects.contacts_max;
+        if contacts.specs().len() > contacts_max {
+            return Err(TooManyContacts { contacts_max }.to_string());
+        }
+        let change = SubjectChange { subject, settings: patch.checked(&self.plans)?, contacts };
+        if change.is_empty() { Err(format!("nothing to set for {}", change.subject)) } else { Ok(change) }
     }
 
     fn report(&mut self, line: u64, error: String) {
@@ -259,9 +255,9 @@ impl Import<'_> {
         if self.format == Format::Json {
             return Ok(());
         }
-        for SubjectSecret { subject, generated } in self.summary.secrets.drain(..) {
+        for SubjectSecret { subject, generated } in self.summary.webhook_secrets.drain(..) {
             let subject = printable(subject.as_str());
-            self.output.line(format_args!("{subject}  {}  {}", generated.secret, generated.address))?;
+            self.output.line(format_args!("{subject}  {}  {}", generated.secret, generated.url))?;
         }
         Ok(())
     }
@@ -290,40 +286,4 @@ impl Import<'_> {
             "mend those lines and import again: lines that were imported change nothing the second time",
         ))
     }
-}
-
-fn check(mut row: ImportRow, config: &Config, unnamed: UnlistedPolicy) -> Result<SubjectChange, String> {
-    let subject = row.settings.remove("subject").ok_or("no subject")?;
-    let mut change = SubjectChange::for_subject(Subject::parse(subject.as_bytes()).map_err(|error| error.to_string())?);
-    if let Some(plan) = row.settings.remove("plan") {
-        change.plan = FieldUpdate::Set(change::plan(config, &plan)?);
-    }
-    if let Some(zone) = row.settings.remove("timezone") {
-        change.timezone = FieldUpdate::Set(record::parse_timezone(&zone)?);
-    }
-    if let Some(day) = row.settings.remove("billing_day") {
-        let day = day.parse().map_err(|error: BillingDayError| format!("billing_day {day:?}: {error}"))?;
-        change.billing_day = FieldUpdate::Set(day);
-    }
-    for (name, limit) in &row.settings {
-        let Some(metric) = name.strip_prefix(LIMIT_PREFIX) else { continue };
-        let at = |error: String| format!("limit:{metric}: {error}");
-        let parsed = Metric::parse(metric.as_bytes()).map_err(|error| at(error.to_string()))?;
-        change.limits.insert(parsed, change::limits(limit).map_err(at)?);
-    }
-    if let Some(thresholds) = row.settings.remove("thresholds") {
-        change.thresholds = FieldUpdate::Set(record::parse_thresholds(&thresholds)?);
-    }
-    if let Some(locale) = row.settings.remove("locale") {
-        change.locale = FieldUpdate::Set(record::parse_locale(locale.as_bytes())?);
-    }
-    change.contacts = ContactsChange::merge(row.contacts.into_contacts()?, unnamed);
-    let contacts_max = config.subjects.contacts_max;
-    if change.contact_specs().len() > contacts_max {
-        return Err(TooManyContacts { contacts_max }.to_string());
-    }
-    if change.field_names().is_empty() {
-        return Err(format!("nothing to set for {}", change.subject));
-    }
-    Ok(change)
 }

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use crate::cli::contact_specs::AddressArgs;
-use crate::config::nearest;
+use serde_json::Value;
+
+use crate::actions::contact_spec::ContactColumns;
+use crate::cli::contact_args::AddressArgs;
 use crate::subjects::record::LIMIT_PREFIX;
+use crate::types::text::{nearest, suggestion};
 
 use super::import_csv::{self, Cell, Header};
 pub use super::import_text::ImportReadError;
 use super::import_text::ImportText;
 
 /// The field that every line needs.
-const SUBJECT: &str = "subject";
+pub const SUBJECT: &str = "subject";
 
 /// The fields that a line may hold, beside `limit:<metric>` and the contacts.
 const FIELDS: [&str; 6] = [SUBJECT, "plan", "timezone", "billing_day", "thresholds", "locale"];
@@ -29,7 +32,7 @@ const CONTACTS: &str = "contacts";
 pub struct ImportRow {
     /// By the name of the field; those of `limit:<metric>` as `600/hour 5000/day`, the thresholds as `80,100`.
     pub settings: BTreeMap<String, String>,
-    pub contacts: AddressArgs,
+    pub contacts: ContactColumns,
     /// Whether spaces around the subject were left out.
     pub subject_was_trimmed: bool,
 }
@@ -127,16 +130,16 @@ fn are_known(names: &[Option<String>]) -> Result<(), String> {
 }
 
 fn known(name: &str, format: ImportFormat) -> Result<(), String> {
-    let contacts: Vec<String> = AddressArgs::columns().collect();
     let limits = Some(LIMITS).filter(|_| format == ImportFormat::Jsonl);
-    let fields: Vec<&str> = FIELDS.into_iter().chain(contacts.iter().map(String::as_str)).chain(limits).collect();
-    if fields.contains(&name) || name.starts_with(LIMIT_PREFIX) {
+    let fields = FIELDS.into_iter().map(str::to_owned).chain(ContactColumns::names());
+    let fields: Vec<String> = fields.chain(limits.map(str::to_owned)).collect();
+    if fields.iter().any(|field| field == name) || name.starts_with(LIMIT_PREFIX) {
         return Ok(());
     }
     if nearest(name, &[LIMITS]).is_some() && format == ImportFormat::Csv {
         return Err(format!("there is no field {name:?} in CSV: a metric has a column of its own, as limit:requests"));
     }
-    let near = nearest(name, &fields).map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
+    let near = suggestion(name, &fields);
     Err(format!("there is no field {name:?}{near}, only {} and limit:METRIC", fields.join(", ")))
 }
 
@@ -156,7 +159,6 @@ fn row_of_cells(header: &Header, cells: Vec<Cell>) -> Result<ImportRow, String> 
 }
 
 fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
-    use serde_json::Value;
     // Only the place is told, not the text: it may hold a secret.
     let broken = |error: serde_json::Error| format!("not a JSON object, at column {}", error.column());
     let object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).map_err(broken)?;
@@ -164,70 +166,51 @@ fn row_of_json(bytes: &[u8]) -> Result<ImportRow, String> {
     for (name, value) in object {
         known(&name, ImportFormat::Jsonl).or_else(|error| if name == CONTACTS { Ok(()) } else { Err(error) })?;
         match value {
-            value if name == LIMITS => row.take_limits(value)?,
-            value if name == CONTACTS => no_contacts(&value)?,
-            Value::Array(items) if name == "thresholds" => row.set_cell(&name, Some(joined(&name, items, ",")?))?,
-            value if name.starts_with(LIMIT_PREFIX) => row.take_limit(&name, value)?,
-            Value::Array(items) if row.contacts.column(&name).is_some() => {
-                items.into_iter().try_for_each(|item| row.set_cell(&name, plain(&name, item)?))?;
+            Value::Object(limits) if name == LIMITS => limits.into_iter().try_for_each(|(metric, limit)| {
+                row.set_cell(&format!("{LIMIT_PREFIX}{metric}"), text_of(limit, " "))
+            })?,
+            Value::Null if name == LIMITS => {}
+            _ if name == LIMITS => {
+                return Err(format!("{LIMITS} must be an object of limits by metric, as {{\"requests\": 5000}}"));
             }
-            value => row.set_cell(&name, plain(&name, value)?)?,
+            value if name == CONTACTS => no_contacts(&value)?,
+            limit if name.starts_with(LIMIT_PREFIX) => row.set_cell(&name, text_of(limit, " "))?,
+            Value::Array(items) if ContactColumns::has(&name) => {
+                items.into_iter().try_for_each(|item| row.set_cell(&name, text_of(item, ",")))?;
+            }
+            value => row.set_cell(&name, text_of(value, ","))?,
         }
     }
     Ok(row)
 }
 
-fn no_contacts(value: &serde_json::Value) -> Result<(), String> {
+fn no_contacts(value: &Value) -> Result<(), String> {
     if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
         return Ok(());
     }
-    let flags = AddressArgs::flags().join(" and ");
-    Err(format!("{CONTACTS} must be empty, because they are shown without secrets: {flags} name contacts"))
+    let names = AddressArgs::names().join(" and ");
+    Err(format!("{CONTACTS} must be empty, because they are shown without secrets: {names} name contacts"))
 }
 
-/// The text that a list stands for.
-fn joined(name: &str, items: Vec<serde_json::Value>, separator: &str) -> Result<String, String> {
-    let parts: Vec<String> =
-        items.into_iter().map(|item| plain(name, item).map(Option::unwrap_or_default)).collect::<Result<_, _>>()?;
-    Ok(parts.join(separator))
-}
-
-fn plain(name: &str, value: serde_json::Value) -> Result<Option<String>, String> {
+/// The text that a value stands for in a cell; a list is its parts with separators. What the field does not take is
+/// refused where its text is read.
+fn text_of(value: Value, separator: &str) -> Option<String> {
     match value {
-        serde_json::Value::Null => Ok(None),
-        serde_json::Value::String(text) => Ok(Some(text)),
-        serde_json::Value::Number(number) => Ok(Some(number.to_string())),
-        serde_json::Value::Array(items) if AddressArgs::takes_lists(name) => joined(name, items, ",").map(Some),
-        object @ serde_json::Value::Object(_) if AddressArgs::takes_objects(name) => Ok(Some(object.to_string())),
-        _ => Err(format!("{name} must be text, a number, or (limits, thresholds and contacts) a list of those")),
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        Value::Array(items) => {
+            let parts: Vec<String> = items.into_iter().filter_map(|item| text_of(item, separator)).collect();
+            Some(parts.join(separator))
+        }
+        other => Some(other.to_string()),
     }
 }
 
 impl ImportRow {
-    /// Takes limits by metric, as the HTTP API and `--json` write them.
-    fn take_limits(&mut self, value: serde_json::Value) -> Result<(), String> {
-        match value {
-            serde_json::Value::Null => Ok(()),
-            serde_json::Value::Object(limits) => limits
-                .into_iter()
-                .try_for_each(|(metric, limit)| self.take_limit(&format!("{LIMIT_PREFIX}{metric}"), limit)),
-            _ => Err(format!("{LIMITS} must be an object of limits by metric, as {{\"requests\": 5000}}")),
-        }
-    }
-
-    /// Takes the limits of one metric: a number, text, or a list of those.
-    fn take_limit(&mut self, name: &str, value: serde_json::Value) -> Result<(), String> {
-        let limit = match value {
-            serde_json::Value::Array(items) => Some(joined(name, items, " ")?),
-            value => plain(name, value)?,
-        };
-        self.set_cell(name, limit)
-    }
-
     /// Takes one cell. An empty one leaves its setting alone; it keeps its place among addresses and secrets.
     fn set_cell(&mut self, name: &str, value: Option<String>) -> Result<(), String> {
-        if let Some(places) = self.contacts.column(name) {
-            places.push(value);
+        if ContactColumns::has(name) {
+            self.contacts.push(name, value);
             return Ok(());
         }
         if let Some(value) = value
@@ -364,10 +347,12 @@ mod tests {
         let lines = lines(
             "subject,webhook,webhook_secret,webhook,webhook_secret\nalice,https://a.test,,https://b.test,whsec_b\n",
         );
-        let mut row = lines[0].1.clone().expect("a row");
-        let mut column = |name| row.contacts.column(name).cloned().expect("a column");
-        assert_eq!(column("webhook"), [Some("https://a.test".to_owned()), Some("https://b.test".to_owned())]);
-        assert_eq!(column("webhook_secret"), [None, Some("whsec_b".to_owned())]);
+        let mut expected = ContactColumns::default();
+        for (url, secret) in [("https://a.test", None), ("https://b.test", Some("whsec_b"))] {
+            expected.push("webhook", Some(url.to_owned()));
+            expected.push("webhook_secret", secret.map(str::to_owned));
+        }
+        assert_eq!(lines[0].1.as_ref().expect("a row").contacts, expected);
     }
 
     /// Limits in the form in which the HTTP API takes them need not be rewritten for an import.
@@ -394,11 +379,11 @@ mod tests {
         let lines = lines(
             "{\"subject\":\"alice\",\"limit:requests\":5000,\"limit:calls\":[\"600/hour\",7],\"billing_day\":15,\"thresholds\":[50,80],\"email\":[\"a@b.test\"]}\n\n{\"subject\":\"x\",\"plna\":1}\n{",
         );
-        let mut row = lines[0].1.clone().expect("a row");
+        let row = lines[0].1.as_ref().expect("a row");
         let settings =
             ["limit:requests", "limit:calls", "billing_day", "thresholds"].map(|name| row.settings[name].as_str());
         assert_eq!(settings, ["5000", "600/hour 7", "15", "50,80"]);
-        assert_eq!(row.contacts.column("email").map(|column| column.len()), Some(1));
+        assert_eq!(row.contacts, ContactColumns::default().with("email", vec!["a@b.test".to_owned()]));
         assert!(lines[1].1.as_ref().is_err_and(|why| why.contains("did you mean \"plan\"")));
         for near in ["limit", "Limits"] {
             let error = row_of_json(format!("{{\"{near}\":{{}}}}").as_bytes()).expect_err(near);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::types::Subject;
-use crate::types::text::is_control;
+use crate::types::text::is_inert;
 
 /// The subjects of the lines so far, each with the line that named it last.
 #[derive(Debug, Default)]
@@ -54,11 +54,7 @@ fn is_exponent_form(text: &str) -> bool {
 
 /// Whether a letter looks like nothing, like a space, or like one that was lost.
 fn is_invisible(letter: char) -> bool {
-    let looks_like_nothing = matches!(letter,
-        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-        | '\u{e0000}'..='\u{e0fff}');
-    is_control(letter) || looks_like_nothing || (letter.is_whitespace() && letter != ' ') || letter == '\u{fffd}'
+    !is_inert(letter) || (letter.is_whitespace() && letter != ' ') || letter == '\u{fffd}'
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! `subject list`: every subject for which something is set.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
-use redis::RedisResult;
 
 use super::show::{HEADING, MAY_SHRINK};
 use crate::cli::connect::{self, CliConnection};
 use crate::cli::context::CliContext;
 use crate::cli::whole_number::from_one;
-use crate::redis_client::{ErrorKind, Scan, error_kind};
-use crate::subjects::Plans;
-use crate::subjects::record::SubjectField;
-use crate::terminal::output::{Format, FormatArgs, Output, Table, escaped_bytes, say, say_empty};
-use crate::views::SubjectView;
+use crate::redis_client::Scan;
+use crate::terminal::output::{Format, FormatArgs, Output, Table, say, say_empty};
+use crate::types::Subject;
+use crate::views::{SubjectView, subject_list};
 
 /// Hashes that are read in one write.
 const CHUNK: usize = 500;
@@ -37,16 +37,23 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
     let config = context.config()?;
     let plans = config.plans()?;
     let redis = connect::redis(&config).await?;
-    let keys = scan(&redis).await?;
+    let subjects: Vec<Subject> = scan(&redis).await?.into_iter().collect();
     let mut left = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let mut keys = keys.as_slice();
+    let mut subjects = subjects.as_slice();
     let mut printed = 0;
     let mut output = Output::stdout();
     let mut table = Table::new(&HEADING).may_shrink(MAY_SHRINK);
-    while left > 0 && !keys.is_empty() {
-        let (chunk, rest) = keys.split_at(keys.len().min(CHUNK).min(left));
-        let shown = read(&redis, chunk, &plans).await?;
-        (keys, left, printed) = (rest, left - shown.len(), printed + shown.len());
+    while left > 0 && !subjects.is_empty() {
+        let (chunk, rest) = subjects.split_at(subjects.len().min(CHUNK).min(left));
+        let read = subject_list::read_subjects(redis.client(), redis.keys(), &plans, chunk).await;
+        let (shown, not_hashes): (Vec<_>, Vec<_>) =
+            redis.explained("read subjects", read)?.into_iter().partition(|subject| !subject.is_no_hash());
+        for SubjectView { subject, .. } in not_hashes {
+            let key = format!("{}{subject}", redis.keys().subject_prefix());
+            say(format_args!("warning: key {key:?} is not a hash: nothing of this subject can be read"));
+        }
+        shown.iter().for_each(SubjectView::warn);
+        (subjects, left, printed) = (rest, left - shown.len(), printed + shown.len());
         output.list(args.format.format(), &mut table, &shown, SubjectView::row)?;
     }
     if printed == 0 && args.format.format() == Format::Table {
@@ -55,51 +62,17 @@ pub async fn run(args: SubjectListArgs, context: &CliContext) -> anyhow::Result<
     output.finish()
 }
 
-/// Every subject's key, once each: SCAN may return a key more than once. A million keys take some 60 MB here, and
-/// nothing but time on the server.
-async fn scan(redis: &CliConnection) -> anyhow::Result<Vec<Vec<u8>>> {
-    let mut keys = Vec::new();
+/// Every subject, once each: SCAN may return a key more than once. A million subjects take some 60 MB here, and nothing
+/// but time on the server.
+async fn scan(redis: &CliConnection) -> anyhow::Result<BTreeSet<Subject>> {
+    let (mut subjects, prefix) = (BTreeSet::new(), redis.keys().subject_prefix().len());
     let what = "list subjects";
     // In a cluster they lie on all of its primaries.
     for server in redis.explained(what, redis.client().primaries().await)? {
         let mut scan = Scan::keys(redis.keys().subject_pattern());
         while let Some(slice) = redis.explained(what, scan.next::<Vec<u8>>(&server).await)? {
-            keys.extend(slice);
+            subjects.extend(slice.iter().filter_map(|key| Subject::parse(key.get(prefix..)?).ok()));
         }
     }
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(keys)
-}
-
-/// The subjects of these keys, without those that are gone meanwhile; names on stderr each key that is no hash.
-async fn read(redis: &CliConnection, keys: &[Vec<u8>], plans: &Plans) -> anyhow::Result<Vec<SubjectView>> {
-    let mut pipeline = redis::pipe();
-    pipeline.ignore_errors();
-    for key in keys {
-        pipeline.cmd("HGETALL").arg(key);
-    }
-    let hashes: Vec<RedisResult<Vec<SubjectField>>> = redis.pipe("read subjects", &pipeline).await?;
-    let now = redis.server_time().await?;
-    let mut shown = Vec::with_capacity(keys.len());
-    for (key, fields) in keys.iter().zip(hashes) {
-        match fields {
-            Err(error) if error_kind(&error) == ErrorKind::WrongType => {
-                let key = escaped_bytes(key);
-                say(format_args!("warning: key {key:?} is not a hash: nothing of this subject can be read"));
-            }
-            fields => {
-                let fields = redis.explained("read subjects", fields)?;
-                if !fields.is_empty() {
-                    shown.push(SubjectView::from_fields(
-                        &key[redis.keys().subject_prefix().len()..],
-                        &fields,
-                        plans,
-                        now,
-                    ));
-                }
-            }
-        }
-    }
-    Ok(shown)
+    Ok(subjects)
 }

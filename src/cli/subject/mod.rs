@@ -4,7 +4,6 @@ use clap::{Args, Subcommand};
 
 use crate::cli::context::CliContext;
 
-pub mod change;
 mod import;
 mod import_csv;
 mod import_reader;
@@ -15,7 +14,6 @@ mod mute;
 mod remove;
 mod set;
 mod show;
-pub mod store;
 
 /// Arguments of `subject`.
 #[derive(Debug, Args)]

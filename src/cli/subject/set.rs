@@ -1,24 +1,26 @@
 //! `subject set`: changes what is named, leaves the rest.
 
-use std::collections::BTreeMap;
-use std::str::FromStr;
+use std::collections::{BTreeMap, BTreeSet};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 
-use super::change::{self, ContactsChange, FieldUpdate, MergeError, MergedChange, ReplacedContactsArgs, SubjectChange};
-use super::store::{self, SubjectWrite};
-use crate::cli::connect::{self, CliConnection};
+use crate::actions::contact_spec::{ContactColumns, GeneratedSecret};
+use crate::actions::subject_change::{self, ContactsChange, MergedChange, SubjectChange};
+use crate::actions::subject_patch::{OtherSettings, SubjectPatch};
+use crate::cli::connect;
+use crate::cli::contact::not_changed;
+use crate::cli::contact_args::FilteredAddressArgs;
 use crate::cli::contact_checks::{self, TemplateCheck};
-use crate::cli::contact_specs::{FilteredAddressArgs, GeneratedSecret, serialize_lists};
 use crate::cli::context::CliContext;
 use crate::config::Config;
 use crate::contacts::masked_address;
-use crate::contacts::merge::MergeReport;
-use crate::subjects::record::{self, LIMIT_PREFIX};
+use crate::contacts::merge::{MergeReport, UnlistedPolicy};
+use crate::subjects::SubjectRecord;
+use crate::subjects::record::{self, LIMIT_PREFIX, limit_warnings};
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, printable, say};
-use crate::types::{BillingDay, Limits, Locale, Metric, Percent, Subject, percent};
+use crate::types::{BillingDay, Locale, Percent, Subject};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Changes only what is named; what --clear names is removed first.
@@ -53,7 +55,7 @@ pub struct SubjectSetArgs {
     pub billing_day: Option<BillingDay>,
     /// Units of a metric in each hour, day, week or month, a day without a window; `none` removes its limits
     #[arg(long = "limit", value_name = "METRIC=UNITS/WINDOW")]
-    pub limits: Vec<LimitArg>,
+    pub limits: Vec<String>,
     /// Percentage of a limit at which an alert is due, 1 to 1000
     #[arg(long = "threshold", value_name = "PERCENT", value_delimiter = ',')]
     pub thresholds: Vec<Percent>,
@@ -65,46 +67,27 @@ pub struct SubjectSetArgs {
     #[command(flatten)]
     pub replaced: ReplacedContactsArgs,
     /// Remove contacts, limits, thresholds, billing-day, timezone, locale or plan
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
-    pub clear: Vec<Clearable>,
+    #[arg(long, value_parser = CLEARABLE, value_name = "WHAT", value_delimiter = ',', hide_possible_values = true)]
+    pub clear: Vec<String>,
     #[command(flatten)]
     pub format: FormatArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Clearable {
-    /// Every contact
-    Contacts,
-    /// Every limit of the subject's own
-    Limits,
-    /// The thresholds of the subject's own
-    Thresholds,
-    /// The billing day: months begin on the first again
-    BillingDay,
-    /// The time zone: UTC again
-    Timezone,
-    /// The locale: that of email.locale again
-    Locale,
-    /// The plan: the default plan again
-    Plan,
+/// What `--clear` takes: `contacts`, `limits`, and fields with a hyphen for each underscore.
+const CLEARABLE: [&str; 7] = ["contacts", "limits", "thresholds", "billing-day", "timezone", "locale", "plan"];
+
+/// `--replace-all-contacts`, for commands that name contacts.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ReplacedContactsArgs {
+    /// Where contacts are named, also replace those that the subject's side added, and those that can't be read
+    #[arg(long)]
+    pub replace_all_contacts: bool,
 }
 
-/// `METRIC=UNITS/WINDOW`, `METRIC=UNITS` for a day, or `METRIC=none`.
-#[derive(Debug, Clone)]
-pub struct LimitArg {
-    metric: Metric,
-    limits: FieldUpdate<Limits>,
-}
-
-impl FromStr for LimitArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (metric, limits) = text.split_once('=').ok_or(
-            "a limit is written METRIC=UNITS or METRIC=UNITS/WINDOW, as requests=5000 or requests=600/hour, or METRIC=none",
-        )?;
-        let metric = metric.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self { metric, limits: change::limits(limits)? })
+impl ReplacedContactsArgs {
+    /// What becomes of stored contacts that are not named.
+    pub const fn unnamed(&self) -> UnlistedPolicy {
+        if self.replace_all_contacts { UnlistedPolicy::RemoveAll } else { UnlistedPolicy::RemoveOperators }
     }
 }
 
@@ -113,66 +96,42 @@ impl FromStr for LimitArg {
 struct SetSummary<'a> {
     subject: &'a Subject,
     changed: Vec<String>,
-    #[serde(flatten, serialize_with = "serialize_lists")]
-    secrets: Vec<GeneratedSecret>,
+    webhook_secrets: Vec<GeneratedSecret>,
 }
 
 /// Writes the change, and prints the secrets that were generated.
 pub async fn run(args: SubjectSetArgs, context: &CliContext) -> anyhow::Result<()> {
     let format = args.format.clone();
-    let clear = args.clear.clone();
     let config = context.config()?;
-    let mut change = change_of(args, &config)?;
-    if let Some(fault) = TemplateCheck::new(&config).fault(change.contact_specs())? {
+    let change = change_of(args, &config)?;
+    let (specs, settings) = (change.contacts.specs(), &change.settings.set);
+    if let Some(fault) = TemplateCheck::new(&config).fault(specs)? {
         return Err(hint::usage(fault, OPTIONS));
     }
-    let locale_warning = match &change.locale {
-        FieldUpdate::Set(locale) => config.channels()?.locale_warning(locale),
-        FieldUpdate::Keep | FieldUpdate::Clear => None,
+    let locale_warning = match &settings.locale {
+        Some(locale) => config.channels()?.locale_warning(locale),
+        None => None,
     };
     let redis = connect::redis(&config).await?;
-    if clear.contains(&Clearable::Limits) {
-        clear_limits(&mut change, &redis).await?;
-    }
-    let what = format!("set subject {}", change.subject);
-    let contacts_max = config.subjects.contacts_max;
-    let write = redis.explained(&what, store::write_one(redis.client(), redis.keys(), contacts_max, &change).await)?;
-    let MergedChange { generated, report, .. } = written(&what, write)?;
+    let partition = redis.partitions.partition_of(&change.subject);
+    let merged = subject_change::write(partition, config.subjects.contacts_max, &change).await;
+    let merged = merged.map_err(|error| not_changed(&redis, &change.subject, error))?;
+    let MergedChange { fields, generated, report } = merged;
     for note in report_lines(&report) {
         say(note);
     }
-    let warnings = contact_checks::warnings(change.contact_specs(), &config);
-    for warning in change.limit_warnings().into_iter().chain(warnings).chain(locale_warning) {
+    let warnings = limit_warnings(&settings.limits).into_iter().chain(contact_checks::warnings(specs, &config));
+    for warning in warnings.chain(locale_warning) {
         say(format_args!("warning: {warning}"));
     }
-    let done = SetSummary { subject: &change.subject, changed: change.field_names(), secrets: generated };
+    let done = SetSummary { subject: &change.subject, changed: fields.names(), webhook_secrets: generated };
     output::print(&format, &done, |output| {
-        for GeneratedSecret { address, secret, .. } in &done.secrets {
-            output.line(format_args!("{secret}  {address}"))?;
+        for GeneratedSecret { url, secret } in &done.webhook_secrets {
+            output.line(format_args!("{secret}  {url}"))?;
         }
         say(format_args!("set {}: {}", done.subject, done.changed.join(", ")));
         Ok(())
     })
-}
-
-/// What was written, or why nothing was.
-pub(super) fn written(what: &str, write: SubjectWrite) -> anyhow::Result<MergedChange> {
-    match write {
-        SubjectWrite::Written(merged) => Ok(merged),
-        SubjectWrite::Conflict => Err(hint::failed(
-            format_args!("{what}: another client changes its contacts all the time"),
-            "nothing was written: try again, or find out who writes its contacts",
-        )),
-        SubjectWrite::Unmergeable(error) => {
-            let hint = match error {
-                MergeError::NotAnArray(_) => {
-                    "repair the field contacts, or name all contacts with --replace-all-contacts"
-                }
-                MergeError::TooMany(_) => "name fewer contacts, or set subjects.contacts_max",
-            };
-            Err(hint::failed(format_args!("{what}: {error}"), format_args!("nothing was written: {hint}")))
-        }
-    }
 }
 
 /// What an operator should know about the contacts that were kept.
@@ -200,70 +159,44 @@ const OPTIONS: &str = "`quotabell subject set --help` lists the options, with ex
 
 fn change_of(args: SubjectSetArgs, config: &Config) -> anyhow::Result<SubjectChange> {
     let bad = |message: String| hint::usage(message, OPTIONS);
-    let cleared = |what| args.clear.contains(&what);
-    let mut change = SubjectChange::for_subject(args.subject);
-    let plan = args.plan.map(|name| change::plan(config, &name)).transpose().map_err(bad)?;
-    change.plan = setting(plan, &args.clear, Clearable::Plan);
-    change.timezone = setting(args.timezone, &args.clear, Clearable::Timezone);
-    change.billing_day = setting(args.billing_day, &args.clear, Clearable::BillingDay);
-    change.locale = setting(args.locale, &args.clear, Clearable::Locale);
-    change.limits = limits_of(args.limits).map_err(bad)?;
-    let thresholds = percent::ascending(args.thresholds).map_err(|error| bad(format!("--threshold: {error}")))?;
+    let SubjectSetArgs { subject, plan, timezone, billing_day, thresholds, locale, replaced, clear, .. } = args;
     let thresholds = Some(thresholds).filter(|thresholds| !thresholds.is_empty());
-    change.thresholds = setting(thresholds, &args.clear, Clearable::Thresholds);
-    let named = args.contacts.0.into_contacts().map_err(bad)?;
-    if args.replaced.replace_all_contacts && named.contacts.is_empty() {
+    let set = SubjectRecord { plan, timezone, billing_day, thresholds, locale, limits: BTreeMap::new() };
+    let [clears_contacts, clears_limits] = ["contacts", "limits"].map(|what| clear.iter().any(|named| named == what));
+    let others = if clears_limits { OtherSettings::ClearLimits } else { OtherSettings::Keep };
+    let cleared = clear.iter().filter(|what| !["contacts", "limits"].contains(&what.as_str()));
+    let cleared: BTreeSet<String> = cleared.map(|what| what.replace('-', "_")).collect();
+    let mut settings = SubjectPatch { set, cleared, others };
+    for (metric, limits) in limits_of(args.limits).map_err(bad)? {
+        settings.parse(&format!("{LIMIT_PREFIX}{metric}"), &limits).map_err(bad)?;
+    }
+    let settings = settings.checked(&config.plans()?).map_err(bad)?;
+    let named = args.contacts.into_columns().and_then(ContactColumns::into_specs).map_err(bad)?;
+    if replaced.replace_all_contacts && named.is_empty() {
         return Err(bad(
             "--replace-all-contacts needs a contact to replace them with, or use --clear contacts".to_owned()
         ));
     }
-    change.contacts = match cleared(Clearable::Contacts) {
-        true if named.contacts.is_empty() => ContactsChange::Clear,
+    let contacts = match clears_contacts {
         true => ContactsChange::Replace(named),
-        false => ContactsChange::merge(named, args.replaced.unnamed()),
+        false => ContactsChange::merge(named, replaced.unnamed()),
     };
-    if change.field_names().is_empty() && !cleared(Clearable::Limits) {
-        return Err(bad(format!("nothing to set for {}", change.subject)));
-    }
-    Ok(change)
+    let change = SubjectChange { subject, settings, contacts };
+    if change.is_empty() { Err(bad(format!("nothing to set for {}", change.subject))) } else { Ok(change) }
 }
 
-/// What is named is set. Without it, what `--clear` names is cleared, and the rest is kept.
-fn setting<T>(named: Option<T>, clear: &[Clearable], what: Clearable) -> FieldUpdate<T> {
-    match named {
-        Some(value) => FieldUpdate::Set(value),
-        None if clear.contains(&what) => FieldUpdate::Clear,
-        None => FieldUpdate::Keep,
-    }
-}
-
-/// The limits of each metric. Each option may add windows to those of its metric.
-fn limits_of(named: Vec<LimitArg>) -> Result<BTreeMap<Metric, FieldUpdate<Limits>>, String> {
-    let mut all: BTreeMap<Metric, FieldUpdate<Limits>> = BTreeMap::new();
-    for LimitArg { metric, limits } in named {
-        let together = match (all.remove(&metric), limits) {
-            (None, limits) => limits,
-            (Some(FieldUpdate::Set(before)), FieldUpdate::Set(limits)) => {
-                let both = before.as_slice().iter().chain(limits.as_slice()).copied();
-                FieldUpdate::Set(Limits::new(both).map_err(|error| format!("limits of {metric}: {error}"))?)
-            }
-            (Some(FieldUpdate::Clear), FieldUpdate::Clear) => FieldUpdate::Clear,
-            _ => return Err(format!("limits of {metric}: none stands beside another limit")),
-        };
-        all.insert(metric, together);
+/// The limits of each metric as they are stored. Each option may add windows to those of its metric.
+fn limits_of(named: Vec<String>) -> Result<BTreeMap<String, String>, String> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for limit in named {
+        let (metric, limits) = limit.split_once('=').ok_or_else(|| {
+            format!(
+                "--limit {limit}: a limit is written METRIC=UNITS or METRIC=UNITS/WINDOW, as requests=5000 or \
+                 requests=600/hour, or METRIC=none"
+            )
+        })?;
+        let together = all.entry(metric.to_owned()).or_default();
+        *together = format!("{together} {limits}").trim().to_owned();
     }
     Ok(all)
-}
-
-/// Adds the removal of every limit that is set now and not named anew. Between this look and the write another client
-/// may set one more: then both happened, in this order.
-async fn clear_limits(change: &mut SubjectChange, redis: &CliConnection) -> anyhow::Result<()> {
-    let mut command = redis::cmd("HKEYS");
-    command.arg(redis.keys().subject(&change.subject));
-    let fields: Vec<Vec<u8>> = redis.query(format_args!("read subject {}", change.subject), &command).await?;
-    let metrics = fields.iter().filter_map(|field| field.strip_prefix(LIMIT_PREFIX.as_bytes()));
-    for metric in metrics.filter_map(|metric| Metric::parse(metric).ok()) {
-        change.limits.entry(metric).or_insert(FieldUpdate::Clear);
-    }
-    Ok(())
 }

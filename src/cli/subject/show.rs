@@ -6,12 +6,11 @@ use crate::cli::connect;
 use crate::cli::context::CliContext;
 use crate::cli::subject_settings;
 use crate::contacts::Contact;
-use crate::subjects::Plans;
 use crate::subjects::mutes::MutedPart;
-use crate::subjects::record::{SubjectField, write_thresholds};
+use crate::subjects::record::write_thresholds;
 use crate::terminal::hint;
 use crate::terminal::output::{self, FormatArgs, or_dash, printable, say};
-use crate::types::{ContactFilter, Metric, Mute, Subject, UnixMs};
+use crate::types::{ContactFilter, Metric, Mute, Subject};
 use crate::views::SubjectView;
 
 #[derive(Debug, Args)]
@@ -32,19 +31,16 @@ pub struct SubjectShowArgs {
 }
 
 impl SubjectView {
-    /// Reads the hash of a subject; names on stderr what can't be read, what no alert can use, and limits that
-    /// contradict each other.
-    pub(super) fn from_fields(subject: &[u8], fields: &[SubjectField], plans: &Plans, now: UnixMs) -> Self {
-        let shown = Self::read(subject, fields, plans, now);
-        for error in &shown.unreadable {
-            say(format_args!("warning: subject {:?}: {}", shown.subject, printable(&error.to_string())));
+    /// Names on stderr what can't be read, what no alert can use, and limits that contradict each other.
+    pub(super) fn warn(&self) {
+        for error in &self.unreadable {
+            say(format_args!("warning: subject {:?}: {}", self.subject, printable(&error.to_string())));
         }
-        for (metric, limits) in &shown.limits {
+        for (metric, limits) in &self.limits {
             for pair in limits.contradictions() {
-                say(format_args!("warning: subject {:?}: the limits of {metric}: {pair}", shown.subject));
+                say(format_args!("warning: subject {:?}: the limits of {metric}: {pair}", self.subject));
             }
         }
-        shown
     }
 
     /// One line of the list, as [`HEADING`] names the columns.
@@ -116,7 +112,8 @@ pub async fn run(args: SubjectShowArgs, context: &CliContext) -> anyhow::Result<
         ));
     }
     let now = redis.server_time().await?;
-    let shown = SubjectView::from_fields(args.subject.as_str().as_bytes(), &fields, &plans, now);
+    let shown = SubjectView::read(args.subject.as_str().as_bytes(), &fields, &plans, now);
+    shown.warn();
     output::print(&args.format, &shown, |output| output.pairs(&pairs(&shown)))
 }
 

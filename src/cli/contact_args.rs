@@ -1,0 +1,111 @@
+//! Contacts as a command line names them. The nth secret belongs to the nth webhook, and so does the nth format.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::actions::contact_spec::ContactColumns;
+use crate::contacts::state::FilterChange;
+use crate::types::Channel;
+
+/// The options that name addresses.
+#[derive(Debug, Clone, Args)]
+pub struct AddressArgs {
+    /// Email to this address
+    #[arg(long, value_name = "ADDRESS")]
+    email: Vec<String>,
+    /// Webhook to this receiver
+    #[arg(long, value_name = "URL")]
+    webhook: Vec<String>,
+    /// The webhook's secret: whsec_ and base64 of 24 to 64 bytes; for pagerduty its routing key
+    #[arg(long, value_name = "SECRET")]
+    webhook_secret: Vec<String>,
+    /// How the webhook is written: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME
+    #[arg(long = "format", value_name = "FORMAT")]
+    webhook_format: Vec<String>,
+    /// A header that the webhook's requests bear; several where it is given several times
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
+    header: Vec<(String, String)>,
+}
+
+/// The same for a command that names several contacts, with the alerts that each gets.
+#[derive(Debug, Clone, Args)]
+pub struct FilteredAddressArgs {
+    #[command(flatten)]
+    addresses: AddressArgs,
+    /// Percentages whose alerts the nth --email gets, such as 80,100, or `all`
+    #[arg(long, value_name = "PERCENT,...")]
+    email_threshold: Vec<String>,
+    /// Metrics whose alerts the nth --email gets, or `all`
+    #[arg(long, value_name = "METRIC,...")]
+    email_metric: Vec<String>,
+    /// Percentages whose alerts the nth --webhook gets, such as 80,100, or `all`
+    #[arg(long, value_name = "PERCENT,...")]
+    webhook_threshold: Vec<String>,
+    /// Metrics whose alerts the nth --webhook gets, or `all`
+    #[arg(long, value_name = "METRIC,...")]
+    webhook_metric: Vec<String>,
+}
+
+/// The options that say which alerts one contact gets.
+#[derive(Debug, Clone, Args)]
+pub struct ContactFilterArgs {
+    /// Send it alerts at this percentage of a limit only, or `all` again
+    #[arg(long = "threshold", value_name = "PERCENT")]
+    thresholds: Vec<String>,
+    /// Send it alerts of this metric only, or `all` again
+    #[arg(long = "metric", value_name = "METRIC")]
+    metrics: Vec<String>,
+}
+
+fn header(line: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = line.split_once(':').ok_or("a header is written as \"Authorization: Bearer ...\"")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+impl AddressArgs {
+    /// The options that name an address, one for each channel.
+    pub fn names() -> [&'static str; Channel::SENDING.len()] {
+        Channel::SENDING.map(Channel::as_str)
+    }
+
+    /// What is named, as a row of an import.
+    ///
+    /// # Errors
+    ///
+    /// Headers of several webhooks.
+    pub fn into_columns(self) -> Result<ContactColumns, String> {
+        let Self { email, webhook, webhook_secret, webhook_format, header } = self;
+        if !header.is_empty() && webhook.len() > 1 {
+            return Err(format!("--header belongs to one webhook, {} are named", webhook.len()));
+        }
+        let headers: BTreeMap<String, String> = header.into_iter().collect();
+        let headers = if headers.is_empty() { Vec::new() } else { vec![json!(headers).to_string()] };
+        let columns = ContactColumns::default().with("email", email).with("webhook", webhook);
+        let columns = columns.with("webhook_secret", webhook_secret).with("webhook_format", webhook_format);
+        Ok(columns.with("webhook_headers", headers))
+    }
+}
+
+impl FilteredAddressArgs {
+    /// As [`AddressArgs::into_columns`].
+    pub fn into_columns(self) -> Result<ContactColumns, String> {
+        let Self { addresses, email_threshold, email_metric, webhook_threshold, webhook_metric } = self;
+        let columns = addresses.into_columns()?.with("email_thresholds", email_threshold);
+        let columns = columns.with("email_metrics", email_metric).with("webhook_thresholds", webhook_threshold);
+        Ok(columns.with("webhook_metrics", webhook_metric))
+    }
+}
+
+impl ContactFilterArgs {
+    /// What is to become of the alerts that the contact gets.
+    ///
+    /// # Errors
+    ///
+    /// A value that is no percentage or metric, is named twice, or stands beside `all`.
+    pub fn change(&self) -> Result<FilterChange, String> {
+        let joined = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
+        FilterChange::parse(joined(&self.thresholds).as_deref(), joined(&self.metrics).as_deref())
+    }
+}
