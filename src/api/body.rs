@@ -208,15 +208,15 @@ mod tests {
             (r#"{"subject":"a","headers":null}"#, "headers: invalid type: null, expected an object"),
             (
                 r#"{"subject":"a","billing_day":300}"#,
-                "billing_day: invalid value: integer `300`, expected a day of the month, 1 to 31",
+                "billing_day: invalid value: 300, expected a day of the month, 1 to 31",
             ),
             (
                 r#"{"subject":"a","billing_day":-1}"#,
-                "billing_day: invalid value: integer `-1`, expected a day of the month, 1 to 31",
+                "billing_day: invalid type: integer `-1`, expected a day of the month, 1 to 31",
             ),
             (
                 r#"{"subject":"a","billing_day":32}"#,
-                "billing_day: invalid value: integer `32`, expected a day of the month, 1 to 31",
+                "billing_day: invalid value: 32, expected a day of the month, 1 to 31",
             ),
             (
                 r#"{"subject":"a","billing_day":"15"}"#,
@@ -228,7 +228,7 @@ mod tests {
             ),
             (
                 r#"{"subject":"a","billing_day":32.0}"#,
-                "billing_day: invalid value: integer `32`, expected a day of the month, 1 to 31",
+                "billing_day: invalid value: 32, expected a day of the month, 1 to 31",
             ),
             (r#"{"subject":"a","thresholds":[-1.0]}"#, "thresholds[0]: invalid type: floating point `-1.0`"),
             (r#"{"subject":"a","limits":{"requests":1e16}}"#, "limits.requests: invalid type: floating point `1e+16`"),

@@ -22,7 +22,8 @@ use super::state::ApiState;
 use super::status_doc::{StatusDoc, problem};
 use crate::actions::contact_spec::{GeneratedSecret, NamedContact};
 use crate::actions::contacts::{self, ContactActionError, ContactSelector};
-use crate::channels::{ChannelDefinition, InvalidContact, ProbeResult, REGISTRY};
+use crate::channels::{InvalidContact, ProbeResult, REGISTRY};
+use crate::contacts::contact::Endpoint;
 use crate::contacts::edit::AddContactError;
 use crate::contacts::merge::ContactSpec;
 use crate::contacts::state::FilterChange;
@@ -82,7 +83,7 @@ impl JsonSchema for NewContact {
             let (channel, address) = (definition.channel.as_str(), definition.address_field());
             let mut schema = Value::from(fields.clone());
             if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-                properties.retain(|field, _| belongs_to(definition, field));
+                properties.retain(|field, _| belongs_to(definition.channel, field));
                 properties.insert("channel".to_owned(), json!({"type": "string", "const": channel}));
                 properties.insert(address.to_owned(), definition.channel.address_schema());
             }
@@ -314,7 +315,7 @@ impl NewContactBody {
             ("headers", headers.is_some()),
         ];
         // Which of two channels was meant is unknown.
-        let foreign = given.into_iter().find(|(field, is_given)| *is_given && !belongs_to(definition, field));
+        let foreign = given.into_iter().find(|(field, is_given)| *is_given && !belongs_to(definition.channel, field));
         if let Some((field, _)) = foreign {
             return Err(Problem::bad_request(format!("{field}: does not belong to channel {channel:?}")));
         }
@@ -329,11 +330,10 @@ impl NewContactBody {
 }
 
 /// Whether contacts of a channel have this field.
-fn belongs_to(definition: &ChannelDefinition, field: &str) -> bool {
+fn belongs_to(channel: Channel, field: &str) -> bool {
     match field {
-        "address" | "url" => field == definition.address_field(),
-        "secret" => definition.secret.is_some(),
-        "format" | "headers" => definition.formats.is_some(),
+        "address" | "url" => channel.address_field() == Some(field),
+        "secret" | "format" | "headers" => Endpoint::has_options(channel),
         _ => true,
     }
 }

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use super::filter_flags::FilterFlags;
 use crate::contacts::{Contact, MessageFormat};
 use crate::types::duration::HumanDuration;
 use crate::types::{
@@ -18,18 +17,10 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct ChannelDefinition {
     /// Its name.
     pub channel: Channel,
-    /// The placeholder of an address in the command line's help, such as `ADDRESS`.
-    pub placeholder: &'static str,
-    /// The help text of the flag for an address.
-    pub flag_help: &'static str,
     /// A contact of the channel in the form of the configuration.
     pub example: &'static str,
     /// The secrets of its contacts; `None` if they have none.
     pub secret: Option<SecretDefinition>,
-    /// The formats and headers of its contacts; `None` if all messages have the same form.
-    pub formats: Option<FormatDefinition>,
-    /// The flags for the filter of an address.
-    pub filter_flags: FilterFlags,
     /// How the owner of an address gives consent.
     pub consent: ConsentMethod,
     /// The allowed values of its settings, by key.
@@ -57,40 +48,12 @@ impl ChannelDefinition {
 /// The secrets of a channel's contacts.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretDefinition {
-    /// The flag for a secret, such as `webhook-secret`.
-    pub flag: &'static str,
-    /// The help text of this flag.
-    pub flag_help: &'static str,
     /// The form of a secret, for texts.
     pub text: &'static str,
     /// A regular expression for signing secrets, for the OpenAPI document.
     pub pattern: &'static str,
     /// The prefix of signing secrets. Text that contains it is never shown.
     pub prefix: &'static str,
-}
-
-/// The formats and headers of a channel's contacts.
-#[derive(Debug, Clone, Copy)]
-pub struct FormatDefinition {
-    /// The flag for a format.
-    pub flag: &'static str,
-    /// The help text of this flag.
-    pub flag_help: &'static str,
-    /// The column of a file for the format.
-    pub column: &'static str,
-    /// The flag for a header.
-    pub header_flag: &'static str,
-    /// The help text of this flag.
-    pub header_help: &'static str,
-    /// The column of a file for the headers.
-    pub header_column: &'static str,
-}
-
-impl SecretDefinition {
-    /// Its name as a column of a file and in JSON, such as `webhook_secret`.
-    pub fn column(self) -> String {
-        self.flag.replace('-', "_")
-    }
 }
 
 /// How the owner of an address gives consent.

@@ -13,7 +13,6 @@ mod connection_error;
 mod dns_answers;
 pub mod email;
 mod error;
-pub mod filter_flags;
 mod hosts_file;
 pub mod invalid_contact;
 mod notice_text;
@@ -28,11 +27,9 @@ pub mod webhook;
 pub use caps::{Cap, CapDecision, Caps};
 pub use channel::{
     AlertPurpose, BoxFuture, ChannelDefinition, CodeAndLink, ConsentMethod, ConsentProof, ConsentQuestion, Content,
-    FileSetting, FormatDefinition, InvalidSetting, Message, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition,
-    SettingText,
+    FileSetting, InvalidSetting, Message, PreviewPart, PreviewRequest, ProbeResult, SecretDefinition, SettingText,
 };
 pub use error::ChannelError;
-pub use filter_flags::{FilterFlag, FilterFlags};
 pub use invalid_contact::InvalidContact;
 pub use registry::{
     ChannelSettings, Channels, Preview, REGISTRY, check_contact, contact_warning, definition, destination, preview,

@@ -86,7 +86,7 @@ pub async fn run(args: PreviewArgs, context: &CliContext) -> anyhow::Result<()> 
 
 /// The name of the selected part: a format selects the body of the channel that has formats.
 fn part_of(args: &PreviewArgs) -> anyhow::Result<String> {
-    let with_formats = REGISTRY.into_iter().find(|definition| definition.formats.is_some());
+    let with_formats = REGISTRY.into_iter().find(|definition| definition.secret.is_some());
     let body = with_formats.and_then(|definition| definition.preview_parts.first()).map(|part| part.name);
     let named = args.part.clone();
     match (named, &args.format, body) {

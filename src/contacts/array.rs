@@ -2,7 +2,8 @@
 //!
 //! [`ContactArray`] keeps each element as text, and an edit replaces single fields of it. Therefore the order of
 //! fields, fields of the platform's own, numbers beyond any range and text that is not Unicode stay as they were
-//! written. Every reader and every writer of the field goes through it. Read next: [`super::edit`], what may be changed.
+//! written. Every reader and every writer of the field goes through it.
+//! Read next: [`super::edit`], what may be changed.
 
 use indexmap::IndexMap;
 use serde::de::value::MapDeserializer;

@@ -13,7 +13,6 @@ use super::channel::{
     InvalidSetting, Message, PreviewRequest, ProbeResult, check_timeout, part, setting,
 };
 use super::error::ChannelError;
-use super::filter_flags::{FilterFlag, FilterFlags};
 use super::notice_text;
 use super::resolver::DnsConfig;
 use crate::contacts::Contact;
@@ -49,18 +48,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The entry of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Email,
-    placeholder: "ADDRESS",
-    flag_help: "E-mail to this address",
     example: r#"{ channel = "email", address = "a@b.test" }"#,
     secret: None,
-    formats: None,
-    filter_flags: FilterFlags {
-        threshold: FilterFlag {
-            name: "email-threshold",
-            help: "Percentages whose alerts the nth --email gets, as 80,100, or `all`",
-        },
-        metric: FilterFlag { name: "email-metric", help: "Metrics whose alerts the nth --email gets, or `all`" },
-    },
     consent: ConsentMethod::CodeAndLink,
     settings: &[
         setting("smtp_url", "a URL: smtps://user:password@host:465, smtp://host:587?tls=required or smtp://host:25"),

@@ -9,11 +9,10 @@ use metrics::counter;
 use serde_json::{Value, json};
 
 use super::channel::{
-    AlertPurpose, ChannelDefinition, ConsentMethod, ConsentProof, Content, FormatDefinition, InvalidSetting, Message,
-    PreviewRequest, ProbeResult, SecretDefinition, check_timeout, part, setting,
+    AlertPurpose, ChannelDefinition, ConsentMethod, ConsentProof, Content, InvalidSetting, Message, PreviewRequest,
+    ProbeResult, SecretDefinition, check_timeout, part, setting,
 };
 use super::error::ChannelError;
-use super::filter_flags::{FilterFlag, FilterFlags};
 use super::invalid_contact::InvalidContact;
 use super::resolver::DnsConfig;
 use super::tls;
@@ -52,31 +51,12 @@ const CLOCKS_APART_MAX: Duration = Duration::from_secs(30);
 /// The line of this channel in the registry.
 pub const DEFINITION: ChannelDefinition = ChannelDefinition {
     channel: Channel::Webhook,
-    placeholder: "URL",
-    flag_help: "Webhook to this receiver",
     example: r#"{ channel = "webhook", url = "https://...", secret = "whsec_..." }"#,
     secret: Some(SecretDefinition {
-        flag: "webhook-secret",
-        flag_help: "The webhook's secret: whsec_ and base64 of 24 to 64 bytes; for pagerduty its routing key",
         text: "whsec_ and base64 of 24 to 64 bytes (`printf whsec_; openssl rand -base64 32`)",
         pattern: secret::PATTERN,
         prefix: secret::PREFIX,
     }),
-    formats: Some(FormatDefinition {
-        flag: "format",
-        flag_help: "How the webhook is written: standard, cloudevents, slack, discord, teams, pagerduty or template:NAME",
-        column: "webhook_format",
-        header_flag: "header",
-        header_help: "A header that the webhook's requests bear; several where it is given several times",
-        header_column: "webhook_headers",
-    }),
-    filter_flags: FilterFlags {
-        threshold: FilterFlag {
-            name: "webhook-threshold",
-            help: "Percentages whose alerts the nth --webhook gets, as 80,100, or `all`",
-        },
-        metric: FilterFlag { name: "webhook-metric", help: "Metrics whose alerts the nth --webhook gets, or `all`" },
-    },
     consent: ConsentMethod::Challenge,
     settings: &[
         setting("timeout", r#"a duration above 0 and up to 10m, as "15s""#),
