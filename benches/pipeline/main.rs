@@ -26,7 +26,7 @@ mod outbox_latency;
 mod partitions;
 mod receiver;
 #[path = "../../tests/support/receivers/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
+#[allow(dead_code, reason = "the tests use all of it")]
 mod receivers;
 #[path = "../../tests/support/redis_cluster.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
