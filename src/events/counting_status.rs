@@ -12,14 +12,14 @@ use crate::types::PartitionNumber;
 pub struct CountingStatus(Arc<Mutex<BTreeMap<u32, ErrorKind>>>);
 
 impl CountingStatus {
-    /// Counting has stopped, and waiting does not mend it.
-    pub(super) fn set_stopped(&self, partition: PartitionNumber, kind: ErrorKind) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(partition.get(), kind);
-    }
-
-    /// This daemon counts, waits for Redis, or does not have to count.
-    pub(super) fn clear(&self, partition: PartitionNumber) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&partition.get());
+    /// Counting has stopped by a failure of this kind, which waiting does not mend. `None`: this daemon counts, waits for
+    /// Redis, or does not have to count.
+    pub(super) fn set(&self, partition: PartitionNumber, stopped_by: Option<ErrorKind>) {
+        let mut stopped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match stopped_by {
+            Some(kind) => stopped.insert(partition.get(), kind),
+            None => stopped.remove(&partition.get()),
+        };
     }
 
     /// The lowest partition whose counting has stopped, and what kind of failure stops it.

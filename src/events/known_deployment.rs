@@ -8,40 +8,10 @@ use redis::RedisResult;
 use crate::redis_client::RedisClient;
 use crate::types::DeploymentId;
 
-/// The deployment that was stored when this daemon looked last; `None` if nothing had been counted.
-#[derive(Debug)]
-pub(super) struct KnownDeployment(Option<DeploymentId>);
-
-impl KnownDeployment {
-    /// Nothing was looked at yet.
-    pub(super) const fn unseen() -> Self {
-        Self(None)
-    }
-
-    /// Notes the deployment that is stored now, and returns the one that it has replaced: everything that belonged to
-    /// that one is gone. Each loss is returned once.
-    pub(super) fn observe(&mut self, stored: Option<&DeploymentId>) -> Option<DeploymentId> {
-        if self.0.as_ref() == stored {
-            return None;
-        }
-        std::mem::replace(&mut self.0, stored.cloned())
-    }
-
-    /// The deployment that was noted last.
-    pub(super) const fn get(&self) -> Option<&DeploymentId> {
-        self.0.as_ref()
-    }
-
-    /// Forgets what was stored: the checkpoint is gone or has no name, but the deployment is still there. An operator
-    /// sets the checkpoint by hand, and the deployment may get another name.
-    pub(super) fn forget(&mut self) {
-        self.0 = None;
-    }
-
-    /// Notes another name for the deployment that is there.
-    pub(super) fn rename(&mut self, stored: &DeploymentId) {
-        self.0 = Some(stored.clone());
-    }
+/// Notes in `known` the deployment that is stored now; `None` if nothing has been counted. Returns the one that it has
+/// replaced: everything that belonged to that one is gone. Each loss is returned once.
+pub(super) fn replaced(known: &mut Option<DeploymentId>, stored: Option<&DeploymentId>) -> Option<DeploymentId> {
+    if known.as_ref() == stored { None } else { std::mem::replace(known, stored.cloned()) }
 }
 
 /// The deployment that this checkpoint belongs to; `None` if nothing was counted yet.
@@ -74,9 +44,9 @@ mod tests {
     #[test]
     fn a_loss_is_found_once_and_a_first_commit_is_none() {
         let [one, other] = ["one", "other"].map(DeploymentId::from_stored);
-        let mut known = KnownDeployment::unseen();
+        let mut known = None;
         let stored = [None, Some(&one), Some(&one), None, None, Some(&other), Some(&one)];
-        let lost = stored.map(|stored| known.observe(stored));
+        let lost = stored.map(|stored| replaced(&mut known, stored));
         assert_eq!(lost, [None, None, None, Some(one.clone()), None, None, Some(other)]);
     }
 }

@@ -110,7 +110,7 @@ impl PartitionLease {
             // Looked at while another daemon reads, so that this one knows what there was if it has to take over.
             match stored_deployment(client, &self.checkpoint).await {
                 Ok(None) => match is_unnamed(client, &self.checkpoint, &self.totals).await {
-                    Ok(true) => report.deployment_unnamed(),
+                    Ok(true) => report.deployment = None,
                     Ok(false) => report.deployment_found(None),
                     Err(_) => {}
                 },

@@ -5,7 +5,6 @@
 //! event; [`lease`], one reader at a time; [`membership`], how daemons share the partitions.
 
 pub mod assignment;
-mod audit_report;
 pub mod batch_builder;
 mod batch_changes;
 mod batch_sizer;

@@ -6,14 +6,15 @@ use std::time::Duration;
 use metrics::{Gauge, Label, counter, gauge, histogram};
 use tokio::sync::Notify;
 
+use crate::ledger::audit::AuditFinding;
 use crate::ledger::trim::TrimWarning;
 use crate::ledger::{Batch, CommitReply};
 use crate::redis_client::{ErrorKind, ReadError};
 use crate::subjects::FieldError;
-use crate::types::{Alert, DeploymentId, ONCE_A_MINUTE, PartitionNumber, Subject, keys, meters};
+use crate::types::{Alert, DeploymentId, ONCE_A_MINUTE, PartitionNumber, StreamId, Subject, keys, meters};
 
 use super::counting_status::CountingStatus;
-use super::known_deployment::KnownDeployment;
+use super::known_deployment::replaced;
 use super::session_error::SessionError;
 
 /// Log and metrics of one worker.
@@ -22,9 +23,11 @@ pub struct WorkerReport {
     partition: PartitionNumber,
     new_alerts: Arc<Notify>,
     status: CountingStatus,
-    commits: u64,
-    /// What was stored when this daemon looked last.
-    deployment: KnownDeployment,
+    /// How many commits there were.
+    pub(super) commits: u64,
+    /// The deployment that was stored when this daemon looked last. `None` if nothing had been counted, or if the
+    /// deployment has no name, so that it may get another one.
+    pub(super) deployment: Option<DeploymentId>,
     /// What is wrong at the moment, so that it is said once and not at every try.
     failing: Option<ErrorKind>,
     /// Another daemon reads, and that has been said.
@@ -43,7 +46,7 @@ impl WorkerReport {
             new_alerts,
             status,
             commits: 0,
-            deployment: KnownDeployment::unseen(),
+            deployment: None,
             failing: None,
             standing_by: false,
             held_by: None,
@@ -54,11 +57,6 @@ impl WorkerReport {
 
     fn gauge(&self, name: &'static str) -> Gauge {
         meters::of_partition(name, self.partition)
-    }
-
-    /// How many commits there were.
-    pub const fn commits(&self) -> u64 {
-        self.commits
     }
 
     /// After a commit, or where there is nothing to commit: whatever was wrong is over.
@@ -105,10 +103,7 @@ impl WorkerReport {
     /// By this kind of failure, which waiting does not mend; `None`: it has not stopped.
     fn set_stopped(&self, by: Option<ErrorKind>) {
         self.gauge(meters::COUNTING_STOPPED).set(if by.is_some() { 1.0 } else { 0.0 });
-        match by {
-            Some(kind) => self.status.set_stopped(self.partition, kind),
-            None => self.status.clear(self.partition),
-        }
+        self.status.set(self.partition, by);
     }
 
     /// Whether the last to be said was [`Self::stands_by`].
@@ -278,7 +273,7 @@ impl WorkerReport {
 
     /// This deployment is stored, or none that has counted anything.
     pub fn deployment_found(&mut self, stored: Option<&DeploymentId>) {
-        let Some(lost) = self.deployment.observe(stored) else { return };
+        let Some(lost) = replaced(&mut self.deployment, stored) else { return };
         counter!(meters::DEPLOYMENTS_LOST).increment(1);
         tracing::error!(
             partition = %self.partition,
@@ -288,19 +283,36 @@ impl WorkerReport {
         );
     }
 
-    /// The deployment is there without a name: it may get another one.
-    pub fn deployment_unnamed(&mut self) {
-        self.deployment.forget();
-    }
-
-    /// The name of the deployment that was stored when this daemon looked last.
-    pub const fn known_deployment(&self) -> Option<&DeploymentId> {
-        self.deployment.get()
-    }
-
-    /// The deployment got a new name, because its checkpoint was set by hand. Nothing of it is lost.
-    pub fn deployment_named(&mut self, stored: &DeploymentId) {
-        self.deployment.rename(stored);
+    /// Logs and counts what an audit found, as of this checkpoint.
+    pub fn audited(stream: &str, at: StreamId, finding: AuditFinding) {
+        match finding {
+            AuditFinding::Gap(entries) => {
+                counter!(meters::ENTRIES_LOST).increment(entries);
+                tracing::error!(stream, entries, "entries were trimmed or deleted by others before they were counted");
+            }
+            AuditFinding::Returned(entries) => {
+                counter!(meters::ENTRIES_RETURNED).increment(entries);
+                tracing::error!(
+                    stream,
+                    entries,
+                    checkpoint = %at,
+                    "entries that were not there before lie at or before the checkpoint, so they are not counted: \
+                     the server has loaded a damaged append-only file, or somebody has restored the stream"
+                );
+            }
+            AuditFinding::Rewound(entries) => {
+                tracing::error!(
+                    stream,
+                    entries,
+                    "the stream counts fewer entries than were read: it was made again, or a failover took some"
+                );
+            }
+            AuditFinding::Recreated => {
+                tracing::error!(stream, "the stream was made again with lower ids: counting starts at its beginning");
+            }
+            // The session that follows says it.
+            AuditFinding::Stale(_) | AuditFinding::Even | AuditFinding::Unread => {}
+        }
     }
 }
 

@@ -81,7 +81,8 @@ impl EventWorker {
             None => {
                 let drawn = self.draw_instance().await.map_err(redis)?;
                 if id.is_some() {
-                    self.report.deployment_named(&drawn);
+                    // The checkpoint was set by hand. Nothing of the deployment is lost.
+                    self.report.deployment = Some(drawn.clone());
                 }
                 drawn
             }
@@ -118,7 +119,7 @@ impl EventWorker {
     /// daemons, another name is another deployment. If the server has no room, the first commit makes room and stores
     /// the name.
     async fn draw_instance(&self) -> RedisResult<DeploymentId> {
-        let drawn = self.report.known_deployment().cloned().unwrap_or_else(DeploymentId::random);
+        let drawn = self.report.deployment.clone().unwrap_or_else(DeploymentId::random);
         let checkpoint = self.parts.keys.checkpoint();
         let kept: RedisResult<bool> =
             self.parts.client.query(redis::cmd("HSETNX").arg(&checkpoint).arg("instance").arg(drawn.as_str())).await;

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use redis::RedisResult;
 
+use crate::ledger::Batch;
+use crate::ledger::commit_settings::TrimPolicy;
 use crate::ledger::event_ids::{WINDOWS_HELD, window_of};
 use crate::ledger::retention::PeriodArchiver;
-use crate::ledger::trim::TrimWarning;
-use crate::ledger::{Batch, StreamTrimmer};
+use crate::ledger::trim::{TrimWarning, tidy};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
-use crate::types::{StreamId, UnixMs};
+use crate::types::{Keys, StreamId, UnixMs};
 
 /// How often the stream is tidied at most, unless a lot is committed.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
@@ -35,7 +36,8 @@ const CLOSE_EVERY: Duration = Duration::from_secs(60);
 /// What is done beside the commits, each at its time.
 #[derive(Debug)]
 pub(super) struct StreamMaintenance {
-    trimmer: StreamTrimmer,
+    keys: Keys,
+    trim: TrimPolicy,
     retention: PeriodArchiver,
     tidied: Instant,
     /// Entries committed since.
@@ -53,10 +55,11 @@ pub(super) struct StreamMaintenance {
 
 impl StreamMaintenance {
     /// The first look at periods is due at once.
-    pub(super) fn new(trimmer: StreamTrimmer, retention: PeriodArchiver) -> Self {
+    pub(super) fn new(keys: Keys, trim: TrimPolicy, retention: PeriodArchiver) -> Self {
         let now = Instant::now();
         Self {
-            trimmer,
+            keys,
+            trim,
             retention,
             tidied: now,
             untidied: 0,
@@ -123,7 +126,7 @@ impl StreamMaintenance {
         }
         self.tidied = Instant::now();
         let past = self.past_windows();
-        match self.trimmer.tidy(client, &past).await {
+        match tidy(client, &self.keys, self.trim, &past).await {
             Ok(warnings) => {
                 self.untidied = 0;
                 past.iter().for_each(|window| {

@@ -35,7 +35,7 @@ impl EventWorker {
     async fn run_sessions(&mut self, mut lease: Option<&mut PartitionLease>, stop: &CancellationToken) {
         let mut retries = Backoff::new(BackoffPolicy::RECONNECT);
         loop {
-            let before = self.report.commits();
+            let before = self.report.commits;
             let error = match self.run_with_lease(lease.as_deref_mut(), stop).await {
                 Ok(LeaseStatus::Stopped) => return,
                 Ok(LeaseStatus::Held | LeaseStatus::HeldByOther) => {
@@ -44,7 +44,7 @@ impl EventWorker {
                 }
                 Err(error) => error,
             };
-            if self.report.commits() > before {
+            if self.report.commits > before {
                 retries.reset();
                 self.restarts = 0;
             }

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::ledger::audit::{Audit, AuditFinding};
+use crate::ledger::Committer;
+use crate::ledger::audit::{AuditFinding, audit};
 use crate::ledger::history::HistoryConfig;
 use crate::ledger::retention::PeriodArchiver;
-use crate::ledger::{Committer, StreamTrimmer};
 use crate::redis_client::{RedisClient, RedisEndpoint};
 use crate::subjects::watch::ChangeFeed;
 use crate::subjects::{Plans, SettingsCache};
 use crate::types::{Keys, StreamId};
 
-use super::audit_report::report_audit;
 use super::batch_sizer::BatchSizer;
 use super::config::StreamConfig;
 use super::counting_status::CountingStatus;
@@ -28,7 +27,6 @@ use super::worker_cache::SubjectRows;
 #[derive(Debug)]
 pub struct EventWorker {
     pub(super) parts: EventWorkerParts,
-    pub(super) audit: Audit,
     pub(super) stream_maintenance: StreamMaintenance,
     /// Settings of subjects, which outlive a session.
     pub(super) settings: SettingsCache<SubjectRows>,
@@ -73,9 +71,9 @@ impl EventWorker {
     pub fn new(parts: EventWorkerParts) -> Self {
         let EventWorkerParts { keys, config, .. } = &parts;
         Self {
-            audit: Audit::new(keys.clone()),
             stream_maintenance: StreamMaintenance::new(
-                StreamTrimmer::new(keys.clone(), config.trim),
+                keys.clone(),
+                config.trim,
                 PeriodArchiver::new(keys.clone(), config.late_max, parts.history),
             ),
             settings: SettingsCache::new(parts.cache_entries, &parts.plans),
@@ -90,9 +88,9 @@ impl EventWorker {
     /// Checks whether others removed entries or the stream. If there are unread entries, counts up to `read_max` of the
     /// read ones.
     pub(super) async fn audit(&self, at: StreamId, read_max: u32) -> Result<(), SessionError> {
-        let finding = self.audit.run(&self.parts.client, at, read_max).await;
+        let finding = audit(&self.parts.client, &self.parts.keys, at, read_max).await;
         let finding = finding.map_err(|source| SessionError::Redis { operation: "audit the usage stream", source })?;
-        report_audit(self.parts.keys.stream(), at, finding);
+        WorkerReport::audited(self.parts.keys.stream(), at, finding);
         match finding {
             AuditFinding::Stale(_) => Err(SessionError::Again("another worker committed")),
             AuditFinding::Recreated => Err(SessionError::Again("the stream was made again")),

@@ -1,16 +1,14 @@
 //! The wrapper of `audit.lua`: detects entries, or a whole stream, that somebody removed before the daemon read them.
 
+use std::sync::LazyLock;
+
 use redis::{RedisResult, Value};
 
 use crate::redis_client::{RedisClient, Script};
-use crate::types::{Keys, StreamId, keys};
+use crate::types::keys::GROUP;
+use crate::types::{Keys, StreamId};
 
-/// Audits one partition.
-#[derive(Debug)]
-pub struct Audit {
-    keys: Keys,
-    script: Script,
-}
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("audit.lua")));
 
 /// The result of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,31 +29,24 @@ pub enum AuditFinding {
     Recreated,
 }
 
-impl Audit {
-    /// An audit of the partition with these keys.
-    pub fn new(keys: Keys) -> Self {
-        Self { keys, script: Script::with_prelude(include_str!("audit.lua")) }
-    }
-
-    /// Compares stream and checkpoint after the reader found nothing behind `at`. If there are unread entries, it only
-    /// checks whether entries returned, and counts at most `read_max` of the entries that were read. Repeatable.
-    pub async fn run(&self, client: &RedisClient, at: StreamId, read_max: u32) -> RedisResult<AuditFinding> {
-        let call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
-        let reply: Vec<Value> = call.arg(at.to_string()).arg(keys::GROUP).arg(read_max).run(client).await?;
-        let mut reply = reply.into_iter();
-        let word: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
-        let mut number = || -> RedisResult<u64> { Ok(redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?) };
-        Ok(match word.as_str() {
-            "gap" => AuditFinding::Gap(number()?),
-            "returned" => AuditFinding::Returned(number()?),
-            "rewound" => AuditFinding::Rewound(number()?),
-            "unread" => AuditFinding::Unread,
-            "recreated" => AuditFinding::Recreated,
-            "stale" => {
-                let id: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
-                AuditFinding::Stale(id.parse().unwrap_or(StreamId::ZERO))
-            }
-            _ => AuditFinding::Even,
-        })
-    }
+/// Compares stream and checkpoint after the reader found nothing behind `at`. If there are unread entries, it only
+/// checks whether entries returned, and counts at most `read_max` of the entries that were read. Repeatable.
+pub async fn audit(client: &RedisClient, keys: &Keys, at: StreamId, read_max: u32) -> RedisResult<AuditFinding> {
+    let call = SCRIPT.call().key(keys.stream()).key(keys.checkpoint());
+    let reply: Vec<Value> = call.arg(at.to_string()).arg(GROUP).arg(read_max).run(client).await?;
+    let mut reply = reply.into_iter();
+    let word: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
+    let mut number = || -> RedisResult<u64> { Ok(redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?) };
+    Ok(match word.as_str() {
+        "gap" => AuditFinding::Gap(number()?),
+        "returned" => AuditFinding::Returned(number()?),
+        "rewound" => AuditFinding::Rewound(number()?),
+        "unread" => AuditFinding::Unread,
+        "recreated" => AuditFinding::Recreated,
+        "stale" => {
+            let id: String = redis::from_redis_value(reply.next().unwrap_or(Value::Nil))?;
+            AuditFinding::Stale(id.parse().unwrap_or(StreamId::ZERO))
+        }
+        _ => AuditFinding::Even,
+    })
 }

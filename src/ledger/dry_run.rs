@@ -5,18 +5,16 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
 
+use crate::channels::Sample;
 use crate::redis_client::{RedisClient, Script};
-use crate::types::{
-    Alert, AlertId, AlertKey, Day, DeploymentId, Keys, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId,
-    Subject, UnixMs, keys,
-};
+use crate::types::{DeploymentId, Keys, Percent, RaisedRecord, RefusalReason, StreamId, UnixMs, keys};
 use quotabell_throttle::Lease;
 
 use super::batch::{Batch, CounterGroup, MetricPeriod, NewAlert, RefusedEvent, Row};
 use super::commit::{CommitReply, Committer};
 use super::commit_settings::CommitSettings;
 use super::event_ids::{EventIdDigest, NewEventIds, window_of};
-use super::trim::{StreamTrimmer, TrimWarning};
+use super::trim::{TrimWarning, tidy};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("dry_run.lua")));
 
@@ -70,7 +68,7 @@ pub async fn dry_run(
     let batch = add_entry(client, &keys).await.map_err(redis)?;
     let answer = Committer::new(keys.clone(), settings.clone()).commit(client, &batch).await;
     let windows: Vec<u64> = batch.event_ids.iter().map(|ids| ids.window).collect();
-    let tidied = StreamTrimmer::new(keys.clone(), settings.trim).tidy(client, &windows).await;
+    let tidied = tidy(client, &keys, settings.trim, &windows).await;
     let deleted = delete_keys(client, &keys, &batch).await;
     match answer.map_err(redis)? {
         CommitReply::Committed { .. } => {
@@ -109,50 +107,21 @@ async fn add_entry(client: &RedisClient, keys: &Keys) -> RedisResult<Batch> {
 }
 
 fn batch_of(to: StreamId, now: UnixMs) -> Batch {
-    let subject = Subject::parse(b"probe").expect("a legal subject");
-    let percent = Percent::new(100).expect("a legal threshold");
-    let period: Period = Day::in_utc(now).expect("the server's clock shows a year of four digits").into();
-    let of = MetricPeriod { metric: Metric::default(), period };
+    let alert = Sample::example().alert(Percent::new(100).expect("a legal threshold"), now);
+    let of = MetricPeriod { metric: alert.metric.clone(), period: alert.period };
+    let subject = alert.subject.clone();
     let mut batch = Batch::new(DeploymentId::from_stored("probe"), StreamId::ZERO);
     (batch.to, batch.entries, batch.read_at, batch.counted) = (to, 1, now, 1);
     let mut ids = NewEventIds::new(window_of(now));
     ids.push(EventIdDigest::derive(&subject, &of.metric, b"probe"));
     batch.event_ids.push(ids);
-    batch.refused.push(RefusedEvent {
-        entry: to,
-        reason: RefusalReason::BadUnits,
-        detail: "probe".into(),
-        fields: Vec::new(),
-    });
-    let key = AlertKey { subject: &subject, metric: &of.metric, period, percent, units: 1 };
-    let alert = Alert {
-        id: AlertId::derive(&batch.instance, &key),
-        subject: subject.clone(),
-        metric: of.metric.clone(),
-        window: period.window(),
-        period,
-        threshold_percent: percent,
-        threshold_units: 1,
-        limit: 1,
-        plan: "probe".into(),
-        timezone: "UTC".into(),
-        resets_at_ms: now,
-        used_before: 0,
-        used: 1,
-        first_entry: to,
-        last_entry: to,
-        raised_at_ms: now,
-        higher_percents: Vec::new(),
-    };
+    let (reason, detail) = (RefusalReason::BadUnits, "probe".to_owned());
+    batch.refused.push(RefusedEvent { entry: to, reason, detail, fields: Vec::new() });
     batch.alerts.push(NewAlert { group: 0, row: 0, record: RaisedRecord::after(None, alert) });
     let bucket = keys::bucket(subject.as_str());
     batch.metrics.push(of.clone());
-    batch.groups.push(CounterGroup {
-        of,
-        bucket,
-        ttl_s: Some(DRY_RUN_TTL_S),
-        rows: vec![Row { subject, before: 0, total: 1 }],
-    });
+    let rows = vec![Row { subject, before: 0, total: 1 }];
+    batch.groups.push(CounterGroup { of, bucket, ttl_s: Some(DRY_RUN_TTL_S), rows });
     batch
 }
 

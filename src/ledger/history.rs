@@ -5,6 +5,7 @@
 //! nothing. Read next: [`super::daily_usage`], which reads the values.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::LazyLock;
 
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ use crate::types::keys::BUCKETS;
 use crate::types::{Day, Keys, Metric, UnixMs};
 
 use super::totals::{COUNTER_TTL_S, SPREAD_S};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("history.lua")));
 
 /// Number of buckets of a metric per call: a call has to name all keys that it may write.
 const BUCKETS_AT_ONCE: u32 = 64;
@@ -42,7 +45,6 @@ pub struct HistoryConfig {
 pub struct HistoryArchiver {
     keys: Keys,
     days: u32,
-    script: Script,
     /// Days that may have unarchived counters.
     pending: BTreeMap<Day, ArchiveStart>,
     current: Option<DayInProgress>,
@@ -71,9 +73,8 @@ struct DayInProgress {
 impl HistoryArchiver {
     /// An archiver for the partition with these keys; `None` if no history is kept.
     pub fn new(keys: Keys, config: HistoryConfig) -> Option<Self> {
-        let script = Script::with_prelude(include_str!("history.lua"));
         let (pending, unarchived) = (BTreeMap::new(), BTreeSet::new());
-        let archiver = Self { keys, days: config.days, script, pending, current: None, unarchived };
+        let archiver = Self { keys, days: config.days, pending, current: None, unarchived };
         (config.days > 0).then_some(archiver)
     }
 
@@ -208,7 +209,7 @@ impl HistoryArchiver {
         step: u32,
     ) -> RedisResult<(u32, u32)> {
         let first = step / 2;
-        let mut call = self.script.call().key(self.keys.history_progress(day)).key(self.keys.history_metrics());
+        let mut call = SCRIPT.call().key(self.keys.history_progress(day)).key(self.keys.history_metrics());
         for bucket in (first..u32::from(BUCKETS)).take(BUCKETS_AT_ONCE as usize) {
             let bucket = u8::try_from(bucket).unwrap_or(u8::MAX);
             call = call.key(self.keys.usage(metric, day, bucket)).key(self.keys.history(metric, bucket));

@@ -29,4 +29,3 @@ pub use commit::{CommitReply, Committer};
 pub use decision::{CheckDecision, CheckRequest};
 pub use event_ids::{CountedEventIds, EventIdDigest};
 pub use totals::CounterCache;
-pub use trim::StreamTrimmer;

@@ -1,19 +1,16 @@
 //! The wrapper of `trim.lua`: cleanup after a commit, which may wait.
 
+use std::sync::LazyLock;
+
 use redis::RedisResult;
 
 use crate::redis_client::{RedisClient, Script};
-use crate::types::{Keys, keys};
+use crate::types::Keys;
+use crate::types::keys::GROUP;
 
 use super::commit_settings::TrimPolicy;
 
-/// Cleans up one partition.
-#[derive(Debug)]
-pub struct StreamTrimmer {
-    keys: Keys,
-    trim: TrimPolicy,
-    script: Script,
-}
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("trim.lua")));
 
 /// A deviation from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,24 +26,21 @@ pub enum TrimWarning {
     },
 }
 
-impl StreamTrimmer {
-    /// For the partition with these keys.
-    pub fn new(keys: Keys, trim: TrimPolicy) -> Self {
-        Self { keys, trim, script: Script::with_prelude(include_str!("trim.lua")) }
+/// Moves the consumer group to the checkpoint, trims counted entries, and removes the ids of past windows. Repeatable.
+pub async fn tidy(
+    client: &RedisClient,
+    keys: &Keys,
+    trim: TrimPolicy,
+    past_windows: &[u64],
+) -> RedisResult<Vec<TrimWarning>> {
+    let mut call = SCRIPT.call().key(keys.stream()).key(keys.checkpoint());
+    for window in past_windows {
+        call = call.key(keys.event_ids(*window));
     }
-
-    /// Moves the consumer group to the checkpoint, trims counted entries, and removes the ids of past windows.
-    /// Repeatable.
-    pub async fn tidy(&self, client: &RedisClient, past_windows: &[u64]) -> RedisResult<Vec<TrimWarning>> {
-        let mut call = self.script.call().key(self.keys.stream()).key(self.keys.checkpoint());
-        for window in past_windows {
-            call = call.key(self.keys.event_ids(*window));
-        }
-        let notes: Vec<String> = call.arg(keys::GROUP).arg(self.trim.as_str()).run(client).await?;
-        let warning = |pair: &[String]| match pair[0].as_str() {
-            "held" => TrimWarning::TrimHeld(pair[1].clone()),
-            what => TrimWarning::CommandRefused { what: what.to_owned(), error: pair[1].clone() },
-        };
-        Ok(notes.chunks_exact(2).map(warning).collect())
-    }
+    let notes: Vec<String> = call.arg(GROUP).arg(trim.as_str()).run(client).await?;
+    let warning = |pair: &[String]| match pair[0].as_str() {
+        "held" => TrimWarning::TrimHeld(pair[1].clone()),
+        what => TrimWarning::CommandRefused { what: what.to_owned(), error: pair[1].clone() },
+    };
+    Ok(notes.chunks_exact(2).map(warning).collect())
 }

@@ -20,63 +20,78 @@ pub struct DestinationCounts {
     pub open: u64,
 }
 
+/// Declares [`Totals`] with the counts that a hash stores by their names.
+macro_rules! totals {
+    ($($(#[$doc:meta])* $count:ident),*) => {
 /// Totals of all daemons of a partition, and the remaining work, at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Totals {
+            $($(#[$doc])* pub $count: u64,)*
     /// Server time.
-    pub now: UnixMs,
+            pub now: UnixMs,
+            /// Deliveries that are pending.
+            pub pending: u64,
+            /// Pending deliveries that wait for a contact.
+            pub waiting: u64,
+            /// Dead deliveries that can still be replayed.
+            pub dead_kept: u64,
+            /// Alerts that are not fanned out yet.
+            pub outbox: u64,
+            /// When the oldest pending delivery was made.
+            pub oldest_pending: Option<UnixMs>,
+            /// Destinations with pending deliveries.
+            pub destinations: DestinationCounts,
+            /// Whether sending is paused.
+            pub is_paused: bool,
+        }
+
+        impl Totals {
+            /// The counts that are stored, by their names.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($count), self.$count)),*].into_iter()
+            }
+
+            fn add_counts(&mut self, count: impl Fn(&str) -> u64) {
+                $(self.$count += count(stringify!($count));)*
+            }
+        }
+    };
+}
+
+totals! {
     /// Events counted.
-    pub counted: u64,
+    counted,
     /// Events refused.
-    pub refused: u64,
+    refused,
     /// Events whose id was counted before.
-    pub duplicates: u64,
+    duplicates,
     /// Alerts raised.
-    pub raised: u64,
+    raised,
     /// Created deliveries: always the sum of the next five and [`Totals::pending`].
-    pub made: u64,
+    made,
     /// Deliveries that ended delivered.
-    pub delivered: u64,
+    delivered,
     /// Deliveries that ended dead and were not replayed.
-    pub dead: u64,
+    dead,
     /// Deliveries that ended muted.
-    pub muted: u64,
+    muted,
     /// Deliveries that ended expired.
-    pub expired: u64,
+    expired,
     /// Deliveries that ended cancelled.
-    pub cancelled: u64,
-    /// Pending deliveries.
-    pub pending: u64,
-    /// Pending deliveries that wait for a contact.
-    pub waiting: u64,
-    /// Dead deliveries that can still be replayed.
-    pub dead_kept: u64,
-    /// Alerts that are not fanned out yet.
-    pub outbox: u64,
-    /// When the oldest pending delivery was created.
-    pub oldest_pending: Option<UnixMs>,
-    /// Destinations with pending deliveries.
-    pub destinations: DestinationCounts,
-    /// Whether sending is paused.
-    pub is_paused: bool,
+    cancelled,
     /// Duration of all ended pauses, milliseconds.
-    pub paused_ms: u64,
+    paused_ms
 }
 
 impl Totals {
     /// Adds the totals of another partition.
     pub fn add(&mut self, other: &Self) {
+        // A pause is one of all partitions.
+        let paused_ms = self.paused_ms.max(other.paused_ms);
+        let others: HashMap<&str, u64> = other.counts().collect();
+        self.add_counts(|name| others[name]);
+        self.paused_ms = paused_ms;
         self.now = self.now.max(other.now);
-        self.counted += other.counted;
-        self.refused += other.refused;
-        self.duplicates += other.duplicates;
-        self.raised += other.raised;
-        self.made += other.made;
-        self.delivered += other.delivered;
-        self.dead += other.dead;
-        self.muted += other.muted;
-        self.expired += other.expired;
-        self.cancelled += other.cancelled;
         self.pending += other.pending;
         self.waiting += other.waiting;
         self.dead_kept += other.dead_kept;
@@ -85,28 +100,8 @@ impl Totals {
         self.destinations.unhealthy += other.destinations.unhealthy;
         self.destinations.open += other.destinations.open;
         self.is_paused |= other.is_paused;
-        // A pause covers all partitions.
-        self.paused_ms = self.paused_ms.max(other.paused_ms);
-        self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
-    }
-}
 
-impl Totals {
-    /// The stored counts by name.
-    pub const fn counts(&self) -> [(&'static str, u64); 11] {
-        [
-            ("counted", self.counted),
-            ("refused", self.refused),
-            ("duplicates", self.duplicates),
-            ("raised", self.raised),
-            ("made", self.made),
-            ("delivered", self.delivered),
-            ("dead", self.dead),
-            ("muted", self.muted),
-            ("expired", self.expired),
-            ("cancelled", self.cancelled),
-            ("paused_ms", self.paused_ms),
-        ]
+        self.oldest_pending = [self.oldest_pending, other.oldest_pending].into_iter().flatten().min();
     }
 }
 
@@ -120,19 +115,8 @@ pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxE
     let reply = call.key(keys.circuits()).key(keys.paused()).run::<Reply>(client).await;
     let (now, pending, waiting, dead_kept, outbox, oldest, counts, healthy, unhealthy, open, paused) =
         reply.map_err(OutboxError::redis(Operation::Query, format!("totals of {}", keys.stream())))?;
-    let count = |name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-    Ok(Totals {
+    let mut totals = Totals {
         now: UnixMs(now),
-        counted: count("counted"),
-        refused: count("refused"),
-        duplicates: count("duplicates"),
-        raised: count("raised"),
-        made: count("made"),
-        delivered: count("delivered"),
-        dead: count("dead"),
-        muted: count("muted"),
-        expired: count("expired"),
-        cancelled: count("cancelled"),
         pending,
         waiting,
         dead_kept,
@@ -140,6 +124,8 @@ pub async fn totals(client: &RedisClient, keys: &Keys) -> Result<Totals, OutboxE
         oldest_pending: oldest.map(UnixMs),
         destinations: DestinationCounts { healthy, unhealthy, open },
         is_paused: paused == 1,
-        paused_ms: count("paused_ms"),
-    })
+        ..Totals::default()
+    };
+    totals.add_counts(|name| counts.get(name).copied().and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
+    Ok(totals)
 }

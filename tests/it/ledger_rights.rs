@@ -1,10 +1,11 @@
 //! Rights that are withdrawn while a daemon runs: no script is left half done.
 
 use crate::support::ledger::{Change, Ledger, raising, refused};
-use quotabell::ledger::audit::Audit;
+use quotabell::ledger::audit::audit;
 use quotabell::ledger::commit_settings::TrimPolicy;
 use quotabell::ledger::event_ids::NewEventIds;
-use quotabell::ledger::{Batch, EventIdDigest, StreamTrimmer};
+use quotabell::ledger::trim::tidy;
+use quotabell::ledger::{Batch, EventIdDigest};
 use quotabell::types::StreamId;
 
 /// Redis does not roll back: a commit that fails midway would be counted again at each attempt.
@@ -85,10 +86,10 @@ async fn an_audit_and_a_tidying_without_their_right_write_nothing() {
     ledger.committed(&batch).await;
     let before = ledger.dump().await;
     ledger.run::<String>(&["ACL", "SETUSER", "default", "-hset"]).await;
-    let error = Audit::new(ledger.keys.clone()).run(&ledger.client, batch.to, 0).await.expect_err("no right");
+    let error = audit(&ledger.client, &ledger.keys, batch.to, 0).await.expect_err("no right");
     assert!(error.to_string().contains("may not run HSET on quota_checkpoint:{usage}"), "{error}");
-    let trimmer = StreamTrimmer::new(ledger.keys.clone(), TrimPolicy::Consumed);
-    let error = trimmer.tidy(&ledger.client, &[]).await.expect_err("no right");
+    let tidied = tidy(&ledger.client, &ledger.keys, TrimPolicy::Consumed, &[]).await;
+    let error = tidied.expect_err("no right");
     assert!(error.to_string().contains("may not run HSET on quota_checkpoint:{usage}"), "{error}");
     assert_eq!(ledger.dump().await, before);
 }

@@ -4,21 +4,16 @@
 use std::collections::HashMap;
 
 use crate::support::ledger::{Change, Ledger, settings};
-use quotabell::ledger::StreamTrimmer;
-use quotabell::ledger::audit::{Audit, AuditFinding};
+use quotabell::ledger::audit::{AuditFinding, audit};
 use quotabell::ledger::commit_settings::TrimPolicy;
 use quotabell::ledger::dry_run::{DryRunError, dry_run};
-use quotabell::ledger::trim::TrimWarning;
+use quotabell::ledger::trim::{TrimWarning, tidy};
 use quotabell::types::StreamId;
 
 const ALICE: Change<'_> = Change { subject: "alice", before: 0, total: 1 };
 
-fn trimmer(ledger: &Ledger) -> StreamTrimmer {
-    StreamTrimmer::new(ledger.keys.clone(), TrimPolicy::Consumed)
-}
-
 async fn tidied(ledger: &Ledger, past: &[u64]) -> Vec<TrimWarning> {
-    trimmer(ledger).tidy(&ledger.client, past).await.expect("redis answers")
+    tidy(&ledger.client, &ledger.keys, TrimPolicy::Consumed, past).await.expect("redis answers")
 }
 
 /// Tools that know consumer groups show the correct lag, also for entries trimmed before the first commit.
@@ -106,8 +101,8 @@ async fn trimming_stops_at_what_another_group_needs() {
     let left = || async { ledger.run::<Vec<(String, Vec<String>)>>(&["XRANGE", "usage", "-", "+"]).await };
     assert_eq!(left().await[0].0, ids[1].to_string(), "entry 2 is pending for billing, entry 1 is acknowledged");
     ledger.run::<u64>(&["XGROUP", "DESTROY", "usage", "billing"]).await;
-    let never = StreamTrimmer::new(ledger.keys.clone(), TrimPolicy::Never);
-    assert_eq!(never.tidy(&ledger.client, &[]).await.expect("redis answers"), []);
+    let never = tidy(&ledger.client, &ledger.keys, TrimPolicy::Never, &[]).await;
+    assert_eq!(never.expect("redis answers"), []);
     assert_eq!(left().await.len(), 5, "nothing is trimmed where the setting says never");
     assert_eq!(tidied(&ledger, &[]).await, []);
     let kept: Vec<String> = left().await.into_iter().map(|entry| entry.0).collect();
@@ -204,7 +199,7 @@ async fn the_dry_run_passes_on_a_full_server() {
 
 /// Reads the arguments of an audit.
 async fn audited(ledger: &Ledger, at: StreamId) -> AuditFinding {
-    Audit::new(ledger.keys.clone()).run(&ledger.client, at, 100).await.expect("redis answers")
+    audit(&ledger.client, &ledger.keys, at, 100).await.expect("redis answers")
 }
 
 /// If a producer trims uncounted entries, the operator must learn how many.

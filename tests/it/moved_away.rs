@@ -2,7 +2,7 @@
 //! arrived. A paused daemon checks nothing before its next call.
 
 use quotabell::contacts::Contact;
-use quotabell::ledger::audit::Audit;
+use quotabell::ledger::audit::audit;
 use quotabell::outbox::{
     EnqueueReply, FanOutReply, FanOutSource, NewDelivery, OutboxError, SettleReply, Settlement, enqueue, lease,
 };
@@ -48,14 +48,7 @@ async fn no_script_counts_or_begins_to_send_where_everything_was_moved_away() {
         let before = ledger.dump().await;
         let refused = [
             ("commit", ledger.committer.commit(client, &batch).await.map(drop).map_err(|error| error_kind(&error))),
-            (
-                "audit",
-                Audit::new(keys.clone())
-                    .run(client, StreamId::ZERO, 0)
-                    .await
-                    .map(drop)
-                    .map_err(|error| error_kind(&error)),
-            ),
+            ("audit", audit(client, keys, StreamId::ZERO, 0).await.map(drop).map_err(|error| error_kind(&error))),
             ("fan_out", fan_out(client, keys, source, &alice, &[email("a")]).await.map(drop).map_err(of_outbox)),
             ("lease", lease(client, keys, all_due("t", LONG)).await.map(drop).map_err(of_outbox)),
             ("enqueue", enqueue(client, keys, disabled).await.map(drop).map_err(of_outbox)),
