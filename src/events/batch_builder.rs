@@ -423,7 +423,8 @@ mod tests {
         builder.take_records(&held, vec![RaisedRecords::new()]);
         assert_eq!(builder.cost(), new + hash + two_alerts, "a new counter and what is raised");
         let raised = builder.finish(&mut held, bounds).alerts;
-        let records: RaisedRecords = raised.into_iter().map(|alert| (alert.percent(), alert.record)).collect();
+        let records: RaisedRecords =
+            raised.into_iter().map(|alert| (alert.record.alert.threshold_percent, alert.record)).collect();
         assert_eq!(records.len(), 2);
         // Other settings: their thresholds must be compared with the raised alerts.
         held.cache.keep(subject_index, Arc::new(Profile::of_unknown(&plans)));

@@ -310,8 +310,7 @@ impl BatchChanges {
         }
         let row = held.totals.row_mut(changed.row);
         // What was due is raised, or its flag is there: from now on only what lies ahead is.
-        row.next_threshold_units =
-            next_threshold(&thresholds, row.total, PeriodState::Over, |percent| records.get(&percent));
+        row.next_threshold_units = next_threshold(&thresholds, row.total, |percent| records.get(&percent));
     }
 }
 

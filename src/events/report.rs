@@ -189,7 +189,7 @@ impl WorkerReport {
         }
         let mut raised = 0;
         for (at, new) in batch.alerts.iter().enumerate() {
-            let alert = new.alert();
+            let alert = &new.record.alert;
             if not_raised.contains(&at) {
                 tracing::warn!(alert = %alert.id, subject = %alert.subject, "an alert has its flag already: not raised again");
                 continue;

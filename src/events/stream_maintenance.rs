@@ -82,8 +82,7 @@ impl StreamMaintenance {
 
     /// A batch is about to be committed.
     pub(super) async fn will_commit(&mut self, client: &RedisClient, batch: &Batch) -> RedisResult<()> {
-        let periods = batch.groups.iter().map(|group| group.of.period);
-        self.retention.before_commit(client, periods, batch.read_at).await
+        self.retention.before_commit(client, batch.periods(), batch.read_at).await
     }
 
     /// A batch was committed.
@@ -91,7 +90,7 @@ impl StreamMaintenance {
         self.untidied += batch.entries;
         self.windows.extend(batch.event_ids.iter().map(|ids| ids.window));
         (self.committed, self.now) = (batch.to, batch.read_at);
-        self.retention.after_commit(batch.groups.iter().map(|group| group.of.period));
+        self.retention.after_commit(batch.periods());
         self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));
     }
 

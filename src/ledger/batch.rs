@@ -1,11 +1,10 @@
 //! A batch: the content of one commit. `events/` fills it, [`super::commit`] writes it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::types::{
-    Alert, DeploymentId, Metric, Percent, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs,
-};
+use crate::types::{DeploymentId, Metric, Period, RaisedRecord, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::event_ids::NewEventIds;
 
@@ -93,18 +92,6 @@ pub struct NewAlert {
     pub record: RaisedRecord,
 }
 
-impl NewAlert {
-    /// The alert.
-    pub const fn alert(&self) -> &Alert {
-        &self.record.alert
-    }
-
-    /// Its percentage.
-    pub const fn percent(&self) -> Percent {
-        self.record.alert.threshold_percent
-    }
-}
-
 /// A refused event in its stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedEvent {
@@ -153,8 +140,8 @@ impl Batch {
         }
     }
 
-    /// Whether there is nothing to commit, not even a new checkpoint.
-    pub const fn is_empty(&self) -> bool {
-        self.entries == 0
+    /// The periods of the counters that it writes.
+    pub fn periods(&self) -> BTreeSet<Period> {
+        self.groups.iter().map(|group| group.of.period).collect()
     }
 }

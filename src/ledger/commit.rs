@@ -1,5 +1,6 @@
 //! The wrapper of `commit.lua`: commits a batch atomically.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
@@ -95,15 +96,15 @@ impl Committer {
             command.arg(keys.usage(&of.metric, of.period, *bucket));
         }
         for alert in &batch.alerts {
-            let Alert { metric, period, .. } = alert.alert();
-            command.arg(keys.flag(&alert.alert().key()));
+            let Alert { metric, period, .. } = &alert.record.alert;
+            command.arg(keys.flag(&alert.record.alert.key()));
             command.arg(keys.raised(metric, *period, batch.groups[alert.group].bucket));
         }
         for ids in &batch.event_ids {
             command.arg(keys.event_ids(ids.window));
         }
-        for set in &sets {
-            command.arg(keys.metrics(set.period));
+        for period in sets.keys() {
+            command.arg(keys.metrics(*period));
         }
         command.arg(self.scalars(batch, sets.len()));
         batch.groups.iter().for_each(|group| add_group(&mut command, group));
@@ -112,11 +113,9 @@ impl Committer {
         for ids in &batch.event_ids {
             command.arg(&ids.digests);
         }
-        for set in &sets {
-            command
-                .arg(ttl_s(set.period, batch.read_at) + SPREAD_S * u64::from(keys::BUCKETS))
-                .arg(set.metrics.len())
-                .arg(&set.metrics);
+        for (period, metrics) in &sets {
+            let ttl_s = ttl_s(*period, batch.read_at) + SPREAD_S * u64::from(keys::BUCKETS);
+            command.arg(ttl_s).arg(metrics.len()).arg(metrics);
         }
         command
     }
@@ -184,13 +183,13 @@ fn add_group(command: &mut Cmd, group: &CounterGroup) {
 fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     let group = &batch.groups[new.group];
     let row = &group.rows[new.row];
-    let Alert { id, window, period, .. } = new.alert();
+    let Alert { id, window, period, threshold_percent, .. } = &new.record.alert;
     // The same lifetime as the counter that is written with it.
     let record_ttl_s = ttl_s(*period, batch.read_at) + SPREAD_S * u64::from(group.bucket);
     command.arg(new.group + 1).arg(row.subject.as_str()).arg(row.before);
     command.arg(id.as_str()).arg(window.flag_ttl_s()).arg(record_ttl_s);
-    command.arg(Keys::raised_field(new.percent(), &row.subject));
-    let alert = to_json(new.alert());
+    command.arg(Keys::raised_field(*threshold_percent, &row.subject));
+    let alert = to_json(&new.record.alert);
     // Without earlier alerts, the record of an alert is the alert.
     command.arg(if new.record.earlier.is_empty() { alert.clone() } else { to_json(&new.record) }).arg(alert);
 }
@@ -210,20 +209,11 @@ fn add_refused(command: &mut Cmd, batch: &Batch) {
     }
 }
 
-struct MetricSet<'a> {
-    period: Period,
-    metrics: Vec<&'a str>,
-}
-
 /// The possibly new metrics, by period.
-fn metric_sets(batch: &Batch) -> Vec<MetricSet<'_>> {
-    let mut sets: Vec<MetricSet<'_>> = Vec::new();
+fn metric_sets(batch: &Batch) -> BTreeMap<Period, Vec<&str>> {
+    let mut sets: BTreeMap<Period, Vec<&str>> = BTreeMap::new();
     for of in &batch.metrics {
-        let metric = of.metric.as_str();
-        match sets.iter_mut().find(|set| set.period == of.period) {
-            Some(set) => set.metrics.push(metric),
-            None => sets.push(MetricSet { period: of.period, metrics: vec![metric] }),
-        }
+        sets.entry(of.period).or_default().push(of.metric.as_str());
     }
     sets
 }

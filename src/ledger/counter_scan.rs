@@ -52,26 +52,20 @@ impl CounterScan {
             return Ok(None);
         }
         let MetricPeriod { metric, period } = &self.of;
-        let first = self.unfinished.len().saturating_sub(HASHES_AT_ONCE);
+        let mut scanned = self.unfinished.split_off(self.unfinished.len().saturating_sub(HASHES_AT_ONCE));
         let mut slices = redis::pipe();
-        for HashCursor { bucket, cursor } in &self.unfinished[first..] {
+        for HashCursor { bucket, cursor } in &scanned {
             slices.cmd("HSCAN").arg(keys.usage(metric, *period, *bucket)).arg(*cursor).arg("COUNT").arg(SCAN_COUNT);
         }
         let slices: Vec<ScannedSlice> = run(client, &slices).await?;
         let mut counts = Vec::new();
-        for (of, (next, fields)) in self.unfinished[first..].iter_mut().zip(slices) {
+        for (of, (next, fields)) in scanned.iter_mut().zip(slices) {
             of.cursor = next;
             counts.extend(fields.into_iter().filter_map(|(subject, used)| {
                 Some(SubjectCount { subject: Subject::parse(&subject).ok()?, used: used.parse().ok()? })
             }));
         }
-        self.unfinished.retain({
-            let mut position = 0;
-            move |of| {
-                position += 1;
-                position <= first || of.cursor != 0
-            }
-        });
+        self.unfinished.extend(scanned.into_iter().filter(|of| of.cursor != 0));
         Ok(Some(counts))
     }
 }

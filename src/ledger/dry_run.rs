@@ -137,7 +137,7 @@ async fn delete_keys(client: &RedisClient, keys: &Keys, batch: &Batch) -> RedisR
         command.arg(keys.metrics(of.period));
     }
     for alert in &batch.alerts {
-        command.arg(keys.flag(&alert.alert().key()));
+        command.arg(keys.flag(&alert.record.alert.key()));
     }
     client.query(&command).await
 }

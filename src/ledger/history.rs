@@ -72,10 +72,9 @@ struct DayInProgress {
 
 impl HistoryArchiver {
     /// An archiver for the partition with these keys; `None` if no history is kept.
-    pub fn new(keys: Keys, config: HistoryConfig) -> Option<Self> {
+    pub fn new(keys: Keys, config: HistoryConfig) -> Self {
         let (pending, unarchived) = (BTreeMap::new(), BTreeSet::new());
-        let archiver = Self { keys, days: config.days, pending, current: None, unarchived };
-        (config.days > 0).then_some(archiver)
+        Self { keys, days: config.days, pending, current: None, unarchived }
     }
 
     /// Starts a session: another process may have archived meanwhile.
@@ -87,7 +86,7 @@ impl HistoryArchiver {
     /// archived again. It stores that before the write, so that a process killed after its commit leaves no counter
     /// that nobody archives. Repeatable.
     pub async fn before_commit(&mut self, client: &RedisClient, day: Day) -> RedisResult<()> {
-        if !self.unarchived.contains(&day) {
+        if self.days > 0 && !self.unarchived.contains(&day) {
             let () = client.query(redis::cmd("UNLINK").arg(self.keys.history_progress(day))).await?;
             self.unarchived.insert(day);
         }
@@ -96,11 +95,16 @@ impl HistoryArchiver {
 
     /// Assumes that an earlier process left counters of this day.
     pub fn assume_counters(&mut self, day: Day) {
-        self.pending.entry(day).or_insert(ArchiveStart::Resumed);
+        if self.days > 0 {
+            self.pending.entry(day).or_insert(ArchiveStart::Resumed);
+        }
     }
 
     /// Records that counters of this day were written.
     pub fn after_commit(&mut self, day: Day) {
+        if self.days == 0 {
+            return;
+        }
         self.pending.insert(day, ArchiveStart::Anew);
         if self.current.as_ref().is_some_and(|current| current.day == day) {
             self.current = None;

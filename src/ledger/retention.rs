@@ -43,8 +43,7 @@ pub struct PeriodArchiver {
     open: BTreeSet<Period>,
     /// Whether the periods of an earlier process are included.
     looked_back: bool,
-    /// Archives days; `None` if no history is kept.
-    archiver: Option<HistoryArchiver>,
+    archiver: HistoryArchiver,
 }
 
 impl PeriodArchiver {
@@ -56,9 +55,7 @@ impl PeriodArchiver {
 
     /// Starts a session: another process may have archived meanwhile.
     pub fn begin_session(&mut self) {
-        if let Some(archiver) = &mut self.archiver {
-            archiver.begin_session();
-        }
+        self.archiver.begin_session();
     }
 
     /// Call it before counters of these periods are written; `now` is server time. Past days may already be archived.
@@ -69,28 +66,21 @@ impl PeriodArchiver {
     pub async fn before_commit(
         &mut self,
         client: &RedisClient,
-        periods: impl Iterator<Item = Period>,
+        periods: BTreeSet<Period>,
         now: UnixMs,
     ) -> RedisResult<()> {
-        let Some(archiver) = &mut self.archiver else { return Ok(()) };
-        let mut last = None;
-        for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
+        for period in periods {
             if let Some(day) = period.day().filter(|_| is_over(period, now, self.late_max)) {
-                archiver.before_commit(client, day).await?;
+                self.archiver.before_commit(client, day).await?;
             }
         }
         Ok(())
     }
 
     /// Records that counters of these periods were written.
-    pub fn after_commit(&mut self, periods: impl Iterator<Item = Period>) {
-        let mut last = None;
-        for period in periods.filter(|period| last.replace(*period) != Some(*period)) {
-            self.open.insert(period);
-            if let (Some(archiver), Some(day)) = (&mut self.archiver, period.day()) {
-                archiver.after_commit(day);
-            }
-        }
+    pub fn after_commit(&mut self, periods: BTreeSet<Period>) {
+        periods.iter().filter_map(|period| period.day()).for_each(|day| self.archiver.after_commit(day));
+        self.open.extend(periods);
     }
 
     /// Closes periods that can't receive events any more, if all entries up to `checkpoint` are counted and the server
@@ -108,16 +98,12 @@ impl PeriodArchiver {
         // An explicit entry id may be in the future, so the server's clock bounds the time of the checkpoint.
         let reached = UnixMs(i64::try_from(checkpoint.ms).unwrap_or(i64::MAX).min(now.0));
         if !self.looked_back {
-            for period in recent_periods(reached) {
-                self.open.insert(period);
-                if let (Some(archiver), Some(day)) = (&mut self.archiver, period.day()) {
-                    archiver.assume_counters(day);
-                }
-            }
+            let recent = recent_periods(reached);
+            recent.iter().filter_map(|period| period.day()).for_each(|day| self.archiver.assume_counters(day));
+            self.open.extend(recent);
             self.looked_back = true;
         }
-        let is_archived =
-            |period: &Period| !period.day().zip(self.archiver.as_ref()).is_some_and(|(day, of)| of.is_pending(day));
+        let is_archived = |period: &Period| !period.day().is_some_and(|day| self.archiver.is_pending(day));
         let closable = closable(self.open.iter().copied().filter(is_archived), reached, self.late_max);
         let counted = metrics_of(client, &self.keys, &closable).await?;
         let (mut closed, mut with_counters) = (Vec::new(), 0);
@@ -138,8 +124,7 @@ impl PeriodArchiver {
 
     /// Whether a day remains to be archived, if everything that arrived until `reached` is counted.
     pub fn has_to_archive(&self, reached: UnixMs) -> bool {
-        let next = self.archiver.as_ref().and_then(HistoryArchiver::next);
-        next.is_some_and(|day| is_over(day.into(), reached, self.late_max))
+        self.archiver.next().is_some_and(|day| is_over(day.into(), reached, self.late_max))
     }
 
     /// Archives a slice of the oldest remaining day. The day's counters live until all of it is archived. Repeatable.
@@ -149,17 +134,13 @@ impl PeriodArchiver {
     ///
     /// The error of Redis or of the connection; the next call tries the slice again.
     pub async fn archive(&mut self, client: &RedisClient, reached: UnixMs) -> RedisResult<u32> {
-        match &mut self.archiver {
-            Some(archiver) => archiver.archive(client, reached).await,
-            None => Ok(0),
-        }
+        self.archiver.archive(client, reached).await
     }
 
     /// Updates the metrics of the remaining work, if everything that arrived until `reached` is counted.
     pub fn show_backlog(&self, reached: UnixMs) {
-        let Some(archiver) = &self.archiver else { return };
-        let days = archiver.days_left().take_while(|day| is_over((*day).into(), reached, self.late_max)).count();
-        let metrics = if days > 0 { archiver.metrics_left() } else { 0 };
+        let days = self.archiver.days_left().take_while(|day| is_over((*day).into(), reached, self.late_max)).count();
+        let metrics = if days > 0 { self.archiver.metrics_left() } else { 0 };
         for (name, left) in [(meters::HISTORY_DAYS_LEFT, days), (meters::HISTORY_METRICS_LEFT, metrics)] {
             meters::of_partition(name, self.keys.partition()).set(u32::try_from(left).unwrap_or(u32::MAX));
         }

@@ -79,14 +79,10 @@ impl Threshold {
         self.units > raised_units && raised_before < RAISED_AGAIN_MAX
     }
 
-    /// The smallest count at which this threshold must be judged, for a counter of `total`.
-    fn next_after(&self, total: u64, period: PeriodState, before: Option<&RaisedRecord>) -> Option<u64> {
-        let ahead = self.units > total;
-        let due = match before {
-            None => ahead || period == PeriodState::Open,
-            Some(record) => ahead && self.may_follow(record.alert.threshold_units, record.earlier.len()),
-        };
-        due.then_some(self.units)
+    /// Whether this threshold lies ahead of a counter that stands at `total`, and may be raised then.
+    fn is_ahead(&self, total: u64, before: Option<&RaisedRecord>) -> bool {
+        let may_follow = |record: &RaisedRecord| self.may_follow(record.alert.threshold_units, record.earlier.len());
+        self.units > total && before.is_none_or(may_follow)
     }
 }
 
@@ -95,11 +91,10 @@ impl Threshold {
 pub fn next_threshold<'a>(
     thresholds: &[Threshold],
     total: u64,
-    period: PeriodState,
     before: impl Fn(Percent) -> Option<&'a RaisedRecord>,
 ) -> u64 {
-    let next = thresholds.iter().filter_map(|threshold| threshold.next_after(total, period, before(threshold.percent)));
-    next.min().unwrap_or(NO_THRESHOLD)
+    let ahead = thresholds.iter().filter(|threshold| threshold.is_ahead(total, before(threshold.percent)));
+    ahead.map(|threshold| threshold.units).min().unwrap_or(NO_THRESHOLD)
 }
 
 #[cfg(test)]
@@ -175,15 +170,11 @@ mod tests {
     /// forever.
     #[test]
     fn the_next_threshold_is_the_smallest_that_may_still_be_raised() {
-        use PeriodState::{Open, Over};
         let thresholds = thresholds_of(Units::new(100).expect("in range"), &[percent(80), percent(100)]);
-        let next = |total, period| next_threshold(&thresholds, total, period, |_| None);
-        assert_eq!((next(0, Open), next(0, Over)), (80, 80));
-        assert_eq!((next(85, Open), next(85, Over)), (80, 100));
-        assert_eq!((next(100, Open), next(100, Over)), (80, NO_THRESHOLD));
+        assert_eq!([0, 85, 100].map(|total| next_threshold(&thresholds, total, |_| None)), [80, 100, NO_THRESHOLD]);
         let raised = record(80, 0);
         let first = |wanted: Percent| (wanted == percent(80)).then_some(&raised);
-        assert_eq!(next_threshold(&thresholds, 85, Open, first), 100);
-        assert_eq!(next_threshold(&thresholds, 100, Over, first), NO_THRESHOLD);
+        assert_eq!(next_threshold(&thresholds, 79, first), 100);
+        assert_eq!(next_threshold(&thresholds, 100, first), NO_THRESHOLD);
     }
 }

@@ -46,26 +46,17 @@ impl ContactHealth {
     }
 }
 
-/// What is recorded of a contact until a message reaches it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ContactNote {
-    /// Its attempts fail.
-    Failing,
-    /// Its server reports an unknown mailbox.
-    Unknown,
-}
-
 /// Since when this is recorded of the contact, if the latest record is not older than `kept`.
 pub(super) async fn noted_since(
     client: &RedisClient,
     keys: &Keys,
     (subject, contact): (&Subject, &ContactId),
-    note: ContactNote,
+    note: ContactHealth,
     (now, kept): (UnixMs, Duration),
 ) -> RedisResult<Option<UnixMs>> {
     let field = match note {
-        ContactNote::Failing => contact.to_string(),
-        ContactNote::Unknown => format!("{contact} unknown"),
+        ContactHealth::Unknown => format!("{contact} unknown"),
+        _ => contact.to_string(),
     };
     let mut command = redis::cmd("HGET");
     command.arg(format!("{}{subject}", keys.failing_prefix())).arg(field);

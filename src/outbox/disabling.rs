@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::counter;
 
 use super::ENDED_DELIVERY_TTL;
-use super::contact_health::{ContactHealth, ContactNote, UNKNOWN_KEPT, noted_since};
+use super::contact_health::{ContactHealth, UNKNOWN_KEPT, noted_since};
 use super::context::OutboxContext;
 use super::delivery_worker::DeliveryWorker;
 use super::enqueue::{NewDelivery, enqueue_while_leased};
@@ -137,18 +137,18 @@ impl<N: Notifier> DeliveryWorker<N> {
         let (reason, note, after, kept) =
             match (outcome.disables, ContactHealth::from_outcome(contact.channel(), outcome)) {
                 (Some(reason), _) if outcome.disables_after.is_zero() => return ContactVerdict::Disable(reason),
-                (Some(reason), _) => (reason, ContactNote::Unknown, outcome.disables_after, UNKNOWN_KEPT),
+                (Some(reason), _) => (reason, ContactHealth::Unknown, outcome.disables_after, UNKNOWN_KEPT),
                 (None, Some(ContactHealth::Failing)) if !self.shared.config.disable_after.is_zero() => (
                     DisableReason::Failing,
-                    ContactNote::Failing,
+                    ContactHealth::Failing,
                     self.shared.config.disable_after,
                     self.shared.config.disable_after,
                 ),
                 (None, _) => return ContactVerdict::Keep,
             };
         let again_after = |wait| match note {
-            ContactNote::Failing => ContactVerdict::Keep,
-            ContactNote::Unknown => ContactVerdict::DisableAfter(wait),
+            ContactHealth::Unknown => ContactVerdict::DisableAfter(wait),
+            _ => ContactVerdict::Keep,
         };
         let OutboxContext { client, keys, .. } = &self.shared.outbox;
         match noted_since(client, keys, (subject, &contact.id), note, (now, kept)).await {

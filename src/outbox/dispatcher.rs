@@ -13,7 +13,7 @@ use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
 use super::fan_out_queue::FanOutQueue;
-use super::lease::{DroppedDelivery, GivenUpDelivery, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
+use super::lease::{LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 use super::leased_recipients::LeasedRecipients;
 use super::notifier::Notifier;
 use super::pending_outcomes::PendingOutcomes;
@@ -23,7 +23,7 @@ use super::settlement_log::count_ended;
 use super::slots::{FreeSlots, PrefetchQueue};
 use super::{IDLE, LEASE_MARGIN};
 use crate::redis_client::client::RESPONSE_TIMEOUT;
-use crate::types::{DeliveryId, DeliveryState, Destination, UnixMs, nonce};
+use crate::types::{Channel, DeliveryId, DeliveryState, Destination, UnixMs, nonce};
 
 impl<N: Notifier> DispatcherConfig<N> {
     /// Leases and attempts deliveries until `stop`; then finishes the running attempts and releases leases that did not
@@ -233,15 +233,15 @@ impl<N: Notifier> Dispatcher<N> {
     }
 }
 
-fn log_given_up(given_up: &[GivenUpDelivery]) {
-    for GivenUpDelivery { id, channel } in given_up {
+fn log_given_up(given_up: &[(DeliveryId, Channel)]) {
+    for (id, channel) in given_up {
         count_ended(*channel, DeliveryState::Dead);
         tracing::error!(delivery = %id, channel = channel.as_str(), "delivery is dead: the circuit of its destination stayed open; it can be replayed");
     }
 }
 
-fn log_dropped(dropped: &[DroppedDelivery]) {
-    for DroppedDelivery { id, why } in dropped {
+fn log_dropped(dropped: &[(DeliveryId, String)]) {
+    for (id, why) in dropped {
         tracing::error!(delivery = %id, why, "a delivery that was due can't be read and left the schedule: its notification may be lost");
     }
 }

@@ -82,21 +82,13 @@ pub struct LeaseReply {
     pub next_unhealthy: Option<UnixMs>,
     /// The leased deliveries.
     pub leased: Vec<LeasedDelivery>,
-    /// Due ids without a readable delivery. They were removed from the schedule.
-    pub dropped: Vec<DroppedDelivery>,
-    /// Deliveries that ended dead because the circuit of their destination was open until their time was over.
-    pub given_up: Vec<GivenUpDelivery>,
+    /// Ids that were due without a readable delivery: each is `missing`, `malformed` or `ended`. They are out of the
+    /// schedule.
+    pub dropped: Vec<(DeliveryId, String)>,
+    /// Deliveries that ended dead, because the circuit of their destination was open until their time was over.
+    pub given_up: Vec<(DeliveryId, Channel)>,
     /// Whether sending is paused: then nothing is leased.
     pub is_paused: bool,
-}
-
-/// A delivery that ended dead without an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenUpDelivery {
-    /// Its id.
-    pub id: DeliveryId,
-    /// Its channel.
-    pub channel: Channel,
 }
 
 /// A delivery that this worker holds until the lease ends.
@@ -138,15 +130,6 @@ pub struct LeasedDelivery {
     pub(super) clock: LeaseClock,
 }
 
-/// A due id without a readable delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DroppedDelivery {
-    /// The id.
-    pub id: DeliveryId,
-    /// `missing`, `malformed` or `ended`.
-    pub why: String,
-}
-
 /// Leases up to `request.deliveries_max` deliveries that are due by server time. Nobody else attempts them until their
 /// leases end. Destinations take turns, and none has more attempts in flight than its bound.
 ///
@@ -171,6 +154,8 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
         call.run(client).await.map_err(OutboxError::redis(Operation::Lease, keys.stream()))?;
     let (now, answered) = (UnixMs(now), Instant::now());
     let clock_of = |channel| LeaseClock { called, length: request.times.get(channel), answered, server_now: now };
+    let id_of = |pair: &[String]| DeliveryId::from_stored(&pair[0]);
+    let channel_of = |pair: &[String]| Channel::from_stored(&pair[1]).unwrap_or(Channel::None);
     let malformed = || OutboxError::Answer {
         operation: Operation::Lease,
         of: keys.stream().to_owned(),
@@ -181,17 +166,8 @@ pub async fn lease(client: &RedisClient, keys: &Keys, request: LeaseRequest<'_>)
         next_healthy: next_healthy.map(UnixMs),
         next_unhealthy: next_unhealthy.map(UnixMs),
         leased: all_leased_of(&leased, clock_of).ok_or_else(malformed)?,
-        dropped: dropped
-            .chunks_exact(2)
-            .map(|pair| DroppedDelivery { id: DeliveryId::from_stored(&pair[0]), why: pair[1].clone() })
-            .collect(),
-        given_up: given_up
-            .chunks_exact(2)
-            .map(|pair| GivenUpDelivery {
-                id: DeliveryId::from_stored(&pair[0]),
-                channel: Channel::from_stored(&pair[1]).unwrap_or(Channel::None),
-            })
-            .collect(),
+        dropped: dropped.chunks_exact(2).map(|pair| (id_of(pair), pair[1].clone())).collect(),
+        given_up: given_up.chunks_exact(2).map(|pair| (id_of(pair), channel_of(pair))).collect(),
         is_paused: paused == 1,
     })
 }

@@ -71,7 +71,7 @@ pub use enqueue::{EnqueueReply, NewDelivery, enqueue};
 pub use error::{Operation, OutboxError};
 pub use fan_out::{FanOutReply, FanOutRequest, FanOutResult, FanOutSource, SourceDisposition, fan_out};
 pub use fan_out_loop::FanOutLoop;
-pub use lease::{GivenUpDelivery, LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
+pub use lease::{LeaseReply, LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 pub use new_deliveries::NewDeliveries;
 pub use notifier::{AttemptRequest, ChannelNotifier, Notifier};
 pub use pause::{Pause, pause, paused_for, read_pause, resume};

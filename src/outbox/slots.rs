@@ -127,19 +127,14 @@ impl Drop for AttemptPermit {
 /// Deliveries of any call that wait for earlier attempts at one destination. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrefetchQueue {
-    followers: Arc<Mutex<VecDeque<Follower>>>,
-}
-
-#[derive(Debug)]
-struct Follower {
-    slot: oneshot::Sender<AttemptPermit>,
+    followers: Arc<Mutex<VecDeque<oneshot::Sender<AttemptPermit>>>>,
 }
 
 impl PrefetchQueue {
     /// Waits for the slot of an ended attempt. An error: nothing may follow.
     pub(super) fn follow(&self) -> oneshot::Receiver<AttemptPermit> {
         let (slot, follows) = oneshot::channel();
-        self.followers().push_back(Follower { slot });
+        self.followers().push_back(slot);
         follows
     }
 
@@ -148,7 +143,7 @@ impl PrefetchQueue {
         let mut slot = AttemptPermit::new(self.clone(), permits.healthy());
         loop {
             let Some(next) = self.followers().pop_front() else { return slot.free() };
-            match next.slot.send(slot) {
+            match next.send(slot) {
                 Ok(()) => return,
                 // It has waited for too long and is released.
                 Err(refused) => slot = refused,
@@ -166,7 +161,7 @@ impl PrefetchQueue {
         self.followers().clear();
     }
 
-    fn followers(&self) -> MutexGuard<'_, VecDeque<Follower>> {
+    fn followers(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<AttemptPermit>>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -40,7 +40,7 @@ async fn a_crossing_raises_flag_record_and_outbox_entry_together() {
     let batch = Batch { behind_for: Duration::from_millis(300), ..batch };
     assert_eq!(ledger.committed(&batch).await, [0_usize; 0]);
 
-    let alert = batch.alerts[0].alert();
+    let alert = &batch.alerts[0].record.alert;
     let (of, bucket) = (&batch.groups[0].of, batch.groups[0].bucket);
     assert_eq!(flag(&ledger, &batch), format!("quota_alert:{{usage}}:alice:requests:80:{}:8", of.period));
     assert_eq!(ledger.run::<String>(&["GET", &flag(&ledger, &batch)]).await, alert.id.as_str());

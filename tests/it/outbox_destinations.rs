@@ -511,7 +511,7 @@ async fn behind_an_open_circuit_deliveries_end_when_their_time_is_over() {
     open_circuit(&outbox, outbox.totals().await.now).await;
     let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
-    let given_up: BTreeSet<_> = answer.given_up.iter().map(|one| one.id.clone()).collect();
+    let given_up: BTreeSet<_> = answer.given_up.iter().map(|(id, _)| id.clone()).collect();
     assert_eq!(given_up, [id(0), id(1)].into());
     let why = outbox.field(&id(1), "last_error").await;
     assert_eq!(why.as_deref(), Some("its destination has failed all the time; its last attempt: HTTP 400"));
@@ -540,7 +540,7 @@ async fn an_outage_does_not_count_against_what_waits_behind_an_open_circuit() {
     open_circuit(&outbox, hours(2.0)).await;
     let request = |token| LeaseRequest { give_up_after: Duration::from_secs(3600), ..all_due(token, LONG) };
     let answer = lease(&outbox.client, &outbox.keys, request("t1")).await.expect("the lease works");
-    let given_up: Vec<&DeliveryId> = answer.given_up.iter().map(|one| &one.id).collect();
+    let given_up: Vec<&DeliveryId> = answer.given_up.iter().map(|(id, _)| id).collect();
     assert_eq!(given_up, [&ids[0]], "it had waited for two hours before");
     let mut leased = answer.leased;
     if leased.is_empty() {

@@ -207,13 +207,13 @@ async fn what_is_due_without_a_delivery_is_dropped_and_reported() {
 }
 
 /// Sorted by reason and id, so that the order of equal due times does not matter.
-fn dropped(mut dropped: Vec<quotabell::outbox::lease::DroppedDelivery>) -> Vec<(DeliveryId, &'static str)> {
+fn dropped(mut dropped: Vec<(DeliveryId, String)>) -> Vec<(DeliveryId, &'static str)> {
     let known = ["malformed", "missing", "ended"];
     let names = ["cut", "missing", "typed", "ended"];
     let rank = |id: &DeliveryId| names.iter().position(|name| delivery(&alert(&subject(name), 80), &email("a")) == *id);
-    dropped.sort_by_key(|one| rank(&one.id));
+    dropped.sort_by_key(|(id, _)| rank(id));
     let why = |why: &str| *known.iter().find(|known| **known == why).expect("a known reason");
-    dropped.into_iter().map(|one| (one.id, why(&one.why))).collect()
+    dropped.into_iter().map(|(id, reason)| (id, why(&reason))).collect()
 }
 
 /// A foreign JSON of an alert must be reported as such, without a panic or an endless loop.

@@ -124,13 +124,13 @@ impl MemoryStore {
         }
         let mut not_raised = Vec::new();
         for (at, new) in batch.alerts.iter().enumerate() {
-            let flag = self.keys.flag(&new.alert().key());
+            let flag = self.keys.flag(&new.record.alert.key());
             if kept.flags.contains_key(&flag) {
                 not_raised.push(at);
                 continue;
             }
-            kept.flags.insert(flag, new.alert().id.to_string());
-            kept.records.insert(reached_of(new.alert()), new.record.clone());
+            kept.flags.insert(flag, new.record.alert.id.to_string());
+            kept.records.insert(reached_of(&new.record.alert), new.record.clone());
             kept.raised += 1;
         }
         let refused = batch.refused.iter().map(|refused| (refused.entry.to_string(), refused.reason.to_string()));

@@ -163,5 +163,5 @@ pub fn refused(batch: &Batch) -> RefusedEvent {
 
 /// The flag of the batch's first alert.
 pub fn flag(ledger: &Ledger, batch: &Batch) -> String {
-    ledger.keys.flag(&batch.alerts[0].alert().key())
+    ledger.keys.flag(&batch.alerts[0].record.alert.key())
 }
