@@ -6,13 +6,13 @@
 
 use std::sync::LazyLock;
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{FromRedisValue, RedisError, RedisResult, Value};
 
 use crate::redis_client::{Partition, Script, ServerClock};
 use crate::subjects::limiter::FUNCTIONS;
 use crate::subjects::{Limiter, Profile};
-use crate::types::{PeriodSpan, Units, UnixMs, WindowLimit};
-use quotabell_throttle::{Admission, stored_key};
+use crate::types::{PeriodSpan, Units, UnixMs, WindowLimit, keys};
+use quotabell_throttle::{Admission, RateDecision, stored_key};
 
 use super::decision::{CheckDecision, CheckRequest, LimitStatus, PeriodStatus, Recorded};
 
@@ -43,18 +43,6 @@ struct AppliedLimit {
     second: PeriodSpan,
 }
 
-/// The limits that apply to a request.
-struct AppliedLimits<'a> {
-    limits: Vec<AppliedLimit>,
-    limiter: Option<&'a Limiter>,
-}
-
-/// The script's reply.
-enum CheckReply {
-    Judged { now: UnixMs, used: Vec<u64>, rate: Vec<i64>, entry: String },
-    WrongPeriod(UnixMs),
-}
-
 /// Decides a request by the subject's settings. Takes from the rate and records the event only if every limit and the
 /// rate admit the request. If there is no limit and no rate, or the settings are unreadable, it allows the request.
 ///
@@ -81,35 +69,32 @@ pub async fn check(
     let mut now = UnixMs(clock.now_ms());
     for _ in 0..TRIES {
         let around = |limit: &WindowLimit| AppliedLimit::around(profile, *limit, now);
-        let limits = limits.iter().map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
-        let applied = AppliedLimits { limits, limiter };
-        match reply_of(call(partition, request, &applied).await?)? {
-            CheckReply::WrongPeriod(then) => {
-                clock.set(then.0);
-                now = then;
-            }
-            CheckReply::Judged { now, used, rate, entry } => {
-                clock.set(now.0);
-                let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
-                let limits: Vec<PeriodStatus> = applied
-                    .limits
-                    .iter()
-                    .zip(used)
-                    .map(|(limit, used)| limit.status(used, request.units, now))
-                    .collect();
-                let rate = match limiter {
-                    Some(limiter) => {
-                        // As in the script: if a limit refuses, the rate is not used.
-                        let admitted = limits.iter().all(|limit| limit.status.is_admitted());
-                        let taken = if admitted { request.units.get() } else { 0 };
-                        let status = rate_status(limiter, &rate, taken).ok_or(CheckError::Reply)?;
-                        Some(status.asked_for(request.units))
-                    }
-                    None => None,
-                };
-                return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::nothing_to_judge(profile) });
-            }
+        let applied: Vec<AppliedLimit> =
+            limits.iter().map(around).collect::<Option<_>>().ok_or(CheckError::Clock(now))?;
+        let reply = call(partition, request, &applied, limiter).await?;
+        if let Value::Array(parts) = &reply
+            && parts.len() == 2
+        {
+            let (_, then): (String, i64) = parsed(reply)?;
+            clock.set(then);
+            now = UnixMs(then);
+            continue;
         }
+        let (_, then, used, rate, entry): (String, i64, Vec<u64>, Vec<i64>, String) = parsed(reply)?;
+        clock.set(then);
+        let status = |(limit, used): (&AppliedLimit, u64)| limit.status(used, request.units, UnixMs(then));
+        let limits: Vec<PeriodStatus> = applied.iter().zip(used).map(status).collect();
+        // As in the script: if a limit refuses, the rate is not used.
+        let is_taken = limits.iter().all(|limit| limit.status.is_admitted());
+        let rate = limiter.map(|limiter| {
+            let decision = limiter.decision(&rate, if is_taken { request.units.get() } else { 0 })?;
+            let RateDecision { admission, limit, remaining, reset } = decision;
+            let (limit, length) = (Units::new(limit)?, limiter.rate().window());
+            Some(LimitStatus { admission, limit, remaining, reset, length }.asked_for(request.units))
+        });
+        let rate = rate.map(|status| status.ok_or(CheckError::Reply)).transpose()?;
+        let recorded = if entry.is_empty() { Recorded::No } else { Recorded::Yes };
+        return Ok(CheckDecision { rate, limits, recorded, ..CheckDecision::nothing_to_judge(profile) });
     }
     Err(CheckError::Clock(now))
 }
@@ -117,11 +102,11 @@ pub async fn check(
 async fn call(
     Partition { client, keys }: &Partition,
     request: &CheckRequest,
-    applied: &AppliedLimits<'_>,
+    limits: &[AppliedLimit],
+    limiter: Option<&Limiter>,
 ) -> RedisResult<Value> {
     let CheckRequest { subject, metric, units, record } = request;
-    let AppliedLimits { limits, limiter } = applied;
-    let bucket = crate::types::keys::bucket(subject.as_str());
+    let bucket = keys::bucket(subject.as_str());
     let algorithm = limiter.map(|limiter| limiter.algorithm()).unwrap_or_default();
     let window = keys.limiter(algorithm.as_str(), metric, subject);
     let mut call = SCRIPT.call().key(stored_key(&window)).key(keys.stream());
@@ -179,31 +164,8 @@ impl AppliedLimit {
     }
 }
 
-fn reply_of(reply: Value) -> Result<CheckReply, CheckError> {
-    let Value::Array(parts) = &reply else { return Err(CheckError::Reply) };
-    match parts.len() {
-        2 => {
-            let (_, now): (String, i64) = redis::from_redis_value(reply).map_err(|_| CheckError::Reply)?;
-            Ok(CheckReply::WrongPeriod(UnixMs(now)))
-        }
-        _ => {
-            let judged: (String, i64, Vec<u64>, Vec<i64>, String) =
-                redis::from_redis_value(reply).map_err(|_| CheckError::Reply)?;
-            let (_, now, used, rate, entry) = judged;
-            Ok(CheckReply::Judged { now: UnixMs(now), used, rate, entry })
-        }
-    }
-}
-
-fn rate_status(limiter: &Limiter, reply: &[i64], taken: u64) -> Option<LimitStatus> {
-    let decision = limiter.decision(reply, taken)?;
-    Some(LimitStatus {
-        admission: decision.admission,
-        limit: Units::new(decision.limit)?,
-        remaining: decision.remaining,
-        reset: decision.reset,
-        length: limiter.rate().window(),
-    })
+fn parsed<T: FromRedisValue>(reply: Value) -> Result<T, CheckError> {
+    redis::from_redis_value(reply).map_err(|_| CheckError::Reply)
 }
 
 #[cfg(test)]

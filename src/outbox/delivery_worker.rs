@@ -15,7 +15,6 @@ use super::destination_health::DestinationHealth;
 use super::error::{OutboxError, chain};
 use super::fan_out::FanOutReply;
 use super::fan_out_log;
-use super::fan_out_queue::FanOutQueue;
 use super::lease::LeasedDelivery;
 use super::leased_recipients::LeasedRecipients;
 use super::notifier::{AttemptRequest, Notifier};
@@ -47,7 +46,6 @@ pub(super) struct DeliveryWorker<N> {
     pub(super) shared: DispatcherConfig<N>,
     pub(super) pending_outcomes: PendingOutcomes,
     pub(super) settle_queue: SettleQueue,
-    pub(super) fan_out_queue: FanOutQueue,
     pub(super) stop: CancellationToken,
 }
 
@@ -213,7 +211,7 @@ impl<N: Notifier> DeliveryWorker<N> {
         }
         let outbox = &self.shared.outbox;
         let recipients = Recipients::select(alert, &contacts, outbox.on_multiple);
-        let call = || self.fan_out_queue.fan_out(outbox, leased, alert, &recipients);
+        let call = || self.settle_queue.fan_out(leased, alert, &recipients);
         let Some(FanOutReply::Done(result)) = self.retry_until_recorded(leased, call).await else {
             tracing::debug!(delivery = %leased.id, "not fanned out again: the lease was lost, or an earlier call came through");
             return;

@@ -12,7 +12,6 @@ use super::context::DispatcherConfig;
 use super::counting_backlog::CountingBacklog;
 use super::delivery_worker::DeliveryWorker;
 use super::error::{Operation, OutboxError};
-use super::fan_out_queue::FanOutQueue;
 use super::lease::{LeaseRequest, LeaseTimes, LeasedDelivery, lease};
 use super::leased_recipients::LeasedRecipients;
 use super::notifier::Notifier;
@@ -54,7 +53,6 @@ impl<N: Notifier> DispatcherConfig<N> {
                 shared: self,
                 pending_outcomes: PendingOutcomes::default(),
                 settle_queue,
-                fan_out_queue: FanOutQueue::default(),
                 // A child token, because a fatal error ends this loop's attempts but not the caller's other parts.
                 stop: stop.child_token(),
             }),

@@ -35,7 +35,6 @@ mod error;
 pub mod fan_out;
 mod fan_out_log;
 pub mod fan_out_loop;
-mod fan_out_queue;
 pub mod forget;
 pub mod forget_in_digests;
 pub mod lease;

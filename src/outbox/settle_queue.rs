@@ -5,13 +5,17 @@ use tokio::sync::{mpsc, oneshot};
 use super::config::DeliveryConfig;
 use super::context::OutboxContext;
 use super::error::OutboxError;
+use super::fan_out::{FanOutReply, FanOutRequest, FanOutSource, fan_out};
+use super::fan_out_loop::chunks;
 use super::lease::LeasedDelivery;
+use super::recipients::Recipients;
 use super::settle::{SETTLE_MAX, SettleReply, SettleRequest, SettledLeases, Settlement, settle};
+use crate::types::Alert;
 
 /// Accepts the outcomes of attempts. Each caller gets its own reply.
 #[derive(Debug, Clone)]
 pub(super) struct SettleQueue {
-    sender: mpsc::Sender<QueuedRequest>,
+    sender: mpsc::Sender<QueuedCall>,
 }
 
 /// Records the outcomes in the queue.
@@ -19,18 +23,32 @@ pub(super) struct SettleQueue {
 pub(super) struct Settler {
     outbox: OutboxContext,
     config: DeliveryConfig,
-    receiver: mpsc::Receiver<QueuedRequest>,
-    /// Taken from the queue but not recorded yet.
-    ends: Vec<QueuedRequest>,
+    receiver: mpsc::Receiver<QueuedCall>,
+    /// Taken from the queue, and not recorded yet.
+    settlements: Vec<(SettleRequest, ReplyTo<SettleReply>)>,
+    fan_outs: Vec<(QueuedFanOut, ReplyTo<FanOutReply>)>,
 }
 
-/// A request, and the receiver of its reply.
-type QueuedRequest = (SettleRequest, oneshot::Sender<Result<SettleReply, OutboxError>>);
+/// The way back to the task that asked.
+type ReplyTo<T> = oneshot::Sender<Result<T, OutboxError>>;
+
+#[derive(Debug)]
+enum QueuedCall {
+    Settle(SettleRequest, ReplyTo<SettleReply>),
+    FanOut(QueuedFanOut, ReplyTo<FanOutReply>),
+}
+
+#[derive(Debug)]
+struct QueuedFanOut {
+    leased: LeasedDelivery,
+    alert: Alert,
+    recipients: Recipients,
+}
 
 /// A queue and the settler that empties it.
 pub(super) fn settle_queue(outbox: OutboxContext, config: DeliveryConfig) -> (SettleQueue, Settler) {
     let (sender, receiver) = mpsc::channel(SETTLE_MAX);
-    (SettleQueue { sender }, Settler { outbox, config, receiver, ends: Vec::new() })
+    (SettleQueue { sender }, Settler { outbox, config, receiver, settlements: Vec::new(), fan_outs: Vec::new() })
 }
 
 impl SettleQueue {
@@ -40,10 +58,26 @@ impl SettleQueue {
         leased: &LeasedDelivery,
         settlement: &Settlement,
     ) -> Result<SettleReply, OutboxError> {
-        let (reply, replied) = oneshot::channel();
         let (id, channel, token) = (leased.id.clone(), leased.channel, leased.token.clone());
         let request = SettleRequest { id, channel, token, settlement: settlement.clone() };
-        let _ = self.sender.send((request, reply)).await;
+        self.call(|reply| QueuedCall::Settle(request, reply)).await
+    }
+
+    /// As [`fan_out`] from one leased delivery.
+    pub(super) async fn fan_out(
+        &self,
+        leased: &LeasedDelivery,
+        alert: &Alert,
+        recipients: &Recipients,
+    ) -> Result<FanOutReply, OutboxError> {
+        let (leased, alert, recipients) = (leased.clone(), alert.clone(), recipients.clone());
+        self.call(|reply| QueuedCall::FanOut(QueuedFanOut { leased, alert, recipients }, reply)).await
+    }
+
+    /// Never returns if the settler is gone: then the attempts are cut off too.
+    async fn call<T>(&self, call: impl FnOnce(ReplyTo<T>) -> QueuedCall) -> Result<T, OutboxError> {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.sender.send(call(reply)).await;
         match replied.await {
             Ok(reply) => reply,
             Err(_) => std::future::pending().await,
@@ -62,31 +96,59 @@ impl Settler {
 
     /// Returns when there is something to record. Safe to cancel at any time.
     pub(super) async fn filled(&mut self) {
-        if self.ends.is_empty() && self.receiver.recv_many(&mut self.ends, SETTLE_MAX).await == 0 {
-            std::future::pending().await
+        if self.settlements.is_empty() && self.fan_outs.is_empty() {
+            match self.receiver.recv().await {
+                Some(call) => self.take(call),
+                None => std::future::pending().await,
+            }
         }
     }
 
     /// Records the waiting outcomes in one call.
     pub(super) async fn record(&mut self) {
-        while self.ends.len() < SETTLE_MAX
-            && let Ok(end) = self.receiver.try_recv()
+        while self.settlements.len() + self.fan_outs.len() < SETTLE_MAX
+            && let Ok(call) = self.receiver.try_recv()
         {
-            self.ends.push(end);
+            self.take(call);
         }
-        if self.ends.is_empty() {
-            return;
+        let OutboxContext { client, keys, .. } = &self.outbox;
+        if !self.settlements.is_empty() {
+            let requests: Vec<&SettleRequest> = self.settlements.iter().map(|(request, _)| request).collect();
+            let settled = settle(client, keys, &self.config, &requests).await;
+            if let Ok(settled) = &settled {
+                log_circuits(settled);
+            }
+            for (at, (_, reply)) in self.settlements.drain(..).enumerate() {
+                let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
+                // The task that asked may have been cut off by the end of a drain.
+                let _ = reply.send(answer);
+            }
         }
-        let requests: Vec<&SettleRequest> = self.ends.iter().map(|(request, _)| request).collect();
-        let settled = settle(&self.outbox.client, &self.outbox.keys, &self.config, &requests).await;
-        if let Ok(settled) = &settled {
-            log_circuits(settled);
+        let requests: Vec<FanOutRequest<'_>> = self.fan_outs.iter().map(|(queued, _)| queued.as_request()).collect();
+        let mut answers = Vec::with_capacity(requests.len());
+        for requests in chunks(&requests) {
+            match fan_out(client, keys, requests).await {
+                Ok(some) => answers.extend(some.into_iter().map(Ok)),
+                Err(error) => answers.extend(requests.iter().map(|_| Err(error.clone()))),
+            }
         }
-        for (at, (_, reply)) in self.ends.drain(..).enumerate() {
-            let answer = settled.as_ref().map(|settled| settled.answers[at]).map_err(OutboxError::clone);
-            // The requesting task may have been cancelled at the end of a drain.
+        for ((_, reply), answer) in self.fan_outs.drain(..).zip(answers) {
             let _ = reply.send(answer);
         }
+    }
+
+    fn take(&mut self, call: QueuedCall) {
+        match call {
+            QueuedCall::Settle(request, reply) => self.settlements.push((request, reply)),
+            QueuedCall::FanOut(queued, reply) => self.fan_outs.push((queued, reply)),
+        }
+    }
+}
+
+impl QueuedFanOut {
+    fn as_request(&self) -> FanOutRequest<'_> {
+        let Self { leased: LeasedDelivery { id, token, json, .. }, alert, recipients } = self;
+        FanOutRequest { source: FanOutSource::Delivery { id, token }, alert, json, recipients }
     }
 }
 
