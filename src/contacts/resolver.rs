@@ -130,8 +130,7 @@ impl ContactResolver {
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.subject(subject)).arg(CONTACTS).arg(LOCALE);
-        let reply: RedisResult<Vec<Option<Vec<u8>>>> = client.query(&command).await;
-        self.resolve(subject, reply.map(|values| StoredFields::from_values(&mut values.into_iter())))
+        self.resolve(subject, client.query(&command).await)
     }
 
     /// The contacts in the fields of a subject's hash.
@@ -174,13 +173,8 @@ impl ContactResolver {
         stored: RedisResult<StoredRecipients>,
         now: UnixMs,
     ) -> Result<(ResolvedContacts, SubjectMutes), ResolveContactsError> {
-        let (stored, muted) = match stored {
-            Ok(values) => {
-                let mut values = values.into_iter();
-                (Ok(StoredFields::from_values(&mut values)), values.collect())
-            }
-            Err(error) => (Err(error), Vec::new()),
-        };
+        // Behind contacts and locale.
+        let muted: Vec<Option<Vec<u8>>> = stored.iter().flatten().skip(2).cloned().collect();
         let muted = mute_fields(alert).into_iter().zip(muted).filter_map(|(field, value)| Some((field, value?)));
         let (mutes, unreadable) = SubjectMutes::read(muted, now);
         unreadable.iter().for_each(|error| unreadable_log::mute(&alert.subject, error));
@@ -208,18 +202,22 @@ impl ContactResolver {
             .pipe(&pipeline)
             .await
             .map_err(|source| ResolveContactsError { subject: (*first).clone(), source })?;
-        let stored = |contacts| StoredFields { contacts, locale: None };
-        subjects.iter().zip(replies).map(|(subject, reply)| self.resolve(subject, reply.map(stored))).collect()
+        let resolve = |(subject, reply): (&&Subject, RedisResult<_>)| self.resolve(subject, reply.map(|one| vec![one]));
+        subjects.iter().zip(replies).map(resolve).collect()
     }
 
     /// What the reply to the question for a subject's contacts means. Warns about what is unreadable.
     fn resolve(
         &self,
         subject: &Subject,
-        reply: RedisResult<StoredFields>,
+        reply: RedisResult<StoredRecipients>,
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let contacts = match reply {
-            Ok(StoredFields { contacts, locale }) => self.parse(contacts).with_locale(locale_of(subject, locale)),
+            Ok(values) => {
+                let mut values = values.into_iter();
+                let (contacts, locale) = (values.next().flatten(), values.next().flatten());
+                self.parse(contacts).with_locale(locale_of(subject, locale))
+            }
             Err(error) if error_kind(&error) == ErrorKind::WrongType => {
                 let operator = Arc::clone(&self.operator);
                 ResolvedContacts { operator, ..ResolvedContacts::broken("the subject's key is not a hash") }
@@ -246,25 +244,12 @@ impl ContactResolver {
     }
 }
 
-/// The values of the fields that say who gets an alert: contacts, locale, mutes.
+/// The values of the fields that say who gets an alert: contacts, locale, mutes. Those at the end may be left out.
 pub type StoredRecipients = Vec<Option<Vec<u8>>>;
 
 /// The mutes that concern an alert: that of its subject, and that of its metric.
 fn mute_fields(alert: &Alert) -> [String; 2] {
     [mute_field(None), mute_field(Some(&alert.metric))]
-}
-
-/// The fields of a subject's hash that say who is told, and in which language.
-struct StoredFields {
-    contacts: Option<Vec<u8>>,
-    locale: Option<Vec<u8>>,
-}
-
-impl StoredFields {
-    /// The first values of a reply.
-    fn from_values(values: &mut impl Iterator<Item = Option<Vec<u8>>>) -> Self {
-        Self { contacts: values.next().flatten(), locale: values.next().flatten() }
-    }
 }
 
 /// The language in which a subject is told; `None` for the default one.

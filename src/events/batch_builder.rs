@@ -13,7 +13,7 @@ use crate::ledger::read_totals::RaisedRecords;
 use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use crate::types::{Keys, RefusalReason, StreamId, Subject, UnixMs};
 
-use super::batch_changes::{BatchChanges, EntryRange};
+use super::batch_changes::BatchChanges;
 use super::looked_up_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, look_up};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
@@ -56,7 +56,6 @@ pub struct BatchBuilder {
     batch: Batch,
     /// The checkpoint that the previous batch follows. That batch may still be on its way to Redis.
     closed_from: Option<StreamId>,
-    first_entry: StreamId,
     /// Server time of the newest reading.
     newest_read: UnixMs,
     /// The last readings, if each of them was full.
@@ -98,7 +97,6 @@ impl BatchBuilder {
             number: NUMBER_FIRST,
             batch,
             closed_from: None,
-            first_entry: StreamId::ZERO,
             newest_read: UnixMs(0),
             full_readings: None,
             changes,
@@ -217,7 +215,7 @@ impl BatchBuilder {
     fn added(&mut self, entry: StreamId, server: UnixMs) {
         if self.batch.entries == 0 {
             self.batch.read_at = server;
-            self.first_entry = entry;
+            self.batch.first_entry = entry;
         }
         // The oldest reading decides, even if the server's clock was set back between two readings.
         self.batch.read_at = self.batch.read_at.min(server);
@@ -339,8 +337,7 @@ impl BatchBuilder {
         let mut batch = std::mem::replace(&mut self.batch, following);
         self.closed_from = Some(batch.from);
         batch.behind_for = self.full_readings.map_or(Duration::ZERO, |readings| readings.last.since(readings.first));
-        let evidence = EntryRange { first_entry: self.first_entry, last_entry: batch.to, now: self.newest_read };
-        self.changes.close(held, &mut batch, evidence);
+        self.changes.close(held, &mut batch, self.newest_read);
         self.number += 1;
         self.bounds = next;
         self.changes.begin(self.number);

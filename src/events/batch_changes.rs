@@ -11,7 +11,7 @@ use crate::ledger::thresholds::{NO_THRESHOLD, PeriodState, Threshold, ThresholdT
 use crate::ledger::totals::RowKey;
 use crate::types::text::pluralize;
 use crate::types::units::UNITS_MAX;
-use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, StreamId, Units, UnixMs};
+use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReason, Units, UnixMs};
 
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, WorkerCache};
@@ -66,17 +66,6 @@ struct Crossing {
 struct BatchPosition {
     group: usize,
     row: usize,
-}
-
-/// The entries that the changes come from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct EntryRange {
-    /// The first entry.
-    pub(super) first_entry: StreamId,
-    /// The last one.
-    pub(super) last_entry: StreamId,
-    /// Server time of the newest reading.
-    pub(super) now: UnixMs,
 }
 
 impl BatchChanges {
@@ -220,12 +209,12 @@ impl BatchChanges {
         }
     }
 
-    /// Puts counters and alerts into a batch, once [`Self::has_all_records`].
-    pub(super) fn close(&mut self, held: &mut WorkerCache, batch: &mut Batch, evidence: EntryRange) {
-        let positions = self.arrange(held, batch, evidence.now);
+    /// Puts counters and alerts into a batch, once [`Self::has_all_records`]. `now`: server time of the newest reading.
+    pub(super) fn close(&mut self, held: &mut WorkerCache, batch: &mut Batch, now: UnixMs) {
+        let positions = self.arrange(held, batch, now);
         let (reached, records) = (std::mem::take(&mut self.reached), std::mem::take(&mut self.records));
         for (index, records) in reached.into_iter().zip(records) {
-            self.raise_reached(held, batch, (index, positions[index as usize]), evidence, records);
+            self.raise_reached(held, batch, (index, positions[index as usize]), records, now);
         }
     }
 
@@ -290,71 +279,50 @@ impl BatchChanges {
         held: &mut WorkerCache,
         batch: &mut Batch,
         (index, at): (u32, BatchPosition),
-        evidence: EntryRange,
         mut records: RaisedRecords,
+        now: UnixMs,
     ) {
         let changed = &self.rows[index as usize];
-        let key = held.totals.key_of(changed.row);
-        let thresholds = held.thresholds(key);
-        let used = changed.highest.max(held.totals.row(changed.row).total);
-        let raised: Vec<Threshold> = self.raised(held, index, &thresholds, &records, evidence.now).copied().collect();
-        let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
-        percents.sort_unstable();
-        let moved = CountChange { before: changed.before, used };
-        for threshold in raised {
-            let Some(mut alert) = alert_of(held, batch, changed.row, moved, threshold, evidence) else { continue };
-            alert.higher_percents = percents.iter().copied().filter(|percent| *percent > threshold.percent).collect();
-            let record = RaisedRecord::after(records.remove(&threshold.percent), alert);
-            records.insert(threshold.percent, record.clone());
-            batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
+        let RowKey { subject_index, hash_id } = held.totals.key_of(changed.row);
+        let thresholds = held.thresholds(RowKey { subject_index, hash_id });
+        let row = *held.totals.row(changed.row);
+        let raised: Vec<Threshold> = self.raised(held, index, &thresholds, &records, now).copied().collect();
+        let subject = held.cache.subject(subject_index);
+        let of = held.totals.metric_period(hash_id);
+        let (metric, period, window) = (&of.metric, of.period, of.period.window());
+        let profile = subject.extra.profile.as_ref();
+        let limit = profile.and_then(|of| of.limits_of(metric).iter().find(|limit| limit.window == window));
+        if let (Some(profile), Some(limit)) = (profile, limit) {
+            let mut percents: Vec<Percent> = raised.iter().map(|threshold| threshold.percent).collect();
+            percents.sort_unstable();
+            for Threshold { units, percent } in raised {
+                let key = AlertKey { subject: &subject.subject, metric, period, percent, units };
+                let alert = Alert {
+                    id: AlertId::derive(&batch.instance, &key),
+                    subject: subject.subject.clone(),
+                    metric: metric.clone(),
+                    window,
+                    period,
+                    threshold_percent: percent,
+                    threshold_units: units,
+                    limit: limit.units.get(),
+                    plan: profile.plan().to_string(),
+                    timezone: profile.zone().name().to_owned(),
+                    resets_at_ms: row.end,
+                    used_before: changed.before,
+                    used: changed.highest.max(row.total),
+                    first_entry: batch.first_entry,
+                    last_entry: batch.to,
+                    raised_at_ms: now,
+                    higher_percents: percents.iter().copied().filter(|higher| *higher > percent).collect(),
+                };
+                let record = RaisedRecord::after(records.remove(&percent), alert);
+                records.insert(percent, record.clone());
+                batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
+            }
         }
-        let row = held.totals.row_mut(changed.row);
         // What was due is raised, or its flag is there: from now on only what lies ahead is.
-        row.next_threshold_units = next_threshold(&thresholds, row.total, |percent| records.get(&percent));
+        held.totals.row_mut(changed.row).next_threshold_units =
+            next_threshold(&thresholds, row.total, |percent| records.get(&percent));
     }
-}
-
-/// The counts of an alert.
-#[derive(Debug, Clone, Copy)]
-struct CountChange {
-    before: u64,
-    used: u64,
-}
-
-/// The alert that a counter raises at a threshold.
-fn alert_of(
-    held: &WorkerCache,
-    batch: &Batch,
-    row: u32,
-    moved: CountChange,
-    threshold: Threshold,
-    evidence: EntryRange,
-) -> Option<Alert> {
-    let Threshold { units, percent } = threshold;
-    let RowKey { subject_index, hash_id } = held.totals.key_of(row);
-    let subject = held.cache.subject(subject_index);
-    let profile = subject.extra.profile.as_ref()?;
-    let of = held.totals.metric_period(hash_id);
-    let window = of.period.window();
-    let limit = profile.limits_of(&of.metric).iter().find(|limit| limit.window == window)?;
-    let key = AlertKey { subject: &subject.subject, metric: &of.metric, period: of.period, percent, units };
-    Some(Alert {
-        id: AlertId::derive(&batch.instance, &key),
-        subject: subject.subject.clone(),
-        metric: of.metric.clone(),
-        window,
-        period: of.period,
-        threshold_percent: percent,
-        threshold_units: units,
-        limit: limit.units.get(),
-        plan: profile.plan().to_string(),
-        timezone: profile.zone().name().to_owned(),
-        resets_at_ms: held.totals.row(row).end,
-        used_before: moved.before,
-        used: moved.used,
-        first_entry: evidence.first_entry,
-        last_entry: evidence.last_entry,
-        raised_at_ms: evidence.now,
-        higher_percents: Vec::new(),
-    })
 }

@@ -21,6 +21,8 @@ pub struct Batch {
     pub server: Option<Arc<str>>,
     /// The checkpoint before the batch.
     pub from: StreamId,
+    /// Its first entry.
+    pub first_entry: StreamId,
     /// Its last entry: the next checkpoint.
     pub to: StreamId,
     /// Number of entries read.
@@ -126,6 +128,7 @@ impl Batch {
             erasure_epoch: 0,
             server: None,
             from,
+            first_entry: from,
             to: from,
             entries: 0,
             read_at: UnixMs(0),

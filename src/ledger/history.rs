@@ -71,7 +71,7 @@ struct DayInProgress {
 }
 
 impl HistoryArchiver {
-    /// An archiver for the partition with these keys; `None` if no history is kept.
+    /// An archiver for the partition with these keys. If no history is kept, no day is ever pending.
     pub fn new(keys: Keys, config: HistoryConfig) -> Self {
         let (pending, unarchived) = (BTreeMap::new(), BTreeSet::new());
         Self { keys, days: config.days, pending, current: None, unarchived }
