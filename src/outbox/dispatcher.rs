@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::DispatcherConfig;
@@ -46,7 +46,7 @@ impl<N: Notifier> DispatcherConfig<N> {
             times: LeaseTimes::from_timeouts(|channel| self.notifier.timeout(channel), self.lease_margin),
             nonce: nonce(),
             calls: 0,
-            attempts: RunningAttempts::default(),
+            attempts: JoinSet::new(),
             is_paused: false,
             counting: CountingBacklog::default(),
             worker: Arc::new(DeliveryWorker {
@@ -76,7 +76,7 @@ struct Dispatcher<N> {
     /// Distinguishes this dispatcher's leases from all others, including those of other processes.
     nonce: String,
     calls: u64,
-    attempts: RunningAttempts,
+    attempts: JoinSet<()>,
     /// Whether the last call found sending paused.
     is_paused: bool,
     counting: CountingBacklog,
@@ -125,7 +125,7 @@ impl<N: Notifier> Dispatcher<N> {
         // Leased deliveries that have not started see this and are released.
         self.worker.stop.cancel();
         tokio::select! {
-            () = self.attempts.all_ended() => ended,
+            () = async { while self.attempts.join_next().await.is_some() {} } => ended,
             () = self.settler.run() => unreachable!("the queue lives as long as the attempts"),
         }
     }
@@ -139,7 +139,7 @@ impl<N: Notifier> Dispatcher<N> {
         let worker = Arc::clone(&self.worker);
         let DeliveryWorker { shared, pending_outcomes, stop, .. } = &*worker;
         let outbox = &shared.outbox;
-        self.attempts.reap_ended();
+        while self.attempts.try_join_next().is_some() {}
         if pending_outcomes.any() {
             let ping = outbox.client.query::<()>(&redis::cmd("PING")).await;
             ping.map_err(OutboxError::redis(Operation::Lease, outbox.keys.stream()))?;
@@ -148,14 +148,14 @@ impl<N: Notifier> Dispatcher<N> {
                 () = self.settler.run() => unreachable!("the queue lives as long as the loop"),
             }
         }
-        let is_held_up = self.attempts.count() >= self.attempts_max;
+        let is_held_up = self.attempts.len() >= self.attempts_max;
         let mut slots = shared.slots.take_free();
         if is_held_up || slots.count() == 0 {
             drop(slots);
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = shared.slots.free(), if !is_held_up => {}
-                () = self.attempts.one_ended(), if is_held_up => {}
+                Some(_) = self.attempts.join_next(), if is_held_up => {}
                 () = self.settler.filled() => self.settler.record().await,
             }
             return Ok(NextLease::NOW);
@@ -202,16 +202,23 @@ impl<N: Notifier> Dispatcher<N> {
         leased.sort_by_key(|leased| !leased.follows);
         let reads = LeasedRecipients::of_each(&self.worker.shared.outbox.contacts, &leased);
         for (leased, read) in leased.into_iter().zip(reads) {
-            let (worker, id) = (Arc::clone(&self.worker), leased.id.clone());
+            let (worker, panic_log) = (Arc::clone(&self.worker), PanicLog(leased.id.clone()));
             let followers = self.followers_at.entry(leased.destination.clone()).or_default();
             if leased.follows {
                 let waiting = Arc::clone(&self.followers).try_acquire_owned();
                 let waiting = waiting.expect("no more follow than were asked for");
                 let follows = followers.follow();
-                self.attempts.spawn(id, async move { worker.work_after(leased, (follows, waiting), read).await });
+                // An attempt is some kilobytes, which spawning would copy several times.
+                self.attempts.spawn(Box::pin(async move {
+                    let _panic_log = panic_log;
+                    worker.work_after(leased, (follows, waiting), read).await;
+                }));
             } else {
                 let slot = slots.take_permit(leased.is_healthy, followers);
-                self.attempts.spawn(id, async move { worker.work(leased, slot, read).await });
+                self.attempts.spawn(Box::pin(async move {
+                    let _panic_log = panic_log;
+                    worker.work(leased, slot, read).await;
+                }));
             }
         }
     }
@@ -244,56 +251,14 @@ fn log_dropped(dropped: &[(DeliveryId, String)]) {
     }
 }
 
-/// The running attempts.
-#[derive(Debug, Default)]
-struct RunningAttempts {
-    tasks: JoinSet<()>,
-    deliveries: HashMap<Id, DeliveryId>,
-}
+/// Logs the delivery of an attempt that panics. A panic is a bug of ours that must not take the others along: the
+/// delivery comes back when its lease ends.
+struct PanicLog(DeliveryId);
 
-impl RunningAttempts {
-    fn spawn(&mut self, delivery: DeliveryId, attempt: impl Future<Output = ()> + Send + 'static) {
-        // An attempt has some kilobytes, which spawning would copy several times.
-        let id = self.tasks.spawn(Box::pin(attempt)).id();
-        self.deliveries.insert(id, delivery);
-    }
-
-    fn count(&self) -> usize {
-        self.tasks.len()
-    }
-
-    /// Returns when at least one has ended; never if none runs.
-    async fn one_ended(&mut self) {
-        match self.tasks.join_next_with_id().await {
-            Some(ended) => self.reap(ended),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Forgets ended attempts.
-    fn reap_ended(&mut self) {
-        while let Some(ended) = self.tasks.try_join_next_with_id() {
-            self.reap(ended);
-        }
-    }
-
-    async fn all_ended(&mut self) {
-        while let Some(ended) = self.tasks.join_next_with_id().await {
-            self.reap(ended);
-        }
-    }
-
-    /// A panic is a bug that must not end other attempts: its delivery is attempted again when the lease ends.
-    fn reap(&mut self, ended: Result<(Id, ()), JoinError>) {
-        match ended {
-            Ok((id, ())) => {
-                self.deliveries.remove(&id);
-            }
-            Err(error) => {
-                let delivery = self.deliveries.remove(&error.id());
-                let delivery = delivery.as_ref().map_or("unknown", DeliveryId::as_str);
-                tracing::error!(delivery, error = %error, "attempt panicked; the delivery is attempted again when its lease ends");
-            }
+impl Drop for PanicLog {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(delivery = %self.0, "attempt panicked; the delivery is attempted again when its lease ends");
         }
     }
 }

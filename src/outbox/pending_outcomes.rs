@@ -3,33 +3,28 @@
 //! While Redis is unavailable, leases end. If the next lease came before the waiting outcomes, an accepted delivery
 //! would be attempted again. So the dispatcher records these outcomes first.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Counts the tasks whose outcome waits for Redis, and makes them retry when Redis is available again.
 #[derive(Debug, Default)]
 pub(super) struct PendingOutcomes {
-    waiting: AtomicUsize,
+    waiting: TaskTracker,
     retry: Notify,
-    cleared: Notify,
 }
-
-/// One waiting task. Ends on drop.
-#[derive(Debug)]
-pub(super) struct PendingOutcome<'a>(&'a PendingOutcomes);
 
 impl PendingOutcomes {
     /// Counts a waiting outcome while the returned value exists.
-    pub(super) fn add(&self) -> PendingOutcome<'_> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        PendingOutcome(self)
+    pub(super) fn add(&self) -> TaskTrackerToken {
+        self.waiting.token()
     }
 
     /// Whether any outcome waits.
     pub(super) fn any(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0
+        !self.waiting.is_empty()
     }
 
     /// Returns when a retry is requested. A task that does not listen at that moment retries after its own delay.
@@ -40,21 +35,9 @@ impl PendingOutcomes {
     /// Call it when Redis is available again: waits until the outcomes are recorded, at most `timeout`, so that an
     /// unrecordable one does not delay others for long.
     pub(super) async fn flush(&self, timeout: Duration) {
-        let cleared = async {
-            while self.any() {
-                self.retry.notify_waiters();
-                self.cleared.notified().await;
-            }
-        };
-        let _ = tokio::time::timeout(timeout, cleared).await;
-    }
-}
-
-impl Drop for PendingOutcome<'_> {
-    fn drop(&mut self) {
-        if self.0.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // A permit is kept if nobody listens yet, so this is never missed.
-            self.0.cleared.notify_one();
-        }
+        // Closed or not, a tracker takes more tasks; a closed one can be waited for.
+        self.waiting.close();
+        self.retry.notify_waiters();
+        let _ = tokio::time::timeout(timeout, self.waiting.wait()).await;
     }
 }
