@@ -8,7 +8,6 @@ use std::time::Duration;
 use chrono::DateTime;
 
 use crate::types::event_id::EVENT_ID_BYTES_MAX;
-use crate::types::subject::SubjectError;
 use crate::types::units::UNITS_MAX;
 use crate::types::{Keys, RefusalReason, StreamId, Units, UnixMs, metric, subject};
 
@@ -84,6 +83,11 @@ impl InvalidEvent {
     pub fn new(reason: RefusalReason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into() }
     }
+
+    /// Explains an error as this reason, for `map_err`.
+    fn because<E: ToString>(reason: RefusalReason) -> impl FnOnce(E) -> Self {
+        move |error| Self::new(reason, error.to_string())
+    }
 }
 
 impl<'a> RawEvent<'a> {
@@ -136,12 +140,8 @@ impl<'a> RawEvent<'a> {
     /// The first broken rule.
     pub fn parse(&self, arrival: UnixMs) -> Result<UsageEvent<'a>, InvalidEvent> {
         let amount = self.amount()?;
-        let metric = match self.metric {
-            None => None,
-            Some(name) => Some(
-                metric::check(name).map_err(|error| InvalidEvent::new(RefusalReason::BadMetric, error.to_string()))?,
-            ),
-        };
+        let metric = self.metric.map(metric::check).transpose();
+        let metric = metric.map_err(InvalidEvent::because(RefusalReason::BadMetric))?;
         let source_arrival = self.source_arrival.and_then(time_of);
         let copied = arrival;
         let arrival = source_arrival.map_or(copied, |at| at.min(copied));
@@ -152,10 +152,8 @@ impl<'a> RawEvent<'a> {
             })?,
         };
         if self.id.is_some_and(|id| id.is_empty() || id.len() > EVENT_ID_BYTES_MAX) {
-            return Err(InvalidEvent::new(
-                RefusalReason::BadId,
-                format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes"),
-            ));
+            let detail = format!("id must have 1 to {EVENT_ID_BYTES_MAX} bytes");
+            return Err(InvalidEvent::new(RefusalReason::BadId, detail));
         }
         if at > arrival.plus(AHEAD_MAX_MS) {
             let detail = format!("ts {at} is more than 5 minutes ahead of its arrival {arrival}");
@@ -168,9 +166,9 @@ impl<'a> RawEvent<'a> {
     fn amount(&self) -> Result<UsageDelta, InvalidEvent> {
         match (self.units, self.credit) {
             (None, None) => Ok(UsageDelta::Used(Units::ONE)),
-            (Some(digits), None) => Units::parse(digits)
-                .map(UsageDelta::Used)
-                .map_err(|error| InvalidEvent::new(RefusalReason::BadUnits, error.to_string())),
+            (Some(digits), None) => {
+                Units::parse(digits).map(UsageDelta::Used).map_err(InvalidEvent::because(RefusalReason::BadUnits))
+            }
             (None, Some(digits)) => Units::parse(digits).map(UsageDelta::Credit).map_err(|_| {
                 let rule = format!("credit must be decimal digits, 1 to {UNITS_MAX}");
                 InvalidEvent::new(RefusalReason::BadCredit, rule)
@@ -202,8 +200,7 @@ pub fn check_arrival(arrival: UnixMs, server: UnixMs, age_max: Duration) -> Resu
 ///
 /// The first broken rule.
 pub fn check_subject(keys: &Keys, bytes: &[u8]) -> Result<(), InvalidEvent> {
-    let broken = |error: SubjectError| InvalidEvent::new(RefusalReason::BadSubject, error.to_string());
-    subject::check(bytes).map_err(broken)?;
+    subject::check(bytes).map_err(InvalidEvent::because(RefusalReason::BadSubject))?;
     let right = keys.partition().of_sibling(bytes);
     if right == keys.partition() {
         return Ok(());
