@@ -12,8 +12,8 @@ use crate::types::PartitionNumber;
 pub struct CountingStatus(Arc<Mutex<BTreeMap<u32, ErrorKind>>>);
 
 impl CountingStatus {
-    /// Counting has stopped by a failure of this kind, which waiting does not mend. `None`: this daemon counts, waits for
-    /// Redis, or does not have to count.
+    /// Records the kind of failure that stopped counting and that waiting does not mend. `None`: this daemon counts,
+    /// waits for Redis, or does not have to count.
     pub(super) fn set(&self, partition: PartitionNumber, stopped_by: Option<ErrorKind>) {
         let mut stopped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match stopped_by {

@@ -1,4 +1,5 @@
-//! The queue of outcomes to record: outcomes that arrive during a call are sent together in the next one.
+//! The queue of outcomes and fan-outs to record. Those that arrive during a call are sent together in the next one, so
+//! thousands that wait for one contact cost few calls.
 
 use tokio::sync::{mpsc, oneshot};
 
