@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::OutboxError;
 use super::new_deliveries::NewDeliveries;
 use super::redis_outage::RedisOutage;
-use super::wake::{WakeScan, wake_subjects};
+use super::wake::{wake_subjects, wake_waiting};
 use crate::contacts::resolver::ContactResolver;
 use crate::redis_client::{Partition, Partitions};
 use crate::subjects::watch::{ChangeFeed, SubjectChanges};
@@ -56,11 +56,8 @@ impl ContactChangeListener {
         let subjects = match change {
             SubjectChanges::Any => {
                 for partition in self.partitions.iter() {
-                    let mut scan = WakeScan::default();
-                    // In slices, so that other deliveries are sent meanwhile.
-                    while let Some(woken) = scan.next(&partition.client, &partition.keys, &self.contacts).await? {
-                        self.woken(partition, woken);
-                    }
+                    let woken = |deliveries| self.woken(partition, deliveries);
+                    wake_waiting(&partition.client, &partition.keys, &self.contacts, woken).await?;
                 }
                 return Ok(());
             }

@@ -78,7 +78,7 @@ pub use recipients::Recipients;
 pub use settle::{SettleReply, SettleRequest, SettledLeases, Settlement, settle};
 pub use slots::Slots;
 pub use totals::{DestinationCounts, Totals, totals};
-pub use wake::{WakeScan, wake_subject, wake_subjects};
+pub use wake::{wake_subject, wake_subjects, wake_waiting};
 
 /// How long an ended delivery stays readable: 14 days.
 pub const ENDED_DELIVERY_TTL: Duration = Duration::from_secs(14 * 24 * 60 * 60);

@@ -74,52 +74,42 @@ pub(super) async fn wake_reachable(outbox: &OutboxContext, subjects: &[Subject])
     Ok(())
 }
 
-/// The waiting deliveries in slices: those of subjects with a contact are woken, the others keep waiting.
-#[derive(Debug)]
-pub struct WakeScan {
-    /// Start of the next slice, in the form of ZRANGEBYLEX.
-    from: Vec<u8>,
-}
-
-impl Default for WakeScan {
-    fn default() -> Self {
-        Self { from: b"-".to_vec() }
-    }
-}
-
-impl WakeScan {
-    /// Processes the next slice. Returns the number of woken deliveries; `None` at the end. Repeatable.
-    ///
-    /// # Errors
-    ///
-    /// As [`wake_subject`]; the next call processes the same slice.
-    pub async fn next(
-        &mut self,
-        client: &RedisClient,
-        keys: &Keys,
-        contacts: &ContactResolver,
-    ) -> Result<Option<u64>, OutboxError> {
+/// Wakes all waiting deliveries of subjects with a contact; the others keep waiting. Calls `woken` after each slice with
+/// the number of woken deliveries, so that they are sent meanwhile. Repeatable.
+///
+/// # Errors
+///
+/// As [`wake_subject`]; some slices may be done.
+pub async fn wake_waiting(
+    client: &RedisClient,
+    keys: &Keys,
+    contacts: &ContactResolver,
+    mut woken: impl FnMut(u64),
+) -> Result<(), OutboxError> {
+    // Start of the next slice, in the form of ZRANGEBYLEX.
+    let mut from = b"-".to_vec();
+    loop {
         let mut command = redis::cmd("ZRANGEBYLEX");
-        command.arg(keys.waiting()).arg(&self.from).arg("+").arg("LIMIT").arg(0).arg(WAKE_MAX);
+        command.arg(keys.waiting()).arg(&from).arg("+").arg("LIMIT").arg(0).arg(WAKE_MAX);
         let members: Vec<Vec<u8>> =
             client.query(&command).await.map_err(OutboxError::redis(Operation::Wake, keys.stream()))?;
-        let Some(last) = members.last() else { return Ok(None) };
+        let Some(last) = members.last() else { return Ok(()) };
         let named = |member: &Vec<u8>| Subject::parse(member.split(|byte| *byte == 0).next()?).ok();
         let mut subjects: Vec<Subject> = members.iter().filter_map(named).collect();
         subjects.dedup();
         let found = contacts.contacts_of_each(client, &subjects.iter().collect::<Vec<_>>()).await?;
         let reachable = || subjects.iter().zip(&found).filter(|(_, contacts)| !contacts.readable.is_empty());
-        let mut woken = 0;
+        let mut count = 0;
         if reachable().count() == subjects.len() {
-            let [least, greatest] = [self.from.clone(), [b"[".as_slice(), last].concat()];
-            woken = wake(client, keys, Members { least, greatest }).await?;
+            let [least, greatest] = [from, [b"[".as_slice(), last].concat()];
+            count = wake(client, keys, Members { least, greatest }).await?;
         } else {
             for (subject, _) in reachable() {
-                woken += wake_subject(client, keys, subject).await?;
+                count += wake_subject(client, keys, subject).await?;
             }
         }
-        self.from = [b"(".as_slice(), last].concat();
-        Ok(Some(woken))
+        from = [b"(".as_slice(), last].concat();
+        woken(count);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::support::outbox::{
 };
 use quotabell::contacts::resolver::ContactResolver;
 use quotabell::outbox::{
-    FanOutReply, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SourceDisposition, WakeScan, wake_subject,
+    FanOutReply, FanOutRequest, FanOutSource, LeasedDelivery, Recipients, SourceDisposition, wake_subject, wake_waiting,
 };
 use quotabell::redis_client::{ErrorKind, error_kind};
 use quotabell::types::{Channel, Destination, Notification, OutcomeClass};
@@ -21,10 +21,8 @@ fn fanned(answer: FanOutReply) -> quotabell::outbox::FanOutResult {
 /// Wakes alerts that wait for a contact, after a fallback was added.
 async fn wake_all(outbox: &Outbox) -> u64 {
     let contacts = ContactResolver::new(outbox.keys.clone(), vec![email("ops")]);
-    let (mut scan, mut woken) = (WakeScan::default(), 0);
-    while let Some(more) = scan.next(&outbox.client, &outbox.keys, &contacts).await.expect("wake works") {
-        woken += more;
-    }
+    let mut woken = 0;
+    wake_waiting(&outbox.client, &outbox.keys, &contacts, |more| woken += more).await.expect("wake works");
     woken
 }
 

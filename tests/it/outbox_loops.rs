@@ -12,7 +12,7 @@ use crate::support::outbox::{
 use crate::support::outbox_loops::{FakeAttempt, FakeNotifier, Loops, Setting, raised, until_ended};
 use crate::support::redis_server::RedisServer;
 use quotabell::contacts::resolver::ContactResolver;
-use quotabell::outbox::{MultiplePolicy, WakeScan, wake_subject};
+use quotabell::outbox::{MultiplePolicy, wake_subject, wake_waiting};
 use quotabell::redis_client::ErrorKind;
 use quotabell::types::{Alert, DeliveryId, Destination, Percent, Period, UnixMs};
 use tokio_util::sync::CancellationToken;
@@ -460,10 +460,8 @@ async fn only_deliveries_with_a_contact_are_woken() {
         outbox.set_contacts(&subject(name), &json(&[email(name)])).await;
     }
     let contacts = ContactResolver::new(outbox.keys.clone(), Vec::new());
-    let (mut scan, mut slices) = (WakeScan::default(), Vec::new());
-    while let Some(woken) = scan.next(&outbox.client, &outbox.keys, &contacts).await.expect("wake works") {
-        slices.push(woken);
-    }
+    let mut slices = Vec::new();
+    wake_waiting(&outbox.client, &outbox.keys, &contacts, |woken| slices.push(woken)).await.expect("wake works");
     assert_eq!(slices, [1, 1], "one in each slice of five hundred");
     let now = outbox.totals().await.now.0;
     let due: Vec<String> =
