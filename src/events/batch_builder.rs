@@ -14,12 +14,9 @@ use crate::redis_client::{TruncatedEntry, raw::ENTRY_BYTES_MAX};
 use crate::types::{Keys, RefusalReason, StreamId, Subject, UnixMs};
 
 use super::batch_changes::BatchChanges;
-use super::looked_up_entry::{LOOKED_UP_AT_ONCE, LookedUpEntry, look_up};
 use super::parse::{InvalidEvent, RawEvent, arrival_of, check_arrival, check_subject};
 use super::row_finder::{RowFinder, RowsFound};
 use super::worker_cache::{LoadRequest, MissingRecords, WorkerCache};
-
-pub use super::looked_up_entry::StreamEntry;
 
 /// A batch whose first entry was read this much earlier than its last is committed, so that limits are not applied
 /// late.
@@ -33,6 +30,10 @@ const REFUSED_COST: usize = 15;
 const IDS_OF_A_COUNTER: usize = 4;
 /// Approximate maximum number of bytes of refused events in one commit.
 const REFUSED_BYTES_BATCH: usize = 1 << 20;
+
+/// Number of entries that are looked up together, so that their memory accesses overlap. If the cache holds many
+/// subjects, these accesses are most of the cost of an event.
+const LOOKED_UP_AT_ONCE: usize = 32;
 
 /// Bounds of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +73,23 @@ pub struct BatchBuilder {
 struct FullReadings {
     first: UnixMs,
     last: UnixMs,
+}
+
+/// One entry of a reading.
+#[derive(Debug, Clone)]
+pub struct StreamEntry<F> {
+    /// Its id.
+    pub id: StreamId,
+    /// Its fields and values.
+    pub fields: F,
+}
+
+/// An entry with its fields by name, and the position of its subject in the cache.
+struct LookedUpEntry<'a, F> {
+    entry: StreamEntry<F>,
+    raw: RawEvent<'a>,
+    /// `None` if the cache does not hold the subject, or the entry has none.
+    subject_index: Option<u32>,
 }
 
 /// What happened to an entry.
@@ -173,7 +191,10 @@ impl BatchBuilder {
     {
         let (mut added, mut some) = (0, Vec::with_capacity(LOOKED_UP_AT_ONCE));
         loop {
-            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(LookedUpEntry::unresolved));
+            some.extend(entries.by_ref().take(LOOKED_UP_AT_ONCE).map(|entry| {
+                let raw = RawEvent::from_fields(entry.fields.clone());
+                LookedUpEntry { entry, raw, subject_index: None }
+            }));
             if some.is_empty() {
                 return (added, AddResult::Added);
             }
@@ -345,6 +366,16 @@ impl BatchBuilder {
         (self.refused_bytes, self.ids) = (0, 0);
         batch
     }
+}
+
+/// Finds the subjects of entries, and brings the rows of their last events into the processor's cache.
+fn look_up<F>(held: &WorkerCache, some: &mut [LookedUpEntry<'_, F>]) {
+    for found in some.iter_mut() {
+        found.subject_index = found.raw.subject.and_then(|bytes| held.cache.find(bytes));
+    }
+    let rows = some.iter().filter_map(|found| held.cache.subject(found.subject_index?).extra.rows().first());
+    // The sum is not used. Computing it loads each row into the processor's cache.
+    std::hint::black_box(rows.fold(0, |sum: u64, row| sum.wrapping_add(held.totals.row(*row).total)));
 }
 
 #[cfg(test)]

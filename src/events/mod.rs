@@ -16,7 +16,6 @@ mod in_flight_commit;
 mod known_deployment;
 mod large_entries;
 mod lease;
-mod looked_up_entry;
 pub mod membership;
 pub mod parse;
 pub mod read_ahead;
