@@ -51,7 +51,7 @@ impl Books {
     }
 
     fn archiver(&self, days: u32) -> HistoryArchiver {
-        HistoryArchiver::new(self.keys.clone(), HistoryConfig { days }).expect("it keeps days")
+        HistoryArchiver::new(self.keys.clone(), HistoryConfig { days })
     }
 
     /// Archives the pending days.

@@ -113,7 +113,7 @@ async fn days_of_an_old_stream_are_closed_too() {
     let old = day("2026-03-01");
     books.write(old).await;
     let mut retention = PeriodArchiver::new(books.keys.clone(), LATE_MAX, HistoryConfig { days: 0 });
-    retention.after_commit([old.into()].into_iter());
+    retention.after_commit([old.into()].into());
     let closed = books.close(&mut retention, "2026-11-21T17:00:00Z").await;
     assert_eq!(closed.first().map(String::as_str), Some("2026-03-01"));
     assert!(books.ttl_s(&books.counter(old)).await <= CLOSED_TTL_S);
