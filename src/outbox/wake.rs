@@ -74,8 +74,8 @@ pub(super) async fn wake_reachable(outbox: &OutboxContext, subjects: &[Subject])
     Ok(())
 }
 
-/// Wakes all waiting deliveries of subjects with a contact; the others keep waiting. Calls `woken` after each slice with
-/// the number of woken deliveries, so that they are sent meanwhile. Repeatable.
+/// Wakes all waiting deliveries of subjects with a contact; the others keep waiting. Calls `woken` after each slice
+/// with the number of woken deliveries, so that they are sent meanwhile. Repeatable.
 ///
 /// # Errors
 ///
