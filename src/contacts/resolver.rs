@@ -144,7 +144,7 @@ impl ContactResolver {
         fields: &[SubjectField],
     ) -> Result<ResolvedContacts, ResolveContactsError> {
         let stored = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, v)| v.clone());
-        self.resolve(subject, Ok(StoredFields { contacts: stored(CONTACTS), locale: stored(LOCALE) }))
+        self.resolve(subject, Ok(vec![stored(CONTACTS), stored(LOCALE)]))
     }
 
     /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is ignored, and is
