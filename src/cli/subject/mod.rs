@@ -27,7 +27,7 @@ pub struct SubjectArgs {
 #[derive(Debug, Subcommand)]
 pub enum SubjectAction {
     /// Set a subject's plan, time zone, limits, thresholds and contacts
-    Set(set::SubjectSetArgs),
+    Set(Box<set::SubjectSetArgs>),
     /// Show what is set for one subject
     Show(show::SubjectShowArgs),
     /// List every subject for which something is set
@@ -45,7 +45,7 @@ pub enum SubjectAction {
 /// Does what the action says.
 pub async fn run(args: SubjectArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.action {
-        SubjectAction::Set(args) => set::run(args, context).await,
+        SubjectAction::Set(args) => set::run(*args, context).await,
         SubjectAction::Show(args) => show::run(args, context).await,
         SubjectAction::List(args) => list::run(args, context).await,
         SubjectAction::Remove(args) => remove::run(args, context).await,

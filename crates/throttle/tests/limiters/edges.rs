@@ -261,10 +261,7 @@ async fn a_crowd_that_has_left_is_removed_bit_by_bit_and_counts_no_more() {
     let clocked_server = ClockedServer::start();
     let (client, direct) = (connect(&clocked_server.client()).await, connect(&clocked_server.direct()).await);
     let limiter = sliding(5000, MINUTE);
-    let take = async |units: u64| {
-        let units = units;
-        limiter.take(&mut client.clone(), "k", units).await.expect("an answer")
-    };
+    let take = async |units: u64| limiter.take(&mut client.clone(), "k", units).await.expect("an answer");
     let members = async || run::<u64>(&direct, &["ZCARD", "k"]).await;
     let seconds_later = |seconds: u64| clocked_server.set_clock(CLOCK_START_US + seconds * 1_000_000);
     for _ in 0..2_100 {
