@@ -1,8 +1,8 @@
 //! Answers `/v1/check` within a timeout, whatever Redis does.
 //!
 //! Has its own connections, so that a check never queues behind a commit. To notice a connection that hangs, it asks
-//! for the server's clock several times a second instead of letting checks wait. Read next: [`crate::ledger::check`],
-//! the script.
+//! for the server's clock several times a second instead of letting checks wait. Read next: the script,
+//! [`mod@crate::ledger::check`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +90,7 @@ impl CheckService {
         Self { config, lookup, partitions, servers }
     }
 
-    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`check`].
+    /// Decides a check within `check.timeout`, and counts the decision. Not repeatable: see [`check()`].
     pub async fn decide(&self, request: &CheckRequest) -> CheckOutcome {
         let began = Instant::now();
         let decided = tokio::time::timeout(self.config.timeout, self.decide_by_limits(request)).await;

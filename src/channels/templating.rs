@@ -94,7 +94,7 @@ fn occurs_twice(local: NaiveDateTime, zone: &str) -> bool {
 }
 
 /// The variables of a template. They are documented in `templates/alert.txt`. `name` converts names for the reader:
-/// [`printable`](crate::types::text::printable) for people, unchanged for a program.
+/// [`printable`] for people, unchanged for a program.
 pub(super) fn variables(alert: &Alert, purpose: AlertPurpose, name: impl Fn(&str) -> String) -> Value {
     let zone = alert.timezone.parse().unwrap_or(Zone::UTC);
     context! {
