@@ -40,7 +40,7 @@ pub struct Route {
     pub(super) description: &'static str,
     /// A parameter of the query that the handler reads and this route refuses.
     pub(super) hidden: &'static str,
-    /// What its statuses mean, but for those that follow from the handler's signature and from `access`.
+    /// The meanings of its statuses, without those that follow from the handler's signature and from `access`.
     pub(super) answers: &'static [StatusDoc],
 }
 

@@ -111,8 +111,8 @@ impl Acceptor {
         Self { connections_max, everything, probes }
     }
 
-    /// The next connection, once there is a permit for it. Whoever calls it no more closes a connection that still
-    /// waits for one.
+    /// The next connection, once there is a permit for it. Cancelling the call closes a connection that waits for a
+    /// permit.
     async fn next(&self, listener: &TcpListener) -> Connection {
         let stream = accept(listener).await;
         let (permit, purpose) = self.permit().await;
