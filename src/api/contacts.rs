@@ -193,7 +193,7 @@ pub(super) async fn add(
 ) -> Result<JsonAnswer<AddedContact, 202>, Problem> {
     let spec = body.into_spec()?;
     let contact = &spec.contact;
-    // Whoever names such a receiver can mend it now, and would not hear of an attempt that fails.
+    // The caller can correct such a receiver now, and would not hear of a failed attempt.
     if let Some(ProbeResult { outcome: Outcome { error: Some(refused), .. }, .. }) = api.channels.refusal(contact) {
         let field = contact.channel().address_field().unwrap_or_default();
         return Err(Problem::bad_request(format!("{field}: {refused}")));

@@ -26,7 +26,7 @@ pub(super) struct MuteBody {
     #[serde(default, deserialize_with = "body::optional_text")]
     #[schemars(required)]
     until: Option<MuteEnd>,
-    /// A number and a unit, as `30m`, `2h` or `3d`.
+    /// A number and a unit, such as `30m`, `2h` or `3d`.
     #[serde(default, rename = "for", deserialize_with = "body::optional_text")]
     #[schemars(required)]
     duration: Option<String>,

@@ -1,5 +1,5 @@
-//! `/v1/subjects/...` but for contacts and mutes: what is set for subjects, what they used, now and before, and their
-//! alerts; and what replaces and erases them.
+//! `/v1/subjects/...` without contacts and mutes: the settings of subjects, their present and past usage, and their
+//! alerts; also replaces settings and erases subjects.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -89,11 +89,11 @@ pub async fn run(args: SendTestArgs, context: &CliContext) -> anyhow::Result<()>
 /// Who gets the message.
 struct Addressee {
     contact: Contact,
-    /// Its secret, where one had to be made.
+    /// The generated secret, if one was needed.
     secret: Option<GeneratedSecret>,
     sample: Sample,
     now: UnixMs,
-    /// Where its cooldown is kept; `None` for an address that is named, for which no Redis is needed.
+    /// Stores the cooldown; `None` for a named address, which needs no Redis.
     redis: Option<CliConnection>,
 }
 

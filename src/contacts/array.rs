@@ -1,9 +1,8 @@
 //! The stored form of a subject's contacts: a JSON array in the field `contacts` of `quota_subject:<subject>`. Pure.
 //!
 //! [`ContactArray`] keeps each element as text, and an edit replaces single fields of it. Therefore the order of
-//! fields, fields of the platform's own, numbers beyond any range and text that is not Unicode stay as they were
-//! written. Every reader and every writer of the field goes through it.
-//! Read next: [`super::edit`], what may be changed.
+//! fields, the platform's own fields, numbers out of range and text that is not Unicode stay as they were written.
+//! Every reader and writer of the field uses it. Read next: [`super::edit`], the changes to stored contacts.
 
 use indexmap::IndexMap;
 use serde::de::value::MapDeserializer;
@@ -17,12 +16,12 @@ use crate::types::{ConsentId, ContactId, Secret, UnixMs};
 
 /// The field of a subject's hash that holds the contacts.
 pub const CONTACTS: &str = "contacts";
-/// The field that says whether somebody at the address has agreed. An element without it was written by the operator.
+/// The field that says whether the contact is verified. An element without it was written by the operator.
 pub(super) const VERIFIED: &str = "verified";
-/// The field that tells an unverified contact from one of the same address that was removed before: a code that was
-/// sent for that one does not verify this one. The field stays once the contact is verified.
+/// The field that distinguishes an unverified contact from a removed one with the same address: a code that was sent
+/// for the removed one does not verify this one. The field stays after verification.
 pub(super) const NONCE: &str = "nonce";
-/// The field that says until when an unverified contact stays.
+/// The field with the time at which an unverified contact is removed.
 pub(super) const UNVERIFIED_UNTIL: &str = "unverified_until";
 
 /// The stored contacts of one subject.
@@ -34,33 +33,34 @@ pub struct ContactArray {
 /// The fields of an element in their order, each as it was written. The last value of a repeated name counts.
 type ElementFields = IndexMap<String, Box<RawValue>>;
 
-/// The stored value is not a JSON array. Nothing is changed until the operator has repaired it.
+/// The stored value is not a JSON array. Contacts are not changed until the operator has repaired it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("contacts is not a JSON array: {place}")]
 pub struct ContactArrayError {
-    /// The kind of the error and where it is. Shows no text of the value, which may hold an address or a secret.
+    /// The kind and position of the error. Does not quote the value, which may contain an address or a secret.
     place: String,
 }
 
-/// An element that is not a contact.
+/// An element that is not a valid contact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableContact {
-    /// The id that it states, if so much can be read.
+    /// Its id, if it can be read.
     pub id: Option<ContactId>,
-    /// What is wrong with it. Shows no value of it.
+    /// The fault of the element. Does not quote its values.
     pub why: String,
 }
 
-/// An element that can be read.
+/// A readable element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredContact {
     /// The contact.
     pub contact: Contact,
     /// Who added it.
     pub origin: ContactOrigin,
-    /// What consent for this contact refers to. Another address, another secret or another addition has another one.
+    /// Identifies what the consent for this contact refers to. It changes with the address, with the secret, and when
+    /// the contact is added again.
     pub consent: ConsentId,
-    /// When it is removed if nobody has confirmed it; `None` for one that is verified, or that stays.
+    /// When it is removed if nobody confirms it; `None` if it is verified or stays unverified.
     pub unverified_until: Option<UnixMs>,
     pub(super) position: usize,
 }
@@ -68,9 +68,9 @@ pub struct StoredContact {
 text_enum! {
     /// `subject` for a contact that was added through the HTTP API, `operator` for every other.
     pub enum ContactOrigin {
-        /// The operator: by command line, or directly in Redis. Its contacts need no consent.
+        /// The operator, through the command line or directly in Redis. These contacts need no consent.
         Operator = "operator",
-        /// The subject's own side, through the API.
+        /// The subject, through the API.
         Subject = "subject",
     }
 }
@@ -89,17 +89,17 @@ impl ContactArray {
         Ok(Self { elements })
     }
 
-    /// How many elements there are, with those that can't be read.
+    /// Number of elements, including unreadable ones.
     pub fn len(&self) -> usize {
         self.elements.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
     }
 
-    /// The field's new value; empty where no element is left.
+    /// The field's new value; empty if no element is left.
     pub fn to_stored(&self) -> String {
         if self.elements.is_empty() {
             return String::new();
@@ -107,13 +107,13 @@ impl ContactArray {
         serde_json::to_string(&self.elements).expect("what was read from JSON is JSON")
     }
 
-    /// Every element in its stored order: the contact, or what is wrong with it.
+    /// Every element in its stored order: the contact, or its fault.
     pub fn read(&self) -> impl Iterator<Item = Result<StoredContact, UnreadableContact>> {
         self.elements.iter().enumerate().map(|(position, element)| read(position, element))
     }
 
-    /// As [`Self::read`], for whoever only sends: without what it costs to learn who added a contact and what consent
-    /// refers to.
+    /// Like [`Self::read`], for callers that only send: skips the origin and the consent of each contact, which cost
+    /// time.
     pub fn read_contacts(&self) -> impl Iterator<Item = Result<Contact, UnreadableContact>> {
         self.elements.iter().map(|element| contact_of(&fields_of(element)?))
     }
@@ -128,8 +128,8 @@ impl ContactArray {
         self.read().filter_map(Result::ok).filter(|stored| stored.contact.id == *id).collect()
     }
 
-    /// The contact of this id. Where a verified webhook and its new secret, which is not confirmed yet, share an id,
-    /// the unverified one.
+    /// The contact with this id. If a verified webhook and its unconfirmed replacement share the id, returns the
+    /// unverified one.
     pub fn find(&self, id: &ContactId) -> Option<StoredContact> {
         self.with_id(id).into_iter().min_by_key(|stored| stored.contact.verified)
     }
@@ -142,7 +142,7 @@ impl ContactArray {
         self.elements.remove(position);
     }
 
-    /// Writes secret, format and headers of `contact`, as far as they differ from those of the stored one.
+    /// Writes secret, format and headers of `contact` if they differ from the stored ones.
     pub(super) fn set_options(&mut self, stored: &StoredContact, contact: &Contact) {
         let (Some(before), Some(ContactOptions { secret, format, headers })) =
             (stored.contact.options(), contact.options())
@@ -208,7 +208,7 @@ fn not_an_object() -> UnreadableContact {
     UnreadableContact { id: None, why: "not an object".to_owned() }
 }
 
-/// What is wrong, without the place, and without values that the text may quote: a secret could be among them.
+/// The error message without the place, and without the values that it may quote: one could be a secret.
 fn without_values(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// An error about contacts goes to the log: a secret must not go with it.
+    /// An error about contacts is logged, so it must not contain a secret.
     #[test]
     fn an_unreadable_contact_shows_no_secret() {
         for json in [
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// An operator must read what is wrong with a contact.
+    /// The error must tell an operator what is wrong with a contact.
     #[test]
     fn an_unreadable_contact_says_what_is_wrong_with_it() {
         assert_eq!(why(r#"[7,{"channel":"email"}]"#), "not an object; email contact has no \"address\"");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back the same.
+        /// A written value is read back unchanged.
         #[test]
         fn contacts_round_trip(local in "[a-z]{1,9}") {
             let mut array = ContactArray::default();

@@ -1,4 +1,5 @@
-//! Contacts: where a subject is reached. One e-mail address or one webhook endpoint, with an id of its own.
+//! Contacts: the addresses at which a subject is reached. A contact is one email address or one webhook endpoint, with
+//! an id.
 
 use std::borrow::Cow;
 
@@ -10,14 +11,14 @@ use super::options::ContactOptions;
 use crate::types::text::{MASK, masked_url};
 use crate::types::{Channel, ContactFilter, ContactId, DisabledState, Locale, Mute, Secret, UnixMs};
 
-/// The address itself.
+/// The channel and the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     channel: Channel,
-    /// `local@domain` or an absolute URL, as given; the channel checks it at each attempt.
+    /// `local@domain` or an absolute URL, as given. The channel checks it at each attempt.
     address: String,
-    /// Where the channel knows of such things. A secret that signs is `whsec_` and base64 of 24 to 64 bytes; a list
-    /// separated by spaces while it is being rotated.
+    /// The secret, format and headers, if the channel has them. A signing secret is `whsec_` and base64 of 24 to 64
+    /// bytes, or a list of those separated by spaces during a rotation.
     options: Option<ContactOptions>,
 }
 
@@ -28,37 +29,37 @@ impl Endpoint {
     }
 }
 
-/// One contact of a subject, as it stands in the `contacts` array of `quota_subject:<subject>` or under `[fallback]`.
+/// One contact of a subject, from the `contacts` array of `quota_subject:<subject>` or from `[fallback]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contact {
-    /// The id; derived from channel and address when the JSON names none.
+    /// The id; derived from channel and address if the JSON has none.
     pub id: ContactId,
-    /// Where to.
+    /// The channel and the address.
     pub endpoint: Endpoint,
-    /// A muted contact gets no alerts: its deliveries end `muted`. The mute may have ended.
+    /// A muted contact gets no alerts: its deliveries end as `muted`. The mute may have ended.
     pub mute: Option<Mute>,
-    /// One that the subject's own side added is ignored until somebody at the address has confirmed it. What an
-    /// operator writes down, and anything that does not say otherwise, is verified.
+    /// A contact that the subject added is not used until somebody at the address has confirmed it. A contact from the
+    /// operator, or without this field, is verified.
     pub verified: bool,
-    /// Which alerts it gets.
+    /// The alerts that it gets.
     pub filter: ContactFilter,
-    /// Why it is ignored, where its receiver or mailbox has gone.
+    /// Why it is not used, if its receiver or mailbox no longer exists.
     pub disabled: Option<DisabledState>,
-    /// The language in which its subject is told; `None` for the default one. It stands beside the contacts, and not
-    /// with them.
+    /// The language of messages to the subject; `None` for the default one. It is stored beside the contacts, not in
+    /// them.
     pub locale: Option<Locale>,
 }
 
 impl Contact {
-    /// A contact may not have this id: it is the one under which an alert waits for a contact.
+    /// No contact may have this id: an alert waits under it for a contact.
     pub const RESERVED_ID: &'static str = "none";
 
-    /// An e-mail contact with the id derived from its address.
+    /// An email contact with the id derived from its address.
     pub fn email(address: &str) -> Self {
         Self::with_address(Channel::Email, address, None)
     }
 
-    /// A webhook contact of the standard format with the id derived from its URL.
+    /// A webhook contact of the standard format, with the id derived from its URL.
     pub fn webhook(url: &str, secret: Secret) -> Self {
         Self::webhook_with(url, ContactOptions { secret: Some(secret), ..ContactOptions::default() })
     }
@@ -68,8 +69,7 @@ impl Contact {
         Self::with_address(Channel::Webhook, url, Some(options))
     }
 
-    /// A contact of this channel with the id derived from its address. `None` for a channel that nothing is sent
-    /// through.
+    /// A contact of this channel with the id derived from its address. `None` if nothing is sent through the channel.
     pub fn of_channel(channel: Channel, address: &str, options: ContactOptions) -> Option<Self> {
         let options = Endpoint::has_options(channel).then_some(options);
         channel.address_field().map(|_| Self::with_address(channel, address, options))
@@ -87,9 +87,9 @@ impl Contact {
         }
     }
 
-    /// The id that follows from channel and address, whatever id the contact bears: the same for every subject that it
-    /// belongs to, while ids that a platform gives may be the same for two subjects' contacts. The domain of a mailbox
-    /// counts in lower case.
+    /// The id derived from channel and address, even if the contact has another id. It is the same for every subject
+    /// with this contact, while ids from a platform may be equal for different contacts of two subjects. The domain of
+    /// a mailbox is compared in lower case.
     pub fn derived_id(&self) -> ContactId {
         derived_id(self.channel(), self.address())
     }
@@ -104,42 +104,41 @@ impl Contact {
         &self.endpoint.address
     }
 
-    /// Secret, format and headers; `None` where the channel has none of them.
+    /// Secret, format and headers; `None` if the channel has none.
     pub const fn options(&self) -> Option<&ContactOptions> {
         self.endpoint.options.as_ref()
     }
 
-    /// Its secret; `None` where the channel has none, and where a format needs none.
+    /// Its secret; `None` if the channel has none or the contact needs none.
     pub fn secret(&self) -> Option<&Secret> {
         self.options()?.secret.as_ref()
     }
 
-    /// The same contact with other options; without effect where the channel has none.
+    /// The contact with other options. Has no effect if the channel has none.
     #[must_use]
     pub fn with_options(mut self, other: ContactOptions) -> Self {
         self.endpoint.options = self.endpoint.options.map(|_| other);
         self
     }
 
-    /// Whether both reach the same address on the same channel.
+    /// Whether both have the same channel and normalized address.
     pub fn has_same_address(&self, other: &Self) -> bool {
         (self.channel(), self.normalized_address()) == (other.channel(), other.normalized_address())
     }
 
-    /// The mute that lasts at this time of the server.
+    /// The mute that is in force at this server time.
     pub fn muted_at(&self, now: UnixMs) -> Option<&Mute> {
         self.mute.as_ref().filter(|mute| mute.is_active(now))
     }
 
-    /// The same contact without a mute that has ended: for output, never to be stored.
+    /// The contact without a mute that has ended: for output, never for storage.
     #[must_use]
     pub fn shown_at(mut self, now: UnixMs) -> Self {
         self.mute.take_if(|mute| !mute.is_active(now));
         self
     }
 
-    /// The same contact at another address, and with this text in the place of each secret: for output, never to be
-    /// stored.
+    /// The contact with another address, and with this text instead of each secret: for output, never for storage.
     #[must_use]
     pub fn shown_as(mut self, address: &str, secret_text: &str) -> Self {
         address.clone_into(&mut self.endpoint.address);
@@ -150,9 +149,9 @@ impl Contact {
         self
     }
 
-    /// The form of the address under which the limit on requests to one address counts it. Mailboxes have no case here,
-    /// because nearly every mail server ignores it: a change of case asks the same person. URLs have the form in which
-    /// they are called: another case of the host, a default port or a fragment asks the same receiver.
+    /// The form of the address under which requests to it are limited. Mailboxes are compared without case here,
+    /// because nearly every mail server ignores it: another case reaches the same person. URLs have the form in which
+    /// they are called: another case of the host, a default port or a fragment reaches the same receiver.
     pub fn counted_address(&self) -> String {
         match (self.channel(), Url::parse(self.address())) {
             (Channel::Email, _) => self.normalized_address().to_lowercase(),
@@ -164,9 +163,9 @@ impl Contact {
         }
     }
 
-    /// The address as it is compared, however it was spelled: contacts of one channel and normalized address are one.
-    /// The domain of a mailbox is the same in upper and lower case and in its ASCII form; who is meant by what stands
-    /// before it is for its own mail server to say.
+    /// The address for comparison: contacts with the same channel and normalized address are one contact. The domain of
+    /// a mailbox is the same in upper and lower case and in its ASCII form. The part before the domain is kept, because
+    /// only its mail server knows which spellings are equal.
     pub fn normalized_address(&self) -> Cow<'_, str> {
         match self.channel() {
             Channel::Email => with_domain(self.address(), ascii_domain),
@@ -184,12 +183,12 @@ fn derived_id(channel: Channel, address: &str) -> ContactId {
     ContactId::derived(channel, &address)
 }
 
-/// A contact whose secret and headers are `***`, for output; never to be stored.
+/// A contact with `***` instead of secret and headers: for output, never for storage.
 pub fn masked_contact(contact: &Contact) -> Contact {
     contact.clone().shown_as(&masked_address(contact), MASK)
 }
 
-/// The address as it may be shown: passwords are `***`, and of a URL that is as good as a secret only the origin stays.
+/// The address for output: passwords are `***`, and a URL that is as good as a secret is cut to its origin.
 pub fn masked_address(contact: &Contact) -> String {
     let address = contact.address();
     let origin = || Some(Url::parse(address).ok()?.origin()).filter(Origin::is_tuple);
@@ -206,7 +205,7 @@ pub fn masked_address(contact: &Contact) -> String {
 mod tests {
     use super::*;
 
-    /// Contacts written by hand with HSET have no id; it must be the same at every reading.
+    /// Contacts that were written by hand with HSET have no id. The derived one must be the same at every reading.
     #[test]
     fn a_missing_id_is_derived_from_channel_and_address() {
         let json = r#"[{"channel":"email","address":"a@b.test"},{"id":"c_1","channel":"webhook","url":"https://x.test/","secret":"whsec_x"}]"#;
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(contacts[1].id.as_str(), "c_1");
     }
 
-    /// One mailbox must not be two contacts that get every alert twice; nor may an id change under deliveries that are
+    /// One mailbox must not be two contacts that get every alert twice, and an id must not change while deliveries are
     /// on their way.
     #[test]
     fn a_domain_is_the_same_in_either_case_and_the_local_part_is_not() {
@@ -240,7 +239,7 @@ mod tests {
         );
     }
 
-    /// Whoever asks in a stranger's name could otherwise ask as often as there are ways to write an address.
+    /// A caller who asks in a stranger's name could otherwise ask once for each spelling of the address.
     #[test]
     fn an_address_is_counted_once_however_it_is_written() {
         let counted = |url: &str| Contact::webhook(url, Secret::default()).counted_address();
@@ -251,8 +250,8 @@ mod tests {
         assert_eq!(Contact::email("BOB@B.test").counted_address(), "bob@b.test");
     }
 
-    /// Contacts of before, of an operator and of the platform's HSET must go on getting alerts; only an outright
-    /// `false` stops them.
+    /// Older contacts, and those written by an operator or by the platform's HSET, must keep getting alerts. Only an
+    /// explicit `false` stops them.
     #[test]
     fn a_contact_is_verified_unless_it_says_otherwise() {
         let of = |field: &str| format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test"{field}}}"#);
@@ -268,7 +267,7 @@ mod tests {
         assert!(!written.contains("verified"), "{written}");
     }
 
-    /// What is stored must be read back, and a filter that nobody can understand must not be taken for "all".
+    /// A stored contact must be read back unchanged, and an invalid filter must not be taken for "all".
     #[test]
     fn a_contact_says_what_it_hears_and_that_it_is_disabled() {
         let of = |field: &str| format!(r#"{{"id":"c_1","channel":"email","address":"a@b.test",{field}}}"#);
@@ -289,7 +288,7 @@ mod tests {
         }
     }
 
-    /// A mute whose end nobody can read must neither last for ever nor be none.
+    /// A mute with an invalid end must neither last forever nor be ignored.
     #[test]
     fn a_contact_is_muted_until_a_time_or_for_good() {
         let of = |fields: &str| {
@@ -310,7 +309,7 @@ mod tests {
         assert!(error.starts_with("muted_until must be a time in RFC 3339"), "{error}");
     }
 
-    /// An operator must read what is wrong with a contact.
+    /// The error must tell an operator what is wrong with a contact.
     #[test]
     fn a_broken_contact_names_what_is_missing() {
         let text = |json| serde_json::from_str::<Contact>(json).expect_err("broken").to_string();

@@ -1,16 +1,17 @@
-//! What an edit of one of a subject's stored contacts may do. Pure.
+//! The changes that an edit may make to one stored contact of a subject. Pure.
 //!
-//! An edit writes only the fields that it changes: the platform may keep notes of its own beside them, and an element
-//! that can't be read stays as it is. Every writer of contacts (the HTTP API, the command line) edits through this file
-//! and stores the result with [`super::store::edit_contacts`]. Read next: [`merge`](super::merge), which takes all that
+//! An edit writes only the fields that it changes: the platform's own fields and unreadable elements stay as they are.
+//! Every writer of contacts (the HTTP API, the command line) edits through this file and stores the result with
+//! [`super::store::edit_contacts`]. Read next: [`merge`](super::merge), which applies all contacts that an operator
+//! names at once.
 //! an operator names at once.
 
 use super::Contact;
 use super::array::{ContactArray, ContactOrigin, NONCE, StoredContact};
 use crate::types::{ConsentId, ContactId, Mute};
 
-/// The most that `subjects.contacts_max` may be, and the most contacts of `[fallback]` and of `[operator]`: one script
-/// makes the deliveries of an alert to all of them.
+/// Upper bound of `subjects.contacts_max`, and the maximum number of contacts of `[fallback]` and of `[operator]`: one
+/// script creates the deliveries of an alert to all of them.
 pub const CONTACTS_BOUND: usize = 1_000;
 
 const MUTED: &str = "muted";
@@ -21,54 +22,53 @@ const MUTED_REASON: &str = "muted_reason";
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddContactError {
-    /// The address is there already, a webhook with the same secret, format and headers.
+    /// A contact with this address already exists; for a webhook, also with the same secret, format and headers.
     #[error("the contact is there already, as {}", .0.id)]
     Exists(Box<Contact>),
     #[error(transparent)]
     TooMany(#[from] TooManyContacts),
 }
 
-/// A contact that would be one too many. Each alert goes to each contact of its subject.
+/// The contact would exceed the maximum. Each alert goes to each contact of its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{contacts_max} contacts are the most that subjects.contacts_max allows a subject: remove one to add another")]
 pub struct TooManyContacts {
-    /// The setting.
+    /// The maximum in the configuration.
     pub contacts_max: usize,
 }
 
-/// What became of a consent.
+/// The result of a consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyOutcome {
-    /// The contact is verified by this consent.
+    /// The consent has verified the contact.
     Verified,
-    /// The contact was verified before, for the same endpoint.
+    /// The contact was already verified, with the same endpoint.
     AlreadyVerified,
-    /// The contact was removed or its endpoint has changed since it was asked.
+    /// The contact was removed, or its endpoint has changed since it was asked.
     Outdated,
 }
 
-/// What became of a removal.
+/// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// These are removed: the contact, and every other of its address that the same side may remove.
+    /// The removed contacts: the contact, and others with its address that the same side may remove.
     Removed(Vec<Contact>),
-    /// The contact was written by the operator and may not be removed by the subject's side.
+    /// The operator wrote the contact, so the subject may not remove it.
     OperatorsOwn,
     /// There is no such contact.
     NotFound,
 }
 
 impl ContactArray {
-    /// Adds a contact, unverified whatever it says, and returns it as it is stored. The nonce is a new one for each
-    /// call.
+    /// Adds a contact as unverified and returns it as stored. Each call creates a new nonce.
     ///
-    /// A webhook whose URL is there with another secret, format or headers needs a consent for them: an unverified one
-    /// takes them at once, beside a verified one they stand as a second element until its receiver has confirmed it, so
-    /// that no alert is lost meanwhile.
+    /// If a webhook with the same URL exists, its new secret, format or headers need a consent. An unverified webhook
+    /// gets them at once. Beside a verified one, they are stored as a second element until the receiver has confirmed
+    /// it, so that no alert is lost in the meantime.
     ///
     /// # Errors
     ///
-    /// [`AddContactError`]; nothing is changed then.
+    /// [`AddContactError`]; the array is then unchanged.
     pub fn add(
         &mut self,
         contact: &Contact,
@@ -92,7 +92,7 @@ impl ContactArray {
         Ok(self.contact_at(self.elements.len() - 1))
     }
 
-    /// Whether so many more may be added.
+    /// Checks whether this number of contacts may be added.
     pub(super) fn check_count(&self, added: usize, contacts_max: usize) -> Result<(), TooManyContacts> {
         let fits = added == 0 || self.elements.len() + added <= contacts_max;
         if fits { Ok(()) } else { Err(TooManyContacts { contacts_max }) }
@@ -103,8 +103,8 @@ impl ContactArray {
         written.expect("a contact that was just written can be read")
     }
 
-    /// Marks the contact that somebody consented to as verified, if it is still there as it was asked. A verified
-    /// webhook of the same URL takes the new secret, format and headers instead, so that it stays one contact.
+    /// Marks the contact that gave its consent as verified, if it still exists as it was asked. A verified webhook with
+    /// the same URL takes the new secret, format and headers instead, so that it stays one contact.
     pub fn verify(&mut self, consent: &ConsentId) -> VerifyOutcome {
         let contacts = self.contacts();
         let Some(asked) = contacts.iter().find(|stored| !stored.contact.verified && stored.consent == *consent) else {
@@ -125,8 +125,8 @@ impl ContactArray {
         VerifyOutcome::Verified
     }
 
-    /// Removes a contact and every other of its address, so that nothing more is sent there. The subject's side may not
-    /// remove what the operator wrote.
+    /// Removes a contact and all others with its address, so that nothing more is sent there. The subject may not
+    /// remove contacts of the operator.
     pub fn remove(&mut self, id: &ContactId, by: ContactOrigin) -> RemoveOutcome {
         let contacts = self.contacts();
         let may_remove = |stored: &StoredContact| by == ContactOrigin::Operator || stored.origin == by;
@@ -142,7 +142,7 @@ impl ContactArray {
         if removed.is_empty() {
             return RemoveOutcome::OperatorsOwn;
         }
-        // From the end, so that the positions before stay valid.
+        // Starts at the end, so that earlier positions stay valid.
         for stored in removed.iter().rev() {
             self.remove_element(stored.position);
         }
@@ -185,12 +185,12 @@ mod tests {
         array.add(contact, nonce, CONTACTS_MAX).map(|_| array.to_stored())
     }
 
-    /// Most tests add a contact once, so one nonce will do.
+    /// Most tests add a contact once, so one nonce is enough.
     fn add(stored: &str, contact: &Contact) -> Result<String, AddContactError> {
         add_with_nonce(stored, contact, "n1")
     }
 
-    /// The id of the stored contact that has the address of this one.
+    /// The id of the stored contact with the address of this one.
     fn existing(stored: &str, contact: &Contact) -> Option<ContactId> {
         match add(stored, contact) {
             Err(AddContactError::Exists(existing)) => Some(existing.id),
@@ -202,7 +202,7 @@ mod tests {
         array(stored).find(id).expect("it is there").consent
     }
 
-    /// The consent to this contact, where it was the only one.
+    /// The consent to this contact, if it was the only one.
     fn consent(contact: &Contact) -> ConsentId {
         consent_of(&add("", contact).expect("new"), &contact.id)
     }
@@ -218,7 +218,7 @@ mod tests {
         verified
     }
 
-    /// What remains without this contact; `None` where nothing is removed.
+    /// The array without this contact; `None` if nothing is removed.
     fn without(stored: &str, id: &str, by: ContactOrigin) -> Option<String> {
         let mut array = array(stored);
         let outcome = array.remove(&ContactId::from_stored(id), by);
@@ -234,7 +234,7 @@ mod tests {
         serde_json::from_str(stored).expect("contacts")
     }
 
-    /// The platform's own fields, and elements that we can't read, are not ours to lose.
+    /// The platform's own fields and unreadable elements must not be lost.
     #[test]
     fn what_is_not_ours_stays() {
         let stored = r#"[{"channel":"sms","to":"+1"},{"address":"a@b.test","channel":"email","note":{"x":1.5}}]"#;
@@ -244,7 +244,7 @@ mod tests {
         assert!(verified.starts_with(stored.trim_end_matches(']')) && verified.contains(r#""verified":true"#));
     }
 
-    /// What the platform notes beside our fields is not ours to round, to sort or to refuse.
+    /// The platform's own fields must not be rounded, sorted or refused.
     #[test]
     fn notes_stay_as_they_were_written() {
         let odd = r#"{"z":12345678901234567890123,"a": 1e999,"lone":"\ud800","deep":{"b":1.0,"a":[1, 2]}}"#;
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(without(&stored, id.as_str(), ContactOrigin::Subject), Some(format!("[{odd}]")));
     }
 
-    /// Adding twice must neither alert twice nor make a verified contact wait again.
+    /// A contact that is added twice must not get alerts twice, and a verified one must not wait again.
     #[test]
     fn an_address_that_is_there_is_not_added_again() {
         let contact = email("a@b.test");
@@ -276,12 +276,12 @@ mod tests {
         let verified = verified(&added, &consent(&contact));
         assert_eq!(existing(&verified, &contact), Some(contact.id.clone()));
         assert_eq!(verify(&verified, &consent(&contact)), (VerifyOutcome::AlreadyVerified, verified.clone()));
-        // An id of the operator's own is the same address all the same.
+        // The contact's own id does not make the address different.
         let own = r#"[{"id":"main","channel":"email","address":"a@b.test"}]"#;
         assert_eq!(existing(own, &contact), Some(ContactId::from_stored("main")));
     }
 
-    /// Whoever adds a verified URL again with a secret of their own must not silence it.
+    /// Adding a verified URL again with another secret must not silence it.
     #[test]
     fn another_secret_waits_beside_the_verified_one() {
         let stored = r#"[{"id":"main","channel":"webhook","url":"https://x.test/","secret":"old","note":1}]"#;
@@ -290,7 +290,7 @@ mod tests {
         let asked = consent_of(&waiting, &webhook("new").id);
         let newer = add_with_nonce(&waiting, &webhook("newer"), "n2").expect("changed");
         assert_eq!(read_all(&newer).len(), 2);
-        // The challenge that was signed with the secret before says nothing about this one.
+        // The challenge that was signed with the earlier secret is no proof for this one.
         assert_eq!(verify(&newer, &asked), (VerifyOutcome::Outdated, newer.clone()));
         let asked = consent_of(&newer, &webhook("newer").id);
         let verified = verified(&newer, &asked);
@@ -298,11 +298,11 @@ mod tests {
             verified,
             r#"[{"id":"main","channel":"webhook","url":"https://x.test/","secret":"newer","note":1}]"#
         );
-        // The same echo once more, whose first answer was lost.
+        // The receiver echoes again because the first answer was lost.
         assert_eq!(verify(&verified, &asked).0, VerifyOutcome::AlreadyVerified);
     }
 
-    /// The platform may give ids of its own.
+    /// The platform may set its own ids.
     #[test]
     fn a_contact_with_an_id_of_its_own_is_verified_under_it() {
         let stored = r#"[{"id":"main","channel":"email","address":"a@b.test","verified":false}]"#;
@@ -311,7 +311,7 @@ mod tests {
         assert!(read_all(&verified(stored, &consent_of(stored, &main)))[0].verified);
     }
 
-    /// What the platform wrote may be anything: a list that fits the fields by chance can't be changed as an object.
+    /// The platform may write anything: a list that fits the fields by chance can't be changed as an object.
     #[test]
     fn a_list_of_fields_is_left_alone() {
         let stored = r#"[[null,"webhook",null,"https://x.test/","old",false,false]]"#;
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(verify(stored, &consent(&webhook("old"))).0, VerifyOutcome::Outdated);
     }
 
-    /// Consent is for the address that was asked.
+    /// A consent is valid for the address that was asked.
     #[test]
     fn another_address_under_the_same_id_is_not_verified() {
         let asked = email("a@b.test");
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Every alert goes to every contact: somebody who adds without end must be stopped.
+    /// Every alert goes to every contact, so their number must be limited.
     #[test]
     fn contacts_are_bounded() {
         let mut stored = String::new();
@@ -344,8 +344,7 @@ mod tests {
         assert!(existing(&stored, &email("0@b.test")).is_some());
     }
 
-    /// One mailbox is one contact, however its domain was spelled by whoever came first; it would get every alert
-    /// twice.
+    /// One mailbox is one contact, however its domain is spelled. Otherwise it would get every alert twice.
     #[test]
     fn an_address_that_is_there_with_another_spelling_of_its_domain_is_not_added_again() {
         for stored in ["a@B.Test", "a@b.test"] {
@@ -359,7 +358,7 @@ mod tests {
         assert!(existing(stored, &email("a@xn--bcher-kva.test")).is_some());
     }
 
-    /// Whoever removed a contact did not mean that a mail which is on its way brings it back.
+    /// A confirmation email that is on its way must not bring a removed contact back.
     #[test]
     fn a_contact_that_was_removed_and_added_again_needs_another_consent() {
         for contact in [email("a@b.test"), webhook("secret")] {
@@ -372,12 +371,12 @@ mod tests {
             let asked = consent_of(&again, &contact.id);
             let verified = verified(&again, &asked);
             assert_eq!(consent_of(&verified, &contact.id), asked);
-            // Another call of the same, whose answer was lost.
+            // Another call with the same consent, because the answer was lost.
             assert_eq!(verify(&verified, &asked).0, VerifyOutcome::AlreadyVerified);
         }
     }
 
-    /// An operator's contact was not theirs to remove, and what can't be read may be one.
+    /// The subject may not remove a contact of the operator, and an unreadable element may be one.
     #[test]
     fn the_subjects_side_removes_only_what_it_added() {
         let id = email("a@b.test").id;
@@ -411,7 +410,7 @@ mod tests {
         }
     }
 
-    /// Whoever removes a receiver must not find it back with the secret that was proposed for it.
+    /// A removed receiver must not come back with the secret that was proposed for it.
     #[test]
     fn a_receiver_is_removed_with_the_secret_that_waits_beside_it() {
         let of = |id: &str, secret: &str, more: &str| {
@@ -429,7 +428,7 @@ mod tests {
         assert_eq!(without(&beside, "main", ContactOrigin::Operator).as_deref(), Some(""));
     }
 
-    /// Somebody who has as many contacts as may be removes one to add another.
+    /// A subject with the maximum number of contacts can remove one and add another.
     #[test]
     fn after_one_is_removed_another_may_be_added() {
         let many: Vec<Contact> = (0..CONTACTS_MAX).map(|number| email(&format!("{number}@b.test"))).collect();

@@ -1,7 +1,7 @@
-//! How the contacts that an operator names are merged into those that are stored. Pure.
+//! Merges the contacts that an operator names into the stored ones. Pure.
 //!
-//! What is known of a stored contact outlives that it is named again: its id, its mute, its consent, the platform's own
-//! fields. Read next: [`edit`](super::edit), what else may be done to stored contacts.
+//! Naming a stored contact again keeps its id, its mute, its consent and the platform's own fields. Read next:
+//! [`edit`](super::edit), the other changes to stored contacts.
 
 use super::array::{ContactArray, ContactOrigin, StoredContact};
 use super::edit::TooManyContacts;
@@ -11,18 +11,18 @@ use super::{Contact, ContactOptions};
 /// A contact that the operator names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContactSpec {
-    /// The contact. Its id, mute, consent and what was not named apply only where its address is new.
+    /// The contact. Its id, its mute, its consent and the options that were not named apply only if its address is new.
     pub contact: Contact,
-    /// What was named beside the address.
+    /// The options that were named beside the address.
     pub named: ExplicitOptions,
-    /// Which alerts it is to hear. A new contact bears this already.
+    /// The change to its filter. A new contact already has it.
     pub filter: FilterChange,
 }
 
 /// Which options of a contact the operator named. A stored contact keeps the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExplicitOptions {
-    /// The secret. Where none was named, one may have been generated: a stored one that fits is kept.
+    /// The secret. If none was named, one may have been generated; a stored secret that is valid is then kept.
     pub secret: bool,
     /// The format.
     pub format: bool,
@@ -30,39 +30,38 @@ pub struct ExplicitOptions {
     pub headers: bool,
 }
 
-/// What a merge does with stored contacts that are not named.
+/// What a merge does with stored contacts that were not named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnlistedPolicy {
-    /// All of them stay.
+    /// It keeps all of them.
     KeepAll,
-    /// Those that the operator wrote are removed. Those that the subject's side added stay, and elements that can't be
-    /// read.
+    /// It removes those of the operator. Those of the subject stay, and so do unreadable elements.
     RemoveOperators,
-    /// All of them are removed.
+    /// It removes all of them.
     RemoveAll,
 }
 
-/// What a merge kept, beside the contacts that were named.
+/// The contacts that a merge kept beside the named ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MergeReport {
-    /// Stored webhooks whose secret was kept in the place of a generated one.
+    /// Stored webhooks that kept their secret instead of a generated one.
     pub kept_secrets: Vec<Contact>,
-    /// Contacts that the subject's side added and that were not named.
+    /// Contacts of the subject that were not named.
     pub kept_of_subject: Vec<Contact>,
-    /// How many elements were kept that can't be read.
+    /// Number of unreadable elements that were kept.
     pub kept_unreadable: usize,
 }
 
 impl ContactArray {
-    /// Merges the contacts that the operator names into the stored ones, by address. One whose address is there keeps
-    /// its id, mute, consent and further fields, and its secret, format and headers unless others were named; one that
-    /// waits for a consent becomes verified, since the operator vouches for it, and a disabled one is enabled.
-    /// `is_sound` says whether a contact can be sent to with the secret that it has.
+    /// Merges the contacts that the operator names into the stored ones, by address. A contact with a known address
+    /// keeps its id, mute, consent and other fields, and its secret, format and headers unless others were named. If it
+    /// waits for a consent, it becomes verified, because the operator vouches for it. A disabled contact is enabled.
+    /// `is_sound` tells whether a contact can be used with its present secret.
     ///
     /// # Errors
     ///
-    /// [`TooManyContacts`]: with those that are added the subject would have more than `contacts_max`. The array is not
-    /// to be stored then.
+    /// [`TooManyContacts`]: the subject would have more than `contacts_max` contacts. The array must not be stored
+    /// then.
     pub fn merge(
         &mut self,
         named: &[ContactSpec],
@@ -76,7 +75,7 @@ impl ContactArray {
         let mut added = Vec::new();
         for ContactSpec { contact, named, filter } in named {
             let of_address = stored.iter().filter(|other| other.contact.has_same_address(contact));
-            // Among several of one address, the one that signs alerts today.
+            // Among several contacts with one address, prefers the one that signs alerts today.
             let Some(found) = of_address.min_by_key(|other| (!other.contact.verified, !is_sound(&other.contact)))
             else {
                 added.push(contact);
@@ -111,7 +110,7 @@ impl ContactArray {
     }
 }
 
-/// The stored contact with those options of `other` that are named.
+/// The stored contact with the named options of `other`.
 fn with_named(stored: &Contact, other: &Contact, named: ExplicitOptions) -> Contact {
     let (Some(before), Some(after)) = (stored.options(), other.options()) else { return stored.clone() };
     stored.clone().with_options(ContactOptions {
@@ -122,7 +121,8 @@ fn with_named(stored: &Contact, other: &Contact, named: ExplicitOptions) -> Cont
 }
 
 impl MergeReport {
-    /// Whether an element that is not named stays; `None` for one that can't be read. Notes what stays.
+    /// Whether an element that was not named stays; `element` is `None` for an unreadable one. Notes the ones that
+    /// stay.
     fn keeps(&mut self, element: Option<&StoredContact>, unnamed: UnlistedPolicy) -> bool {
         let origin = element.map(|stored| stored.origin);
         let stays = match unnamed {
@@ -167,7 +167,7 @@ mod tests {
         contact.secret().map_or("", Secret::reveal)
     }
 
-    /// A contact whose secret, if it has one, was named.
+    /// A contact whose secret was named, if it has one.
     fn named(contact: Contact) -> ContactSpec {
         ContactSpec {
             contact,
@@ -181,7 +181,7 @@ mod tests {
         ContactSpec { contact, named: ExplicitOptions::default(), filter: FilterChange::default() }
     }
 
-    /// An import that runs every night must not drop a mute, an id, a note or what a customer has confirmed.
+    /// A nightly import must not drop a mute, an id, a note or a customer's consent.
     #[test]
     fn naming_contacts_again_keeps_what_is_known_of_them() {
         let main = r#"{"id":"main","channel":"email","address":"a@B.test","muted":true,"note":1e999}"#;
@@ -198,7 +198,7 @@ mod tests {
         let report = merged_again.expect("few enough");
         let kept: Vec<&str> = report.kept_of_subject.iter().map(Contact::address).collect();
         assert_eq!((kept, report.kept_unreadable), (vec!["own@b.test", "new@b.test"], 1));
-        // The operator vouches for what was not confirmed.
+        // The operator vouches for a contact that was not confirmed.
         let both = [Contact::email("new@b.test"), Contact::email("first@b.test")];
         let both = both.map(named);
         let vouched = read_all(&merged(&stored, &both, UnlistedPolicy::RemoveAll));
@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(vouched.iter().map(Contact::address).collect::<Vec<_>>(), ["new@b.test", "first@b.test"]);
     }
 
-    /// An import that names thousands of contacts for a subject would make thousands of deliveries of each alert. What
-    /// is stored already may be named again, changed and removed.
+    /// An import that names thousands of contacts for a subject would create thousands of deliveries for each alert.
+    /// Stored contacts may still be named again, changed and removed.
     #[test]
     fn no_more_contacts_are_stored_than_the_setting_allows() {
         let specs = |range: std::ops::Range<usize>| -> Vec<ContactSpec> {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(merge(&stored, &specs(6..10), UnlistedPolicy::RemoveOperators), Ok(4));
     }
 
-    /// A receiver checks with the secret that it knows: one that was only generated must not take its place.
+    /// A receiver checks signatures with the secret that it knows, so a generated one must not replace it.
     #[test]
     fn a_generated_secret_replaces_none_that_can_sign() {
         let hook = |url: &str, secret: &str| Contact::webhook(url, Secret::new(secret.to_owned()));
@@ -238,13 +238,13 @@ mod tests {
         let explicit = [good, broken].map(|url| named(hook(url, "mine")));
         let expected = format!("[{},{}]", of(good, "mine"), of(broken, "mine"));
         assert_eq!(merged(&stored, &explicit, UnlistedPolicy::RemoveOperators), expected);
-        // Of two contacts of one URL, the one that signs alerts keeps its secret.
+        // Of two contacts with one URL, the one that signs alerts keeps its secret.
         let twice = format!("[{},{}]", of(good, "cut off"), of(good, "old"));
         let mut array = array(&twice);
         let signs = |contact: &Contact| secret_of(contact) == "old";
         array.merge(&generated[..1], UnlistedPolicy::RemoveOperators, CONTACTS_MAX, signs).expect("few enough");
         assert_eq!(array.to_stored(), format!("[{}]", of(good, "old")));
-        // A secret that somebody proposed through the API is not the one that the receiver checks with.
+        // A secret that was proposed through the API is not the one that the receiver checks with.
         let proposed = r#"{"channel":"webhook","url":"https://x.test/","secret":"new","verified":false}"#;
         let beside = format!("[{proposed},{}]", of(good, "old"));
         assert_eq!(merged(&beside, &generated[..1], UnlistedPolicy::RemoveOperators), beside);

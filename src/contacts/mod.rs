@@ -1,4 +1,4 @@
-//! Who is reached: the model of a contact, its stored form, and what an edit may do.
+//! The recipients: the model of a contact, its stored form, and the changes to it.
 //!
 //! Read next: [`contact`], the model; [`mod@array`], its stored form; [`resolver`], which finds the contacts of a
 //! subject; [`edit`], what may be changed.

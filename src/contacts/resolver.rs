@@ -1,9 +1,9 @@
-//! Where a subject is reached: its own contacts from Redis, or the fallback contacts of the configuration; and the
-//! operator's.
+//! Finds the contacts of a subject: its own from Redis or the fallback contacts of the configuration, and those of the
+//! operator.
 //!
-//! Read at every attempt and never cached, so that an address that was corrected or a contact that was removed counts
-//! at once. A contact that nobody has confirmed or that is disabled counts as not there, so a subject with no others
-//! has the fallback contacts. Never decides what happens to a delivery. Logs what is unreadable by subject, without
+//! Contacts are read at every attempt and never cached, so that a corrected address or a removed contact takes effect
+//! at once. An unverified or disabled contact counts as missing, so a subject without other contacts gets the fallback
+//! contacts. The resolver does not decide what happens to a delivery. It logs unreadable values by subject, without
 //! addresses.
 
 use std::sync::Arc;
@@ -29,43 +29,43 @@ pub struct ContactResolver {
     contacts_max: usize,
 }
 
-/// The contacts of a subject as they stand now.
+/// The present contacts of a subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedContacts {
-    /// Where they come from.
+    /// The source of the readable contacts.
     pub source: ContactsSource,
-    /// Those that can be read and are verified.
+    /// Readable and verified contacts.
     pub readable: Vec<Contact>,
-    /// Those that are disabled: nothing is sent there.
+    /// Disabled contacts: nothing is sent to them.
     pub disabled: Vec<Contact>,
-    /// Those that nobody has confirmed: nothing is sent there but what asks for that.
+    /// Unverified contacts: only the request for confirmation is sent to them.
     pub unverified: Vec<Contact>,
-    /// Those that can't. While there are any, a contact that is not found may be one of them.
+    /// Unreadable contacts. A contact that is not found may be one of them.
     pub unreadable: Vec<UnreadableContact>,
-    /// Those of the operator, whatever the others are.
+    /// The contacts of the operator.
     pub operator: Arc<[OperatorContact]>,
 }
 
-/// Where the readable contacts of a subject come from.
+/// The source of a subject's readable contacts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ContactsSource {
     /// The subject's own.
     #[default]
     Own,
-    /// Those of the fallback: the subject has none that could be used.
+    /// The fallback contacts: the subject has no usable contact.
     Fallback,
 }
 
 /// The result of looking for one contact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContactLookup {
-    /// It is there.
+    /// It exists and is enabled.
     Found(Contact),
-    /// It is there, and disabled.
+    /// It exists and is disabled.
     Disabled(Contact),
-    /// It has been removed, lies on another channel or at another destination, or none was known.
+    /// It was removed, has another channel or destination, or was never known.
     NotUsable,
-    /// It may be among what can't be read: nobody may conclude that it was removed.
+    /// It may be one of the unreadable contacts, so it must not be taken for removed.
     Unreadable,
 }
 
@@ -75,32 +75,32 @@ pub enum ContactLookup {
 pub struct ResolveContactsError {
     /// The subject.
     pub subject: Subject,
-    /// What Redis said.
+    /// The failure of Redis.
     #[source]
     pub source: RedisError,
 }
 
 impl ResolveContactsError {
-    /// What the failure means.
+    /// The kind of the failure.
     pub fn error_kind(&self) -> ErrorKind {
         error_kind(&self.source)
     }
 }
 
 impl ContactResolver {
-    /// A resolver with these fallback contacts, for subjects without contacts of their own.
+    /// A resolver with these fallback contacts.
     pub fn new(keys: Keys, fallback: Vec<Contact>) -> Self {
         let fallback = fallback.into_iter().map(without_reserved_id).collect();
         Self { keys, fallback, operator: Arc::default(), contacts_max: CONTACTS_BOUND }
     }
 
-    /// The same where a subject has at most so many contacts. Of one that has more, the first ones are used.
+    /// Sets the maximum number of contacts of a subject. If there are more, only the first ones are used.
     #[must_use]
     pub fn with_contacts_max(self, contacts_max: usize) -> Self {
         Self { contacts_max, ..self }
     }
 
-    /// The same with these contacts of the operator.
+    /// Sets the contacts of the operator.
     #[must_use]
     pub fn with_operator(self, contacts: &[OperatorContact]) -> Self {
         let named = |one: &OperatorContact| {
@@ -110,19 +110,19 @@ impl ContactResolver {
         Self { operator: contacts.iter().map(named).collect(), ..self }
     }
 
-    /// The contacts of the operator, under the ids that deliveries to them bear.
+    /// The contacts of the operator, with the ids that their deliveries have.
     pub fn operator(&self) -> &[OperatorContact] {
         &self.operator
     }
 
-    /// The contacts of `subject`: its own verified ones, or the fallback where it has none. A field that is there but
-    /// unreadable is not "none": the alert waits until it is repaired, because the fallback was not meant for it. Warns
+    /// The contacts of `subject`: its own verified ones, or the fallback contacts if it has none. If the stored field
+    /// is unreadable, the alert waits until it is repaired, because it was not meant for the fallback contacts. Warns
     /// about each unreadable contact.
     ///
     /// # Errors
     ///
-    /// [`ResolveContactsError`] when Redis failed. A key of another type is not an error but unreadable as a whole: it
-    /// concerns this subject alone.
+    /// [`ResolveContactsError`] if Redis failed. A key of another type is not an error: the contacts of this one
+    /// subject are unreadable.
     pub async fn contacts_of(
         &self,
         client: &RedisClient,
@@ -274,7 +274,7 @@ impl ResolvedContacts {
         self
     }
 
-    /// Looks for one contact.
+    /// Finds one contact.
     pub fn find(&self, id: &ContactId) -> ContactLookup {
         let operators = self.operator.iter().map(|one| &one.contact);
         if let Some(contact) = self.readable.iter().chain(operators).find(|contact| contact.id == *id) {
@@ -290,15 +290,15 @@ impl ResolvedContacts {
         if self.unreadable.iter().any(may_be_it) { ContactLookup::Unreadable } else { ContactLookup::NotUsable }
     }
 
-    /// Whether the configuration names this contact: nobody but the operator may disable it.
+    /// Whether the configuration names this contact: only the operator may disable it.
     pub fn is_configured(&self, id: &ContactId) -> bool {
         self.source == ContactsSource::Fallback || id.is_of_operator()
     }
 
     fn from_array(array: &ContactArray, contacts_max: usize) -> Self {
         let mut contacts = Self::default();
-        // A plain HSET may store any number. What is left out counts as unreadable: nobody may conclude that it was
-        // removed.
+        // A plain HSET may store any number of contacts. Those above the maximum count as unreadable, so that they are
+        // not taken for removed.
         if let Some(more) = array.len().checked_sub(contacts_max).filter(|more| *more > 0) {
             let why = format!("{more} contacts are more than the {contacts_max} that subjects.contacts_max allows");
             contacts.unreadable.push(UnreadableContact { id: None, why });
@@ -319,7 +319,7 @@ impl ResolvedContacts {
     }
 }
 
-/// A contact that took a reserved id gets the one derived from its address.
+/// Replaces a reserved id by the one derived from the address.
 fn without_reserved_id(mut contact: Contact) -> Contact {
     if contact.id.as_str() == Contact::RESERVED_ID || contact.id.is_of_operator() {
         contact.id = contact.derived_id();
@@ -343,7 +343,7 @@ mod tests {
 
     const UNVERIFIED: &str = r#"{"id":"c_1","channel":"email","address":"new@b.test","verified":false}"#;
 
-    /// Alerts to an address that nobody has confirmed would be mail to a stranger.
+    /// Alerts to an unconfirmed address would be email to a stranger.
     #[test]
     fn an_unverified_contact_counts_as_not_there() {
         let contacts = parsed(&[], &format!(r#"[{UNVERIFIED},{{"channel":"email","address":"a@b.test"}}]"#));
@@ -353,8 +353,8 @@ mod tests {
         assert_eq!(unverified, ["c_1"]);
     }
 
-    /// A plain HSET of thousands of contacts must not make thousands of deliveries of each alert, nor cost those that
-    /// are allowed their alert.
+    /// A plain HSET of thousands of contacts must not create thousands of deliveries of each alert, nor cost the
+    /// allowed contacts their alert.
     #[test]
     fn contacts_beyond_the_setting_are_left_out_and_told() {
         let resolver =
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(many.find(&Contact::email("9@b.test").id), ContactLookup::Unreadable, "it was not removed");
     }
 
-    /// What the platform wrote by mistake must be told, and not be taken for fields in their order.
+    /// A mistake of the platform must be reported, and a list must not be taken for the fields in their order.
     #[test]
     fn a_list_of_fields_is_unreadable() {
         let contacts = parsed(&["ops@b.test"], r#"[[null,"email","a@b.test",null,null,false,true]]"#);
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!((addresses(&contacts), why), (vec![], vec!["not an object"]));
     }
 
-    /// A note of the platform's own that no value can hold must not cost the others their alerts, nor its own contact.
+    /// A platform's own field with a value that can't be parsed must not cost any contact its alerts.
     #[test]
     fn a_note_that_can_not_be_read_costs_nobody_an_alert() {
         for note in ["1e999", r#""\ud800""#] {
@@ -393,7 +393,7 @@ mod tests {
         }
     }
 
-    /// Whoever adds a contact must not take the alerts away from the fallback before it is confirmed.
+    /// Adding a contact must not take the alerts away from the fallback contacts before it is confirmed.
     #[test]
     fn with_only_unverified_contacts_the_fallback_stays() {
         assert_eq!(addresses(&parsed(&["ops@b.test"], &format!("[{UNVERIFIED}]"))), ["ops@b.test"]);

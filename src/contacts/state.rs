@@ -1,5 +1,4 @@
-//! What an edit changes about a stored contact beside its endpoint: whether it is disabled, and which alerts it hears.
-//! Pure.
+//! Changes to a stored contact beside its endpoint: whether it is disabled, and its filter. Pure.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -13,7 +12,7 @@ const DISABLED: &str = "disabled";
 const THRESHOLDS: &str = "thresholds";
 const METRICS: &str = "metrics";
 
-/// What is to become of the alerts that a contact hears. `None` leaves a part as it is; an empty list means all.
+/// A change to the filter of a contact. `None` leaves a part as it is; an empty list means all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterChange {
     /// The percentages.
@@ -27,7 +26,7 @@ impl FilterChange {
     ///
     /// # Errors
     ///
-    /// A value that is no percentage or metric, is named twice, or stands beside `all`.
+    /// A value is not a percentage or a metric, occurs twice, or is combined with `all`.
     pub fn parse(thresholds: Option<&str>, metrics: Option<&str>) -> Result<Self, String> {
         let (thresholds, metrics) = (parse_list("threshold", thresholds)?, parse_list("metric", metrics)?);
         // An empty list is `all` here.
@@ -60,8 +59,8 @@ fn parse_list<T: FromStr<Err: Display>>(what: &str, text: Option<&str>) -> Resul
 }
 
 impl ContactArray {
-    /// Marks a contact as disabled, if it is still there at the same address; returns the mark as it is stored. One
-    /// that is disabled already keeps its first mark, so this may be repeated. `None`: it was removed or has another
+    /// Marks a contact as disabled if it still exists with the same address, and returns the stored mark. A disabled
+    /// contact keeps its first mark, so the call may be repeated. `None`: the contact was removed or has another
     /// address.
     pub fn disable(&mut self, failed: &Contact, state: &DisabledState) -> Option<DisabledState> {
         let is_meant = |stored: &StoredContact| {
@@ -76,7 +75,7 @@ impl ContactArray {
         Some(state.clone())
     }
 
-    /// Enables every contact of this id, and returns those that were disabled.
+    /// Enables every contact with this id, and returns those that were disabled.
     pub fn enable(&mut self, id: &ContactId) -> Vec<Contact> {
         let mut disabled = self.with_id(id);
         disabled.retain(|stored| stored.contact.disabled.is_some());
@@ -84,7 +83,7 @@ impl ContactArray {
         disabled.into_iter().map(|stored| stored.contact).collect()
     }
 
-    /// Changes which alerts every contact of this id hears.
+    /// Changes the filter of every contact with this id.
     pub fn set_filter(&mut self, id: &ContactId, change: &FilterChange) {
         self.with_id(id).iter().for_each(|stored| self.change_filter(stored.position, change));
     }
@@ -122,8 +121,7 @@ mod tests {
         DisabledState { reason: DisableReason::Gone, detail: "HTTP 410".to_owned(), at: UnixMs(at) }
     }
 
-    /// Whoever corrects an address while its attempt runs must not find the new one disabled; and the first reason must
-    /// stay.
+    /// An address that is corrected while an attempt runs must not be disabled; and the first reason must stay.
     #[test]
     fn the_contact_is_disabled_once_and_only_at_the_address_that_failed() {
         let mut stored = array(STORED);
@@ -138,7 +136,7 @@ mod tests {
         assert_eq!(stored.enable(&ContactId::from_stored("c_1")), Vec::new());
     }
 
-    /// Somebody who is asked for one list must not lose the other.
+    /// Changing one list of the filter must not clear the other.
     #[test]
     fn a_filter_changes_what_it_names() {
         let (mut stored, id) = (array(STORED), ContactId::from_stored("c_1"));

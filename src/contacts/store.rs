@@ -1,7 +1,7 @@
-//! The wrapper of `store.lua`: fields of a subject are written only if its contacts are still those that were read.
+//! The wrapper of `store.lua`, which writes fields of a subject only if its contacts are still the ones that were read.
 //!
-//! For every change that depends on what is stored, so that two writers at once lose nothing of each other's. Knows
-//! nothing of what a contact means.
+//! Every change that depends on stored contacts uses it, so that two writers at once do not overwrite each other. It
+//! does not interpret contacts.
 
 use std::sync::LazyLock;
 
@@ -14,8 +14,8 @@ use crate::types::{Keys, Subject};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::with_prelude(include_str!("store.lua")));
 
-/// How often a change is tried whose contacts others change at the same moment. One lost race is bad luck; ten are a
-/// program that writes without end.
+/// How often a change is tried while others change the contacts. One lost race is bad luck; ten mean that a program
+/// writes all the time.
 const TRIES_MAX: u32 = 10;
 
 /// The fields of a subject's hash that a change writes.
@@ -46,12 +46,12 @@ impl FieldChanges {
 #[expect(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EditContactsError {
-    /// Redis failed. Where the reply was lost, the edit may have been written.
+    /// Redis failed. If the reply was lost, the edit may have been written.
     #[error("redis")]
     Redis(#[from] RedisError),
     #[error("its field {0}")]
     NotAnArray(#[from] ContactArrayError),
-    /// Others changed the contacts at each try: nothing was written.
+    /// Others changed the contacts at each try. Nothing was written.
     #[error("other callers keep changing the subject's contacts")]
     Contended,
 }
@@ -75,7 +75,7 @@ pub fn contacts_of(stored: &[SubjectField]) -> &[u8] {
 ///
 /// # Errors
 ///
-/// What `edit` returns, and [`EditContactsError`].
+/// The error of `edit`, and [`EditContactsError`].
 pub async fn edit_contacts<T, E: From<EditContactsError>>(
     client: &RedisClient,
     keys: &Keys,
@@ -96,12 +96,12 @@ pub async fn edit_contacts<T, E: From<EditContactsError>>(
     edit_subject(client, keys, subject, edit).await
 }
 
-/// Reads the fields of a subject, lets `edit` say what changes, and writes that if nobody else changed the contacts
-/// meanwhile; otherwise reads them again. Nothing is written if `edit` changes nothing or fails.
+/// Reads the fields of a subject, calls `edit` for the changes, and writes them unless somebody else changed the
+/// contacts in the meantime; then it reads them again. Nothing is written if `edit` changes nothing or fails.
 ///
 /// # Errors
 ///
-/// What `edit` returns, and [`EditContactsError`] but for [`EditContactsError::NotAnArray`].
+/// The error of `edit`, and [`EditContactsError`] except [`EditContactsError::NotAnArray`].
 pub async fn edit_subject<T, E: From<EditContactsError>>(
     client: &RedisClient,
     keys: &Keys,

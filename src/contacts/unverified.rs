@@ -1,28 +1,28 @@
-//! How long a contact stays that nobody has confirmed. Pure.
+//! How long an unconfirmed contact stays. Pure.
 //!
-//! The time stands in the stored contact itself, so whoever removes it judges what one conditional write replaces: a
-//! contact that is confirmed or asked again at that very moment stays.
+//! The time is stored in the contact itself, so the remover judges the same value that its conditional write replaces:
+//! a contact that is confirmed or asked again at that moment stays.
 
 use super::array::{ContactArray, StoredContact, UNVERIFIED_UNTIL, VERIFIED};
 use super::contact::Contact;
 use crate::types::{ConsentId, UnixMs};
 
 impl ContactArray {
-    /// Lets an unverified contact stay until then.
+    /// Keeps an unverified contact until this time.
     pub fn keep_unverified(&mut self, asked: &StoredContact, until: UnixMs) {
         self.set(asked.position, UNVERIFIED_UNTIL, Some(until.to_string()));
     }
 
-    /// Until when the unverified contact stays that this consent is for; `None` where there is none, or it stays.
+    /// Until when the unverified contact of this consent stays; `None` if there is none or it has no time.
     pub fn unverified_until(&self, consent: &ConsentId) -> Option<UnixMs> {
         self.contacts().into_iter().find(|stored| stored.consent == *consent)?.unverified_until
     }
 
-    /// Removes the contacts that nobody has confirmed in time, and returns them.
+    /// Removes the contacts that were not confirmed in time, and returns them.
     pub fn remove_unverified(&mut self, now: UnixMs) -> Vec<Contact> {
         let mut expired = self.contacts();
         expired.retain(|stored| stored.unverified_until.is_some_and(|until| until <= now));
-        // From the end, so that the positions before stay valid.
+        // Starts at the end, so that earlier positions stay valid.
         expired.iter().rev().for_each(|stored| self.remove_element(stored.position));
         expired.into_iter().map(|stored| stored.contact).collect()
     }
@@ -51,7 +51,7 @@ mod tests {
         array.contacts().iter().map(|stored| stored.contact.address().to_owned()).collect()
     }
 
-    /// What the operator wrote, what can't be read and what bears no time must outlive those that nobody confirms.
+    /// Contacts of the operator, unreadable ones and those without a time must stay when unconfirmed ones are removed.
     #[test]
     fn only_what_nobody_confirmed_in_time_is_removed() {
         let (mut array, consent) = asked();
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(array.unverified_until(&consent), None);
     }
 
-    /// Whoever confirmed in the last moment stays for good, and so does whom the operator vouches for.
+    /// A contact that is confirmed at the last moment stays for good, and so does one that the operator vouches for.
     #[test]
     fn a_confirmed_contact_has_no_end() {
         let (mut array, consent) = asked();
@@ -73,7 +73,7 @@ mod tests {
         assert!(!array.to_stored().contains(UNVERIFIED_UNTIL));
         assert!(array.remove_unverified(UnixMs(i64::MAX)).is_empty());
         assert_eq!(addresses(&array), ["own@b.test", "old@b.test", "a@b.test"]);
-        // Verified by somebody who knows nothing of the other field.
+        // A client that does not know the other field has verified the contact.
         let stored =
             r#"[{"channel":"email","address":"a@b.test","verified":true,"unverified_until":"2026-01-01T00:00:00Z"}]"#;
         let mut array = ContactArray::parse(stored.as_bytes()).expect("an array");

@@ -31,12 +31,12 @@ pub struct SubjectSlice {
     pub next: Option<SubjectCursor>,
 }
 
-/// Where a list goes on. [`SubjectCursor::default`] is its beginning.
+/// The position of a list. [`SubjectCursor::default`] is its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SubjectCursor {
-    /// Where SCAN goes on, or that it has ended.
+    /// The position of SCAN, or its end.
     scan: ScanPosition,
-    /// Found already, and not listed yet.
+    /// Subjects that were found and not listed yet.
     found: Vec<Subject>,
 }
 

@@ -79,7 +79,7 @@ const CLEARABLE: [&str; 7] = ["contacts", "limits", "thresholds", "billing-day",
 /// `--replace-all-contacts`, for commands that name contacts.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ReplacedContactsArgs {
-    /// Where contacts are named, also replace those that the subject's side added, and those that can't be read
+    /// If contacts are named, also replace those that the subject's side added, and those that can't be read
     #[arg(long)]
     pub replace_all_contacts: bool,
 }
