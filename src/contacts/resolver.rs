@@ -147,8 +147,8 @@ impl ContactResolver {
         self.resolve(subject, Ok(vec![stored(CONTACTS), stored(LOCALE)]))
     }
 
-    /// The same, with the mutes that last at `now` and concern this alert. A mute that can't be read is ignored, and is
-    /// told.
+    /// The contacts of the alert's subject, with the mutes that are in force at `now` and apply to this alert. A mute
+    /// that can't be read is ignored with a warning.
     pub async fn recipients_of(
         &self,
         client: &RedisClient,
@@ -159,14 +159,14 @@ impl ContactResolver {
         self.read_recipients(alert, stored, now)
     }
 
-    /// What [`ContactResolver::recipients_of`] asks for, for whoever asks for many at once.
+    /// The query of [`ContactResolver::recipients_of`], for callers that send many at once.
     pub fn recipients_command(&self, alert: &Alert) -> Cmd {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.subject(&alert.subject)).arg(CONTACTS).arg(LOCALE).arg(&mute_fields(alert));
         command
     }
 
-    /// What the reply to [`ContactResolver::recipients_command`] means.
+    /// Interprets the reply to [`ContactResolver::recipients_command`].
     pub fn read_recipients(
         &self,
         alert: &Alert,
@@ -181,12 +181,12 @@ impl ContactResolver {
         Ok((self.resolve(&alert.subject, stored)?, mutes))
     }
 
-    /// The same of many subjects, in one write to each server, in their order, for whoever does not write to them:
-    /// without the locale.
+    /// The contacts of many subjects in their order, with one request to each server. They have no locale, because this
+    /// is for callers that do not write to the subjects.
     ///
     /// # Errors
     ///
-    /// As [`ContactResolver::contacts_of`], for the first subject that could not be read.
+    /// Like [`ContactResolver::contacts_of`], for the first subject that could not be read.
     pub async fn contacts_of_each(
         &self,
         client: &RedisClient,
@@ -206,7 +206,7 @@ impl ContactResolver {
         subjects.iter().zip(replies).map(resolve).collect()
     }
 
-    /// What the reply to the question for a subject's contacts means. Warns about what is unreadable.
+    /// Interprets the reply with a subject's contacts. Warns about unreadable ones.
     fn resolve(
         &self,
         subject: &Subject,
@@ -230,7 +230,7 @@ impl ContactResolver {
         Ok(contacts)
     }
 
-    /// Pure: the contacts that a stored field means.
+    /// Interprets a stored field. Pure.
     fn parse(&self, field: Option<Vec<u8>>) -> ResolvedContacts {
         let own = match ContactArray::parse(field.as_deref().unwrap_or_default()) {
             Ok(array) => ResolvedContacts::from_array(&array, self.contacts_max),
@@ -244,28 +244,27 @@ impl ContactResolver {
     }
 }
 
-/// The values of the fields that say who gets an alert: contacts, locale, mutes. Those at the end may be left out.
+/// The values of the fields that decide who gets an alert: contacts, locale, mutes. The last ones may be missing.
 pub type StoredRecipients = Vec<Option<Vec<u8>>>;
 
-/// The mutes that concern an alert: that of its subject, and that of its metric.
+/// The fields of the mutes that apply to an alert: that of its subject, and that of its metric.
 fn mute_fields(alert: &Alert) -> [String; 2] {
     [mute_field(None), mute_field(Some(&alert.metric))]
 }
 
-/// The language in which a subject is told; `None` for the default one.
+/// The language of messages to a subject; `None` for the default one.
 pub async fn read_locale(client: &RedisClient, keys: &Keys, subject: &Subject) -> RedisResult<Option<Locale>> {
     let stored = client.query(redis::cmd("HGET").arg(keys.subject(subject)).arg(LOCALE)).await?;
     Ok(locale_of(subject, stored))
 }
 
-/// A locale that can't be read must not cost anybody an alert: it is told in the default one.
+/// A locale that can't be read must not cost anybody an alert: the default one is used.
 fn locale_of(subject: &Subject, stored: Option<Vec<u8>>) -> Option<Locale> {
     parse_locale(&stored?).inspect_err(|why| unreadable_log::locale(subject, why)).ok()
 }
 
 impl ResolvedContacts {
-    /// The same, told in the subject's language. Who is named in the configuration is the operator, and has the default
-    /// one.
+    /// Sets the subject's language. Contacts of the configuration belong to the operator and have the default one.
     fn with_locale(mut self, locale: Option<Locale>) -> Self {
         if self.source == ContactsSource::Own {
             let own = self.readable.iter_mut().chain(&mut self.disabled);

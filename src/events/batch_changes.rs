@@ -1,4 +1,4 @@
-//! What a batch changes, and what that raises. Pure.
+//! The counters that a batch changes, and the alerts that it raises. Pure.
 
 use std::collections::HashSet;
 
@@ -16,26 +16,27 @@ use crate::types::{Alert, AlertId, AlertKey, Percent, RaisedRecord, RefusalReaso
 use super::parse::{InvalidEvent, UsageDelta};
 use super::worker_cache::{MissingRecords, WorkerCache};
 
-/// A counter that is not there yet costs the server as much as three that are, of which each takes about 0.2 us, ...
+/// A new counter costs the server as much as three existing ones. An existing one takes about 0.2 us.
 const NEW_ROW_COST: usize = 3;
-/// ... a hash of counters, in which one is compared and others are written, ...
+/// Cost of a hash of counters: one of them is compared and others are written.
 const HASH_COST: usize = 8;
-/// ... and an alert, with its flag, its record and its entry in the outbox, as much as so many.
+/// Cost of an alert with its flag, its record and its entry in the outbox.
 const ALERT_COST: usize = 40;
 
 /// The counters that a batch changes.
 #[derive(Debug, Default)]
 pub(super) struct BatchChanges {
-    /// Number of the batch; tells whether a row is in it.
+    /// Number of the batch; tells whether a row belongs to it.
     number: u64,
     rows: Vec<ChangedRow>,
-    /// Those of them that reached a threshold.
+    /// The changed counters that reached a threshold.
     reached: Vec<u32>,
-    /// What was raised before of `reached[..records.len()]`, in that order.
+    /// The alert records of `reached[..records.len()]`, in that order.
     records: Vec<RaisedRecords>,
-    /// The hashes in which they lie, as [`RowKey::hash_id`].
+    /// The [`RowKey::hash_id`] of the hashes of the changed counters.
     hashes: HashSet<u32, RandomState>,
-    /// The thresholds that single events crossed: after a credit the counts before and after the batch don't tell them.
+    /// The thresholds that single events crossed: after a credit, the counts before and after the batch do not show
+    /// them.
     crossings: HashSet<Crossing, RandomState>,
     /// See [`BatchChanges::cost`].
     cost: usize,
@@ -45,10 +46,10 @@ pub(super) struct BatchChanges {
 #[derive(Debug, Clone, Copy)]
 struct ChangedRow {
     row: u32,
-    /// How many alerts the cost counts.
+    /// Number of alerts that the cost includes.
     alerts: u32,
     before: u64,
-    /// The highest that was at or above the next threshold; 0 where none was.
+    /// The highest count that reached the next threshold; 0 if none did.
     highest: u64,
 }
 
@@ -61,7 +62,7 @@ struct Crossing {
     units: u64,
 }
 
-/// Where a counter lies in a batch.
+/// The position of a counter in a batch.
 #[derive(Debug, Clone, Copy, Default)]
 struct BatchPosition {
     group: usize,
@@ -80,12 +81,12 @@ impl BatchChanges {
         self.cost = 0;
     }
 
-    /// How long the commit will hold the server, about: in counters that are there already and get another value.
+    /// Approximate time for which the commit blocks the server, in updates of existing counters.
     pub(super) const fn cost(&self) -> usize {
         self.cost
     }
 
-    /// Counts an event in the rows of its subject: in all, or in none.
+    /// Counts an event in all rows of its subject, or in none.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl BatchChanges {
         Ok(())
     }
 
-    /// Notes which thresholds the rows of a subject have reached by its last event, of so many units.
+    /// Notes which thresholds the rows of a subject reached with its last event of `units`.
     fn note_reached(&mut self, held: &mut WorkerCache, subject_index: u32, units: Units) {
         for at in held.cache.subject(subject_index).extra.rows().to_vec() {
             let thresholds = held.thresholds(held.totals.key_of(at));
@@ -144,7 +145,7 @@ impl BatchChanges {
             let crossed = reached().filter(|threshold| total - units.get() < threshold.units);
             let before = self.crossings.len();
             self.crossings.extend(crossed.map(|threshold| Crossing { index, units: threshold.units }));
-            // Until it is known what was raised before, all that are reached may be.
+            // Until the alert records are known, every reached threshold may raise an alert.
             let alerts = if is_first { reached().count() } else { self.crossings.len() - before };
             changed.alerts += u32::try_from(alerts).expect("a limit has few thresholds");
             self.cost += ALERT_COST * alerts;
@@ -163,14 +164,14 @@ impl BatchChanges {
             self.change(&mut held.totals, at);
             let row = held.totals.row_mut(at);
             row.total = row.total.saturating_sub(units.get());
-            // A threshold that lies ahead again may be crossed again; what was raised of it is looked at then.
+            // A threshold above the count may be crossed again; its alert records are read then.
             let ahead = thresholds.iter().map(|threshold| threshold.units).find(|units| *units > row.total);
             row.next_threshold_units =
                 ahead.map_or(row.next_threshold_units, |ahead| ahead.min(row.next_threshold_units));
         }
     }
 
-    /// Takes the row, as it stands, among those that the batch changes.
+    /// Adds the row with its present count to those that the batch changes.
     fn change(&mut self, totals: &mut CounterCache, at: u32) {
         let row = totals.row_mut(at);
         if row.changed_in_batch != self.number {
@@ -184,19 +185,20 @@ impl BatchChanges {
         }
     }
 
-    /// The counters that have reached a threshold and whose raised alerts have not been read yet.
+    /// The counters that have reached a threshold and whose alert records have not been read yet.
     pub(super) fn reached(&self, held: &WorkerCache) -> Vec<MissingRecords> {
         let unknown = &self.reached[self.records.len()..];
         let key = |index: &u32| held.totals.key_of(self.rows[*index as usize].row);
         unknown.iter().map(|index| held.missing_records(key(index))).collect()
     }
 
-    /// Whether it is known of each counter that has reached a threshold what was raised.
+    /// Whether the alert records of every counter that has reached a threshold are known.
     pub(super) const fn has_all_records(&self) -> bool {
         self.reached.len() == self.records.len()
     }
 
-    /// Takes what was raised of the first of [`Self::reached`]. What is not raised again costs nothing.
+    /// Takes the alert records of the first counters of [`Self::reached`]. An alert that is not raised again costs
+    /// nothing.
     pub(super) fn take_records(&mut self, held: &WorkerCache, records: Vec<RaisedRecords>, now: UnixMs) {
         for records in records {
             let Some(index) = self.reached.get(self.records.len()) else { return };
@@ -218,7 +220,7 @@ impl BatchChanges {
         }
     }
 
-    /// Which of its thresholds a changed counter raises, where `records` were raised before.
+    /// The thresholds for which a changed counter raises an alert, given the `records` of earlier alerts.
     fn raised<'a>(
         &self,
         held: &WorkerCache,
@@ -243,7 +245,7 @@ impl BatchChanges {
         })
     }
 
-    /// Puts the changed counters into groups, by the hash in which they lie; says where each is.
+    /// Groups the changed counters by hash, and returns the position of each.
     fn arrange(&self, held: &mut WorkerCache, batch: &mut Batch, now: UnixMs) -> Vec<BatchPosition> {
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(self.rows.len());
         for (index, changed) in (0..).zip(&self.rows) {
@@ -273,7 +275,7 @@ impl BatchChanges {
         positions
     }
 
-    /// Raises what a counter has reached, and says when it is to be judged next.
+    /// Raises the alerts of a counter, and sets the count at which it is judged next.
     fn raise_reached(
         &self,
         held: &mut WorkerCache,
@@ -321,7 +323,7 @@ impl BatchChanges {
                 batch.alerts.push(NewAlert { group: at.group, row: at.row, record });
             }
         }
-        // What was due is raised, or its flag is there: from now on only what lies ahead is.
+        // Every reached threshold has raised its alert or has its flag, so only higher ones can raise one.
         held.totals.row_mut(changed.row).next_threshold_units =
             next_threshold(&thresholds, row.total, |percent| records.get(&percent));
     }

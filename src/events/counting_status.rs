@@ -1,5 +1,5 @@
-//! Which partitions this daemon should count and can't, until an operator mends what the log names. Read by the
-//! readiness of the daemon.
+//! Which partitions this daemon should count and can't, until an operator fixes what the log names. The readiness check
+//! of the daemon reads it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::redis_client::ErrorKind;
 use crate::types::PartitionNumber;
 
-/// Shared by the workers of all partitions, who write it, and by readiness, which reads it.
+/// Shared by the workers of all partitions, which write it, and the readiness check, which reads it.
 #[derive(Debug, Clone, Default)]
 pub struct CountingStatus(Arc<Mutex<BTreeMap<u32, ErrorKind>>>);
 
@@ -22,7 +22,7 @@ impl CountingStatus {
         };
     }
 
-    /// The lowest partition whose counting has stopped, and what kind of failure stops it.
+    /// The lowest partition whose counting has stopped, and the kind of failure that stops it.
     pub fn first_stopped(&self) -> Option<(u32, ErrorKind)> {
         let stopped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stopped.first_key_value().map(|(partition, kind)| (*partition, *kind))

@@ -1,8 +1,9 @@
 //! The lease of the partition: one daemon reads, the others stand by.
 //!
-//! Owns who reads: acquires the lease, renews it while it reads, releases it. So several daemons do not read the same
-//! events. It never decides what is counted: where two read at once, because one was paused or a failover took the
-//! lease, the checkpoint lets one of them win each batch. Read next: `lease.lua` of `crates/throttle`.
+//! Decides who reads: acquires the lease, renews it while this daemon reads, and releases it, so that several daemons
+//! do not read the same events. The lease does not decide what is counted. If two daemons read at once, because one was
+//! paused or a failover lost the lease, the checkpoint lets only one of them commit each batch. Read next: `lease.lua`
+//! of `crates/throttle`.
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,13 +22,14 @@ use super::known_deployment::{is_unnamed, stored_deployment};
 use super::report::WorkerReport;
 use super::session_error::SessionError;
 
-/// How long a daemon that was killed keeps the others waiting.
+/// How long the others wait for a daemon that was killed.
 pub const PARTITION_LEASE_TTL: Duration = Duration::from_secs(5);
-/// So often that two renewals may fail before the third comes too late.
+/// Two renewals may fail before the third comes too late.
 const RENEW_EVERY: Duration = Duration::from_millis(1500);
-/// How often a daemon that stands by asks, so that a lease that was let go is noticed at once.
+/// How often a standby asks for the lease, so that it notices a released lease at once.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// To release the lease early only spares the next reader a wait: a server that hangs must not hold up the drain.
+/// How long releasing the lease may take. It only spares the next reader a wait, so a server that hangs must not delay
+/// the drain.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 
 const _: () = assert!(3 * RENEW_EVERY.as_millis() < PARTITION_LEASE_TTL.as_millis());
@@ -39,9 +41,9 @@ pub struct PartitionLease {
     checkpoint: String,
     totals: String,
     lease: Lease,
-    /// Holders whose name begins so are dead; `None` once the first question was answered.
+    /// Holders whose name has this prefix are dead; `None` once Redis has answered the first request.
     dead: Option<String>,
-    /// Whether this daemon is to read the partition; the sender is gone where nobody shares partitions.
+    /// Whether this daemon should read the partition. The sender is gone if partitions are not shared.
     assigned: watch::Receiver<bool>,
 }
 
@@ -52,16 +54,16 @@ pub(super) enum LeaseStatus {
     Held,
     /// Another daemon reads.
     HeldByOther,
-    /// This daemon was told to stop.
+    /// This daemon is stopping.
     Stopped,
 }
 
 impl PartitionLease {
-    /// For this daemon, which is to read the partition whenever `assigned` says so. Holds nothing yet.
+    /// The lease of a daemon that should read the partition whenever `assigned` is true. It is not acquired yet.
     ///
-    /// Whoever held the lease from the same host and address is dead, and its successor need not wait for the lease to
-    /// run out. That is believed for the first question only: two containers may have the same host name and the same
-    /// address, and would take the lease from each other for ever.
+    /// A previous holder with the same host and address is dead, so its successor takes the lease over at once. Only
+    /// the first request assumes that: two containers with the same host name and address would otherwise take the
+    /// lease from each other forever.
     pub fn new(keys: &Keys, name: &DaemonName, assigned: watch::Receiver<bool>) -> Self {
         let lease = Lease::new(name.as_str(), PARTITION_LEASE_TTL);
         Self {
@@ -74,11 +76,11 @@ impl PartitionLease {
         }
     }
 
-    /// Stands by until the partition is to be read here and the lease is ours, or `stop` is cancelled.
+    /// Waits until this daemon should read the partition and holds the lease, or `stop` is cancelled.
     ///
     /// # Errors
     ///
-    /// What Redis or the connection said; the first question then still relieves a dead predecessor.
+    /// The failure of Redis or the connection. The next request then still takes over from a dead predecessor.
     pub(super) async fn wait(
         &mut self,
         client: &RedisClient,
@@ -107,7 +109,7 @@ impl PartitionLease {
             if !report.is_standing_by() {
                 report.stands_by(&self.holder(client).await);
             }
-            // Looked at while another daemon reads, so that this one knows what there was if it has to take over.
+            // Read while another daemon reads, so that this one knows the deployment if it has to take over.
             match stored_deployment(client, &self.checkpoint).await {
                 Ok(None) => match is_unnamed(client, &self.checkpoint, &self.totals).await {
                     Ok(true) => report.deployment = None,
@@ -124,14 +126,14 @@ impl PartitionLease {
         }
     }
 
-    /// Runs `session`, which ends soon after `over` is cancelled, and renews the lease meanwhile. Cancels `over` when
-    /// the lease is another's, or when another is to read the partition: then the lease is let go once the session has
-    /// ended.
+    /// Runs `session`, which ends soon after `over` is cancelled, and renews the lease while it runs. Cancels `over`
+    /// when another daemon holds the lease or should read the partition. In the second case it releases the lease after
+    /// the session has ended.
     ///
     /// # Errors
     ///
-    /// The session's, unless the lease is another's: then the checkpoint tells what became of it. A failure to renew
-    /// that no waiting mends.
+    /// The session's error, unless another daemon holds the lease: then the checkpoint decides. Also a failure to renew
+    /// that waiting does not fix.
     pub(super) async fn keep_during(
         &self,
         client: &RedisClient,
@@ -156,7 +158,7 @@ impl PartitionLease {
         lost.map(|()| LeaseStatus::HeldByOther)
     }
 
-    /// Lets the lease go, so that the next need not wait for its end. Where that fails it ends by itself.
+    /// Releases the lease, so that the next daemon need not wait for its end. If that fails, the lease expires.
     pub(super) async fn release(&self, client: &RedisClient) {
         let mut connection = client.connection();
         let released = tokio::time::timeout(RELEASE_MAX, self.lease.release(&mut connection, &self.key)).await;
@@ -172,7 +174,7 @@ impl PartitionLease {
         Ok(held)
     }
 
-    /// Renews the lease until it is another's.
+    /// Renews the lease until another daemon holds it.
     async fn renew_until_lost(&self, client: &RedisClient) -> Result<(), SessionError> {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
@@ -186,7 +188,7 @@ impl PartitionLease {
         }
     }
 
-    /// The name in the lease, for the log.
+    /// The holder's name, for the log.
     async fn holder(&self, client: &RedisClient) -> String {
         let holder: RedisResult<Option<String>> = client.query(redis::cmd("GET").arg(&self.key)).await;
         holder.ok().flatten().unwrap_or_default()
@@ -197,7 +199,7 @@ impl PartitionLease {
     }
 }
 
-/// Waits until the partition is to be read here, or is not.
+/// Waits until `assigned` has the wanted value.
 async fn until(mut assigned: watch::Receiver<bool>, wanted: bool) {
     if assigned.wait_for(|is_assigned| *is_assigned == wanted).await.is_err() {
         std::future::pending::<()>().await;

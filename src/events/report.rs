@@ -1,4 +1,4 @@
-//! What the loop tells the operator: one log event per outcome, and the metrics.
+//! What the loop reports to the operator: one log line per outcome, and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,23 +23,23 @@ pub struct WorkerReport {
     partition: PartitionNumber,
     new_alerts: Arc<Notify>,
     status: CountingStatus,
-    /// How many commits there were.
+    /// The number of commits.
     pub(super) commits: u64,
     /// The deployment that was stored when this daemon looked last. `None` if nothing had been counted, or if the
     /// deployment has no name, so that it may get another one.
     pub(super) deployment: Option<DeploymentId>,
-    /// What is wrong at the moment, so that it is said once and not at every try.
+    /// The present failure, so that it is logged once and not at every try.
     failing: Option<ErrorKind>,
-    /// Another daemon reads, and that has been said.
+    /// Whether it was logged that another daemon reads.
     standing_by: bool,
     held_by: Option<String>,
     refused_notes: Vec<String>,
-    /// That the server does not bound what it sends has been said.
+    /// Whether it was logged that the server does not bound the memory of a reading.
     said_unbounded: bool,
 }
 
 impl WorkerReport {
-    /// Nothing to tell yet; `new_alerts` is notified after a commit that raised alerts.
+    /// Starts without reports. Notifies `new_alerts` after a commit that raised alerts.
     pub const fn new(partition: PartitionNumber, new_alerts: Arc<Notify>, status: CountingStatus) -> Self {
         Self {
             partition,
@@ -59,7 +59,7 @@ impl WorkerReport {
         meters::of_partition(name, self.partition)
     }
 
-    /// After a commit, or where there is nothing to commit: whatever was wrong is over.
+    /// Ends a reported failure, after a commit or if there is nothing to commit.
     pub fn recovered(&mut self) {
         if self.failing.take().is_some() {
             self.set_stopped(None);
@@ -75,14 +75,14 @@ impl WorkerReport {
         }
     }
 
-    /// Another daemon reads, of this name, and answers for the counting.
+    /// Another daemon with this name reads, and is responsible for the counting.
     pub fn stands_by(&mut self, holder: &str) {
         self.stopped_reading();
         self.standing_by = true;
         tracing::info!(partition = %self.partition, holder, "standing by: another daemon reads");
     }
 
-    /// Another daemon is to read the partition.
+    /// Another daemon should read the partition.
     pub fn not_assigned(&mut self) {
         self.stopped_reading();
         self.standing_by = false;
@@ -94,24 +94,25 @@ impl WorkerReport {
             self.set_stopped(None);
         }
         self.trim_held_by(None);
-        // Whoever reads now archives.
+        // The daemon that reads archives.
         for name in [meters::HISTORY_DAYS_LEFT, meters::HISTORY_METRICS_LEFT] {
             self.gauge(name).set(0.0);
         }
     }
 
-    /// By this kind of failure, which waiting does not mend; `None`: it has not stopped.
+    /// Sets the kind of failure that stopped counting and that waiting does not fix; `None` if counting has not
+    /// stopped.
     fn set_stopped(&self, by: Option<ErrorKind>) {
         self.gauge(meters::COUNTING_STOPPED).set(if by.is_some() { 1.0 } else { 0.0 });
         self.status.set(self.partition, by);
     }
 
-    /// Whether the last to be said was [`Self::stands_by`].
+    /// Whether the last report was [`Self::stands_by`].
     pub const fn is_standing_by(&self) -> bool {
         self.standing_by && self.failing.is_none()
     }
 
-    /// Redis fails.
+    /// Reports a failure of Redis.
     pub fn redis_failed(&mut self, kind: ErrorKind, error: &SessionError) {
         kind.count("events");
         if self.failing.replace(kind) == Some(kind) {
@@ -126,7 +127,7 @@ impl WorkerReport {
         }
     }
 
-    /// Why the server does not bound what it holds for the reader, where it does not.
+    /// Reports why the server does not bound the memory of a reading, or that it does.
     pub fn memory_unbounded(&mut self, why: Option<&ReadError>) {
         let said = std::mem::replace(&mut self.said_unbounded, why.is_some());
         match why {
@@ -145,12 +146,12 @@ impl WorkerReport {
         }
     }
 
-    /// The same batch had to be read again too often for a lost race.
+    /// The same batch was read again too often to be a lost race.
     pub fn makes_no_progress(&self, reason: &SessionError) {
         tracing::warn!(partition = %self.partition, %reason, "counting makes no progress");
     }
 
-    /// A commit was answered.
+    /// Reports the reply to a commit.
     pub fn answered(&mut self, batch: &Batch, answer: &CommitReply, took: Duration) {
         counter!(meters::COMMITS, "answer" => word(answer)).increment(1);
         match answer {
@@ -167,7 +168,7 @@ impl WorkerReport {
                     "a counter was changed by somebody else: what is stored counts, and everything is read again"
                 );
             }
-            // The audit, or the session that follows, says it.
+            // The audit or the next session reports it.
             CommitReply::Stale(_) | CommitReply::Recreated | CommitReply::Old | CommitReply::Replaced => {}
         }
     }
@@ -204,7 +205,7 @@ impl WorkerReport {
         }
     }
 
-    /// The stream was tidied.
+    /// Reports that the stream was tidied.
     pub fn tidied(&mut self, notes: &[TrimWarning]) {
         let holder = notes.iter().find_map(|note| match note {
             TrimWarning::TrimHeld(group) => Some(group.clone()),
@@ -221,7 +222,7 @@ impl WorkerReport {
         }
     }
 
-    /// Which group keeps counted entries from being trimmed, as far as this daemon has to know.
+    /// Reports which group keeps counted entries from being trimmed, if this daemon has to know.
     fn trim_held_by(&mut self, holder: Option<String>) {
         if holder == self.held_by {
             return;
@@ -242,7 +243,7 @@ impl WorkerReport {
         labels
     }
 
-    /// Settings of subjects could not be read.
+    /// Reports settings of subjects that could not be read.
     pub fn unreadable(&self, unreadable: &[(Subject, FieldError)]) {
         for (subject, bad) in unreadable {
             counter!(meters::SUBJECTS_UNREADABLE).increment(1);
@@ -253,7 +254,7 @@ impl WorkerReport {
         }
     }
 
-    /// So many event ids were forgotten before their time.
+    /// Reports event ids that were forgotten too early.
     pub fn forgot_ids(&self, ids: u64) {
         if ids == 0 {
             return;
@@ -266,12 +267,12 @@ impl WorkerReport {
         );
     }
 
-    /// How many subjects are held in memory.
+    /// Sets the number of subjects in memory.
     pub fn cached(&self, subjects: usize) {
         self.gauge(meters::SUBJECTS_CACHED).set(subjects as f64);
     }
 
-    /// This deployment is stored, or none that has counted anything.
+    /// Reports a lost deployment, given the stored one; `None` if nothing has been counted.
     pub fn deployment_found(&mut self, stored: Option<&DeploymentId>) {
         let Some(lost) = replaced(&mut self.deployment, stored) else { return };
         counter!(meters::DEPLOYMENTS_LOST).increment(1);
@@ -323,11 +324,11 @@ fn log_raised(alert: &Alert) {
     );
 }
 
-/// Every answer as the label of `quotabell_commits_total`.
+/// Every reply, as the label of `quotabell_commits_total`.
 pub const COMMIT_LABELS: [&str; 7] = ["committed", "stale", "replaced", "lost", "recreated", "old", "drift"];
 
 const fn word(answer: &CommitReply) -> &'static str {
-    // Taken from the list, so that none is forgotten there.
+    // Taken from the list, so that no label is forgotten there.
     let [committed, stale, replaced, lost, recreated, old, drift] = COMMIT_LABELS;
     match answer {
         CommitReply::Committed { .. } => committed,

@@ -1,5 +1,5 @@
-//! Work between commits, now and then: it moves the consumer group that shows the position to others, trims the
-//! stream, archives days and shortens the TTLs of periods that are over.
+//! Work between commits: moves the consumer group that shows the position to others, trims the stream, archives days
+//! and shortens the TTLs of past periods.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,47 +14,47 @@ use crate::ledger::trim::{TrimWarning, tidy};
 use crate::redis_client::{ErrorKind, RedisClient, error_kind};
 use crate::types::{Keys, StreamId, UnixMs};
 
-/// How often the stream is tidied at most, unless a lot is committed.
+/// How often the stream is tidied at most, unless many entries are committed.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
-/// After so many entries it is tidied at any rate.
+/// After this number of entries the stream is tidied in any case.
 const TIDY_ENTRIES: u64 = 100_000;
-/// So many lists of event ids are removed at once.
+/// Number of lists of event ids that are removed at once.
 const WINDOWS_AT_ONCE: usize = 100;
-/// So many windows back a worker that was killed may have left lists of event ids.
+/// A killed worker may have left lists of event ids in this number of past windows.
 const WINDOWS_LEFT: u64 = 6;
-/// How often slices of days that are over are archived, ...
+/// How often slices of past days are archived.
 const ARCHIVE_EVERY: Duration = Duration::from_millis(100);
-/// ... and for about how many counters each time: a slice of a metric with few of them costs less than one with many.
+/// About how many counters are archived at a time. A slice of a metric with few counters costs less than one with many.
 const ARCHIVED_AT_ONCE: u32 = 100;
-/// The most slices each time.
+/// Maximum number of slices at a time.
 const SLICES_MAX: u32 = 20;
-/// When it is tried again after an error.
+/// When archiving is tried again after an error.
 const ARCHIVE_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// How often periods that are over are looked for.
+/// How often past periods are looked for.
 const CLOSE_EVERY: Duration = Duration::from_secs(60);
 
-/// What is done beside the commits, each at its time.
+/// Schedules the work beside the commits.
 #[derive(Debug)]
 pub(super) struct StreamMaintenance {
     keys: Keys,
     trim: TrimPolicy,
     retention: PeriodArchiver,
     tidied: Instant,
-    /// Entries committed since.
+    /// Entries committed since the stream was last tidied.
     untidied: u64,
-    /// The last commit: up to which entry, and when it was on the server.
+    /// The last committed entry, and the server time of its commit.
     committed: StreamId,
     now: UnixMs,
     close_due: Instant,
-    /// All that arrived until then is counted, server time.
+    /// All entries that arrived until this server time are counted.
     reached: UnixMs,
     archive_due: Instant,
-    /// Windows of event ids whose lists may be there.
+    /// Windows of event ids that may have lists.
     windows: BTreeSet<u64>,
 }
 
 impl StreamMaintenance {
-    /// The first look at periods is due at once.
+    /// Creates the schedule. The first look at periods is due at once.
     pub(super) fn new(keys: Keys, trim: TrimPolicy, retention: PeriodArchiver) -> Self {
         let now = Instant::now();
         Self {
@@ -72,20 +72,20 @@ impl StreamMaintenance {
         }
     }
 
-    /// A session begins with this window of event ids: lists of those before it may have been left by a worker that was
-    /// killed.
+    /// Begins a session whose newest window of event ids is `newest`. A killed worker may have left lists of earlier
+    /// windows.
     pub(super) fn begin_session(&mut self, newest: u64) {
         self.windows.extend((0..WINDOWS_LEFT).filter_map(|back| newest.checked_sub(back)));
         self.retention.begin_session();
         self.retention.show_backlog(self.reached);
     }
 
-    /// A batch is about to be committed.
+    /// Prepares for the commit of a batch.
     pub(super) async fn will_commit(&mut self, client: &RedisClient, batch: &Batch) -> RedisResult<()> {
         self.retention.before_commit(client, batch.periods(), batch.read_at).await
     }
 
-    /// A batch was committed.
+    /// Notes a committed batch.
     pub(super) fn committed(&mut self, batch: &Batch) {
         self.untidied += batch.entries;
         self.windows.extend(batch.event_ids.iter().map(|ids| ids.window));
@@ -94,12 +94,12 @@ impl StreamMaintenance {
         self.counted_until(super::parse::arrival_of(batch.to, batch.read_at));
     }
 
-    /// All that arrived until this time, by the server's clock, is counted.
+    /// All entries that arrived until this server time are counted.
     pub(super) fn counted_until(&mut self, arrival: UnixMs) {
         self.reached = self.reached.max(arrival);
     }
 
-    /// When something is due to be done; `None` while there is nothing to do.
+    /// When work is due; `None` while there is none.
     pub(super) fn tidy_due(&self) -> Option<Instant> {
         let archive = self.retention.has_to_archive(self.reached).then_some(self.archive_due);
         self.stream_due().into_iter().chain(archive).min()
@@ -114,8 +114,8 @@ impl StreamMaintenance {
         }
     }
 
-    /// Tidies the stream, and archives a slice of a day. What fails is tried again, and never keeps events from being
-    /// counted. `None` where the stream was not tidied: then what was told of it before is still so.
+    /// Tidies the stream, and archives a slice of a day. Failures are tried again and never stop the counting. Returns
+    /// `None` if the stream was not tidied: earlier warnings are still valid.
     pub(super) async fn tidy(&mut self, client: &RedisClient) -> Option<Vec<TrimWarning>> {
         if self.retention.has_to_archive(self.reached) && self.archive_due <= Instant::now() {
             self.archive(client).await;
@@ -140,14 +140,14 @@ impl StreamMaintenance {
         }
     }
 
-    /// Slices of days that are over, as long as they cost little.
+    /// Archives slices of past days, as long as they cost little.
     async fn archive(&mut self, client: &RedisClient) {
         let archived = self.archive_slices(client).await;
         self.retention.show_backlog(self.reached);
         let pause = match archived {
             Ok(()) => {
                 if !self.retention.has_to_archive(self.reached) {
-                    // Days that are archived may be closed.
+                    // Archived days may be closed.
                     self.close_due = Instant::now();
                 }
                 ARCHIVE_EVERY
@@ -176,14 +176,14 @@ impl StreamMaintenance {
         Ok(())
     }
 
-    /// The windows of event ids that are past, some at a time.
+    /// Some of the past windows of event ids.
     fn past_windows(&self) -> Vec<u64> {
         let newest = window_of(super::parse::arrival_of(self.committed, self.now));
         let held_from = (newest + 1).saturating_sub(WINDOWS_HELD);
         self.windows.range(..held_from).copied().take(WINDOWS_AT_ONCE).collect()
     }
 
-    /// Shortens the life of periods that are over, if it is time to. Counters expire by themselves anyway.
+    /// Shortens the TTLs of past periods if it is time to. Counters expire without it too.
     pub(super) async fn close_periods(&mut self, client: &RedisClient, at: StreamId, now: UnixMs) {
         if Instant::now() < self.close_due {
             return;
@@ -192,7 +192,7 @@ impl StreamMaintenance {
         match self.retention.close_periods(client, at, now).await {
             Ok(periods) => {
                 if !periods.is_empty() {
-                    // There may be more of them.
+                    // There may be more past periods.
                     self.close_due = Instant::now();
                 }
                 for period in periods {

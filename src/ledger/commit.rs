@@ -190,7 +190,7 @@ fn add_alert(command: &mut Cmd, batch: &Batch, new: &NewAlert) {
     command.arg(id.as_str()).arg(window.flag_ttl_s()).arg(record_ttl_s);
     command.arg(Keys::raised_field(*threshold_percent, &row.subject));
     let alert = to_json(&new.record.alert);
-    // Without earlier alerts, the record of an alert is the alert.
+    // The record lists the earlier alerts of the threshold. If there are none, the record is the alert itself.
     command.arg(if new.record.earlier.is_empty() { alert.clone() } else { to_json(&new.record) }).arg(alert);
 }
 
