@@ -1,9 +1,9 @@
 //! The command line: a file per command.
 //!
-//! Each command's arguments, help and work lie together. Data goes to stdout, the rest to stderr; how a command fails
-//! is in `hint`, how it prints in `output`, how it reaches Redis in `connect`. Only `run` and `demo` start anything
-//! that lives on. Each `run` ends with an error for a configuration or a value that is wrong, for what Redis says, and
-//! when stdout is closed.
+//! Each command's arguments, help and work are in one file. Data goes to stdout, the rest to stderr. Read next: `hint`,
+//! how a command fails; `output`, how it prints; `connect`, how it reaches Redis. Only `run` and `demo` start processes
+//! that live on. Each command ends with an error for a wrong configuration or value, a failure of Redis, and a closed
+//! stdout.
 
 use std::path::PathBuf;
 

@@ -79,7 +79,7 @@ impl FreeSlots {
         self.all.len()
     }
 
-    /// Number of these at unhealthy destinations.
+    /// Number of occupied slots at unhealthy destinations.
     pub(super) const fn unhealthy(&self) -> usize {
         self.unhealthy.len()
     }

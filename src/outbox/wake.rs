@@ -52,9 +52,9 @@ pub async fn wake_subjects(client: &RedisClient, keys: &Keys, subjects: &[Subjec
     Ok(woken)
 }
 
-/// Wakes deliveries of these subjects that started to wait although their subject has a contact: the contact was added
-/// between the read of the contacts and the write of the deliveries, when a wake-up found nothing. Notifies the
-/// dispatcher.
+/// Wakes deliveries of these subjects that wait although their subject has a contact, and notifies the dispatcher. Such
+/// a contact was added after the contacts were read and before the deliveries were written, so its wake-up found no
+/// delivery.
 ///
 /// With this, no delivery waits beside a contact: a contact is written before its change is noticed, and the deliveries
 /// are written before this reads contacts. If the contact was written before this read, this wakes them; otherwise the

@@ -39,7 +39,7 @@ impl VerificationService {
             array.remove_unverified(now);
             find(array)
         };
-        // Checked before the request is counted, and again with the then stored contacts.
+        // Checked before the request is counted, and again with the contacts that are stored after that.
         let StoredContact { contact, consent, .. } = find(&mut self.contacts(subject).await?)?;
         let notification = Notification::Verification(VerificationRequest {
             id: format!("verification_{}", nonce()),
