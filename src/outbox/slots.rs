@@ -79,7 +79,7 @@ impl FreeSlots {
         self.all.len()
     }
 
-    /// Number of occupied slots at unhealthy destinations.
+    /// Number of attempts that may start at unhealthy destinations.
     pub(super) const fn unhealthy(&self) -> usize {
         self.unhealthy.len()
     }
