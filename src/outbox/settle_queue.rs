@@ -27,16 +27,17 @@ pub(super) struct Settler {
     receiver: mpsc::Receiver<QueuedCall>,
     /// Taken from the queue, and not recorded yet.
     settlements: Vec<(SettleRequest, ReplyTo<SettleReply>)>,
-    fan_outs: Vec<(QueuedFanOut, ReplyTo<FanOutReply>)>,
+    fan_outs: Vec<(Box<QueuedFanOut>, ReplyTo<FanOutReply>)>,
 }
 
 /// The way back to the task that asked.
 type ReplyTo<T> = oneshot::Sender<Result<T, OutboxError>>;
 
+#[expect(clippy::large_enum_variant, reason = "most calls settle, so a box for them would only cost")]
 #[derive(Debug)]
 enum QueuedCall {
     Settle(SettleRequest, ReplyTo<SettleReply>),
-    FanOut(QueuedFanOut, ReplyTo<FanOutReply>),
+    FanOut(Box<QueuedFanOut>, ReplyTo<FanOutReply>),
 }
 
 #[derive(Debug)]
@@ -72,7 +73,8 @@ impl SettleQueue {
         recipients: &Recipients,
     ) -> Result<FanOutReply, OutboxError> {
         let (leased, alert, recipients) = (leased.clone(), alert.clone(), recipients.clone());
-        self.call(|reply| QueuedCall::FanOut(QueuedFanOut { leased, alert, recipients }, reply)).await
+        let queued = Box::new(QueuedFanOut { leased, alert, recipients });
+        self.call(|reply| QueuedCall::FanOut(queued, reply)).await
     }
 
     /// Never returns if the settler is gone: then the attempts are cut off too.
