@@ -235,7 +235,7 @@ async fn what_can_not_be_moved_is_refused() {
     let other = Outbox::on(new);
     let single = format!("redis+cluster://127.0.0.1:{}", other.server.port());
     let no_cluster = migrate(&old.url(), &single, "2");
-    refused(&no_cluster, 1, &["hint: a server without cluster mode"]);
+    refused(&no_cluster, 1, &["hint: use redis://host:6379 for a server without cluster mode"]);
     assert_eq!(no_cluster.stderr.matches("is no node of a cluster").count(), 1, "{}", no_cluster.stderr);
     let _: u64 = other.run("HSET", &["quota_usage:{usage:1}:requests:2026-11-21:00", "alice", "7"]).await;
     let taken = migrate(&old.url(), &other.server.url(), "2");

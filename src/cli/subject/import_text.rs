@@ -34,16 +34,25 @@ pub enum ImportReadError {
 #[derive(Debug)]
 pub(super) struct ImportText<R: Read> {
     input: BufReader<DecodeReaderBytes<R, Vec<u8>>>,
-    /// The byte that ends lines: LF, with or without a CR before it, or CR, as spreadsheets on old Macs wrote it.
-    line_end: Option<u8>,
+    line_end: LineEnd,
     line: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineEnd {
+    /// Nothing is known before the first line has ended.
+    Unknown,
+    /// With or without a CR before it.
+    Lf,
+    /// As spreadsheets on old Macs wrote it.
+    Cr,
 }
 
 impl<R: Read> ImportText<R> {
     /// The text of `input`. A byte order mark is left out, and decides between UTF-8 and UTF-16.
     pub(super) fn new(input: R) -> Self {
         let decoded = DecodeReaderBytesBuilder::new().utf8_passthru(true).strip_bom(true).build(input);
-        Self { input: BufReader::new(decoded), line_end: None, line: 0 }
+        Self { input: BufReader::new(decoded), line_end: LineEnd::Unknown, line: 0 }
     }
 
     /// The bytes that come next, some at least, without taking them; none at the end of the file.
@@ -64,38 +73,64 @@ impl<R: Read> ImportText<R> {
     /// [`ImportReadError`]: what follows can't be read either.
     pub(super) fn read_line(&mut self) -> Result<Option<Vec<u8>>, ImportReadError> {
         let line = self.line + 1;
-        let end = match self.line_end {
-            Some(end) => end,
-            None => line_end(self.peek()?),
-        };
-        self.line_end = Some(end);
         let mut bytes = Vec::new();
-        let read = self.input.by_ref().take(LINE_BYTES_MAX).read_until(end, &mut bytes);
-        if read.map_err(|source| ImportReadError::Read { line, source })? == 0 {
+        let is_ended = self.read_to_end_of_line(&mut bytes).map_err(|source| ImportReadError::Read { line, source })?;
+        if bytes.is_empty() && !is_ended {
             return Ok(None);
         }
-        let is_ended = bytes.pop_if(|last| *last == end).is_some();
         if !is_ended && bytes.len() as u64 >= LINE_BYTES_MAX {
             return Err(ImportReadError::Endless { line });
         }
         if bytes.contains(&0) {
             return Err(ImportReadError::Nul { line });
         }
-        if end == b'\r' && bytes.contains(&b'\n') {
+        if self.line_end == LineEnd::Cr && bytes.contains(&b'\n') {
             return Err(ImportReadError::MixedLineEnds { line });
         }
         self.line = line;
         if is_ended {
-            bytes.pop_if(|last| *last == b'\r');
             bytes.push(b'\n');
         }
         Ok(Some(bytes))
     }
-}
 
-/// The byte that ends the lines of a text that begins so: CR if the first line ends with one and no LF follows.
-fn line_end(start: &[u8]) -> u8 {
-    let mut rest = start.iter().skip_while(|byte| !matches!(byte, b'\n' | b'\r'));
-    let is_cr = rest.next() == Some(&b'\r') && rest.next().is_some_and(|next| *next != b'\n');
-    if is_cr { b'\r' } else { b'\n' }
+    /// Reads up to the end of the line and takes that too. Says whether there was one before the file's end, or the
+    /// longest line's.
+    fn read_to_end_of_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        loop {
+            let buffer = self.input.fill_buf()?;
+            if buffer.is_empty() {
+                return Ok(false);
+            }
+            let ends = |byte: &u8| match self.line_end {
+                LineEnd::Unknown => matches!(byte, b'\n' | b'\r'),
+                LineEnd::Lf => *byte == b'\n',
+                LineEnd::Cr => *byte == b'\r',
+            };
+            let Some(at) = buffer.iter().position(ends) else {
+                let taken = buffer.len();
+                line.extend_from_slice(buffer);
+                self.input.consume(taken);
+                if line.len() as u64 >= LINE_BYTES_MAX {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let end = buffer[at];
+            line.extend_from_slice(&buffer[..at]);
+            self.input.consume(at + 1);
+            match self.line_end {
+                LineEnd::Unknown if end == b'\r' && self.input.fill_buf()?.first() == Some(&b'\n') => {
+                    self.input.consume(1);
+                    self.line_end = LineEnd::Lf;
+                }
+                LineEnd::Unknown => self.line_end = if end == b'\r' { LineEnd::Cr } else { LineEnd::Lf },
+                LineEnd::Lf if line.last() == Some(&b'\r') => {
+                    line.pop();
+                }
+                LineEnd::Lf | LineEnd::Cr => {}
+            }
+            return Ok(true);
+        }
+    }
 }
